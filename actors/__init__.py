@@ -1,0 +1,1 @@
+"""actors: who acts when.  Light processes that talk by messages only."""

@@ -1,0 +1,1 @@
+"""runtime: processes, mailboxes, groups, timers, supervision.  Sees only pykka and the standard library."""

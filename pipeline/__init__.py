@@ -1,0 +1,1 @@
+"""pipeline: the broker's history and queues as Spark data frames."""

@@ -1,0 +1,176 @@
+"""Everything that can go wrong by a peer's, a disk's or a user's doing: one tree under WakeqError.
+
+`code` is what the wire carries and never changes once released.  `closes` says that the stream cannot be
+trusted afterwards.  `exit_status` is what a process ends with if the error ends it (docs/reference/exit-codes.md).
+A message says what happened, to what, and what to try.
+"""
+
+from typing import ClassVar
+
+
+class WakeqError(Exception):
+    """Root of the tree.  Never raised itself."""
+
+    code: ClassVar[str] = "INTERNAL"
+    closes: ClassVar[bool] = False
+    exit_status: ClassVar[int] = 1
+
+
+# What a client asked for and cannot have ------------------------------------------------------------------------------
+
+
+class Refused(WakeqError):
+    """A command that the broker answers with `nok`."""
+
+    code = "REFUSED"
+
+
+class BadJson(Refused):
+    code = "BAD_JSON"
+
+
+class BadCommand(Refused):
+    """A command that this broker does not know."""
+
+    code = "BAD_COMMAND"
+
+
+class BadField(Refused):
+    """A field that is missing, of the wrong type, or out of its range."""
+
+    code = "BAD_FIELD"
+
+
+class BadName(Refused):
+    """A queue name outside of the one rule: bytes 33..126, at most 255 of them."""
+
+    code = "BAD_NAME"
+
+
+class TooLarge(Refused):
+    """A message, a batch or a frame beyond a limit."""
+
+    code = "TOO_LARGE"
+
+
+class FrameTooLarge(TooLarge):
+    """A frame that was not read at all: where the next one begins is unknown."""
+
+    closes = True
+
+
+class QueueNotFound(Refused):
+    code = "Q_NOT_FOUND"
+
+
+class QueueExists(Refused):
+    code = "Q_EXISTS"
+
+
+class QueueFull(Refused):
+    code = "QUEUE_FULL"
+
+
+class KeyRange(Refused):
+    """A priority outside of the range that the queue allows."""
+
+    code = "KEY_RANGE"
+
+
+class StaleLease(Refused):
+    code = "STALE_LEASE"
+
+
+class NotLeader(Refused):
+    code = "NOT_LEADER"
+
+
+class NoQuorum(Refused):
+    code = "NO_QUORUM"
+
+
+class OutcomeUnknown(Refused):
+    """The change may have been made or not: nobody can know any more."""
+
+    code = "UNKNOWN"
+
+
+class Busy(Refused):
+    """Not now; the same command may succeed later."""
+
+    code = "BUSY"
+
+
+class DiskFull(Refused):
+    code = "DISK_FULL"
+
+
+# What the disk did ----------------------------------------------------------------------------------------------------
+
+
+class StorageError(WakeqError):
+    """The data directory cannot be used, or can no longer be trusted.  Stops the node."""
+
+    code = "STORAGE"
+    exit_status = 70
+
+
+class DamagedFile(StorageError):
+    """A marker, version, checksum or content that does not fit.  Names file, offset, found, expected, what to do."""
+
+    code = "DAMAGED"
+    exit_status = 65
+
+    def __init__(self, path: object, offset: int, *, found: str, expected: str, hint: str) -> None:
+        super().__init__(f"{path}: at offset {offset}: expected {expected}, found {found}; {hint}")
+        self.path, self.offset, self.found, self.expected, self.hint = path, offset, found, expected, hint
+
+
+class DirectoryInUse(StorageError):
+    """Another node holds the data directory."""
+
+    code = "IN_USE"
+    exit_status = 73
+
+
+class WrongVersion(StorageError):
+    """The data directory was written by a release that this one does not read, or may not upgrade."""
+
+    code = "VERSION"
+    exit_status = 66
+
+
+class SyncFailed(StorageError):
+    """A write or sync failed.  What it covered may be lost; it is never retried as if it were still there."""
+
+    code = "SYNC_FAILED"
+    exit_status = 74
+
+
+# What a user of the command line or of the client meets ---------------------------------------------------------------
+
+
+class BadSettings(WakeqError):
+    code = "SETTINGS"
+    exit_status = 78
+
+
+class BrokerUnreachable(WakeqError):
+    code = "UNREACHABLE"
+    exit_status = 69
+
+
+class Disconnected(WakeqError):
+    """The connection ended before the answer came."""
+
+    code = "DISCONNECTED"
+    exit_status = 69
+
+
+BY_CODE: dict[str, type[Refused]] = {
+    error.code: error
+    for error in (
+        Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
+        StaleLease, NotLeader, NoQuorum, OutcomeUnknown, Busy, DiskFull,
+    )
+}  # fmt: skip

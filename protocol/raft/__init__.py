@@ -1,0 +1,1 @@
+"""raft: the consensus core as a pure state machine."""

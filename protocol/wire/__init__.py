@@ -1,0 +1,1 @@
+"""wire: bytes <-> commands and replies, one file for each protocol.  Pure and incremental."""

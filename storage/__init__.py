@@ -1,0 +1,1 @@
+"""storage: what survives.  Files, LMDB and the threads that touch them; knows no actor."""

@@ -1,0 +1,1 @@
+"""listeners: socket <-> codec <-> Subscriber."""
