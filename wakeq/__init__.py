@@ -1,3 +1,65 @@
-"""wakeq: a durable task broker.  `import wakeq` is the client's side only and loads no server code."""
+"""wakeq: a durable task broker.  `import wakeq` is the client's side only and loads no server code.
+
+The names below are loaded when they are first used, so that a program that only wants the version, or only an
+error to catch, pays for nothing else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from wakeq.client import Client, Message
+    from wakeq.protocol import errors
+    from wakeq.protocol.errors import (
+        BrokerUnreachable,
+        Disconnected,
+        NotLeader,
+        QueueNotFound,
+        Refused,
+        StaleLease,
+        WakeqError,
+    )
+
+HOMES = {
+    "Client": "wakeq.client",
+    "Message": "wakeq.client",
+    "errors": "wakeq.protocol",
+    "BrokerUnreachable": "wakeq.protocol.errors",
+    "Disconnected": "wakeq.protocol.errors",
+    "NotLeader": "wakeq.protocol.errors",
+    "QueueNotFound": "wakeq.protocol.errors",
+    "Refused": "wakeq.protocol.errors",
+    "StaleLease": "wakeq.protocol.errors",
+    "WakeqError": "wakeq.protocol.errors",
+}
+
+__all__ = [
+    "BrokerUnreachable",
+    "Client",
+    "Disconnected",
+    "Message",
+    "NotLeader",
+    "QueueNotFound",
+    "Refused",
+    "StaleLease",
+    "WakeqError",
+    "__version__",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a name from where it lives, once."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'wakeq' has no attribute {name!r}")
+    if name == "errors":
+        return import_module("wakeq.protocol.errors")
+    value: object = getattr(import_module(HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

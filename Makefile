@@ -1,0 +1,61 @@
+# What a developer does with this repository, a target for each.  `make help` lists them.
+# Everything runs in .venv, which is made on first use and made again when pyproject.toml changes.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help serve install lint fast check test bench docs reference dist soak clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+serve: install ## start a broker on 127.0.0.1 with its data in ./wakeq-data
+	@exec $(BIN)/wakeq serve
+
+install: $(INSTALLED) ## make .venv and install wakeq into it
+
+$(INSTALLED): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "wakeq: there is no $(PYTHON); install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "wakeq: $$($(PYTHON) --version) is too old; wakeq needs 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "wakeq: $(PYTHON) has no venv module; install it (Debian: apt install python3-venv)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing wakeq into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p wakeq
+	$(BIN)/lint-imports
+
+fast: install
+	$(BIN)/python -m pytest -q -m "not long"
+
+check: lint docs fast ## format, lint, types, rooms, documentation, fast tests; before every commit
+
+test: lint docs ## everything that CI runs
+	$(BIN)/python -m pytest -q
+
+bench: install ## measure, and keep the results in bench/results
+	$(BIN)/python -m bench
+
+docs: install ## check the documentation: links, snippets, generated pages
+	$(BIN)/python docs/check.py
+
+reference: install ## make the generated pages of docs/reference again
+	$(BIN)/python -m wakeq.cli.reference docs/reference
+
+dist: install ## build wheel and sdist into dist/
+	@rm -rf build dist
+	$(BIN)/python -m build --outdir dist .
+	@rm -rf build
+
+soak: install ## the long proofs with larger numbers, for hours
+	SOAK=1 $(BIN)/python -m pytest -q -m long
+
+clean: ## remove what was made, but never data
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

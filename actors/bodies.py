@@ -1,0 +1,84 @@
+"""Bodies: the messages of one queue that are in memory: not yet in the state store, or soon to be handed out.
+
+Pure.  A body is `fresh` until it is collected for the store, `flushing` until the store has it, and then `cached`
+only if it is among the next to go.  Everything else is read again when its turn comes.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from wakeq.protocol.commands import Draft
+
+CACHED_BYTES_MAX = 1 << 20
+CACHED_MAX = 4_096
+
+Kept = tuple[Draft, int]  # the message and the moment of its publication
+
+
+class Bodies:
+    """Bodies by message number."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.fresh: dict[int, Kept] = {}
+        self.fresh_bytes = 0
+        self._flushing: dict[int, Kept] = {}
+        self._cached: dict[int, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self._flushing) + len(self._cached)
+
+    def publish(self, numbers: Iterable[int], drafts: Sequence[Draft], at_ms: int) -> None:
+        """Take the bodies of new messages."""
+        self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
+        self.fresh_bytes += sum([len(draft.body) for draft in drafts])
+
+    def get(self, number: int) -> Draft | None:
+        kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
+        return None if kept is None else kept[0]
+
+    def published_ms(self, number: int) -> int:
+        kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
+        return 0 if kept is None else kept[1]
+
+    def missing(self, numbers: Iterable[int]) -> list[int]:
+        """Return those that have to be read."""
+        fresh, cached, flushing = self.fresh, self._cached, self._flushing
+        return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
+
+    def load(self, number: int, draft: Draft, published_ms: int) -> None:
+        """Keep what was read."""
+        self._cached[number] = (draft, published_ms)
+
+    def remove(self, numbers: Iterable[int]) -> list[int]:
+        """Forget messages; return those that the store knows or will know of."""
+        stored = []
+        for number in numbers:
+            if self.fresh.pop(number, None) is None:
+                self._flushing.pop(number, None)
+                self._cached.pop(number, None)
+                stored.append(number)
+        return stored
+
+    def collect(self) -> dict[int, Kept]:
+        """Hand over what the store does not have yet; it stays at hand until `flushed`."""
+        fresh, self.fresh, self.fresh_bytes = self.fresh, {}, 0
+        self._flushing.update(fresh)
+        return fresh
+
+    def flushed(self, next_numbers: Sequence[int]) -> None:
+        """The store has what was collected: keep only the next in line, within the bounds."""
+        flushing, self._flushing = self._flushing, {}
+        known = flushing | self._cached if self._cached else flushing
+        self._cached = {}
+        room = CACHED_BYTES_MAX
+        for number in next_numbers[:CACHED_MAX]:
+            kept = known.get(number)
+            if kept is not None:
+                room -= len(kept[0].body)
+                if room < 0:
+                    break
+                self._cached[number] = kept

@@ -1,0 +1,155 @@
+"""Door: what a subscriber process holds of its connection, and the bounds that every door keeps.
+
+    listener --> Received(commands), Closed(reason) --> subscriber --> Door.send, close, pause, resume
+
+Sockets, tasks and codecs are the listeners' affair.  Nothing here may wait, or know a queue rule.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from msgspec import Struct
+
+from wakeq.protocol.wire.worker import Bad, Command, Reply
+
+DOOR_WORKER_TCP = 1
+DOOR_WORKER_WS = 2
+DOOR_TASKFLUX = 3
+DOOR_MONIQUE = 4
+
+MIB = 1024 * 1024
+UNREAD_BYTES_MAX = 4 * MIB  # of replies that a peer asked for and does not read: then it is disconnected
+BURST_BYTES_MAX = 128 * MIB  # of the answers to a burst of PUBs that nobody reads: then reading pauses
+STUCK_S_MAX = 60.0  # reading is paused and the peer takes nothing: then it is disconnected
+FRAME_S_MAX = 10.0  # until a frame that was begun is complete, and a closing connection closed
+CONNECTIONS_MAX = 50_000
+HELD_BYTES_MAX = 1024 * MIB  # unfinished lines and unread replies, of all together
+
+
+class Received(Struct, frozen=True, gc=False):
+    """What one read of the connection brought, in its order.  After a Bad that `closes` nothing comes."""
+
+    commands: list[Command | Bad]
+
+
+class Closed(Struct, frozen=True, gc=False):
+    """The connection is gone.  Comes once, after everything that was received."""
+
+    reason: str
+
+
+class Told(Protocol):
+    """A subscriber, as a listener sees it."""
+
+    def tell(self, message: object, /) -> None: ...
+
+
+class Door(Protocol):
+    """A connection, as a subscriber sees it.  All of it may be called after the connection has gone."""
+
+    @property
+    def kind(self) -> int: ...
+
+    @property
+    def peer(self) -> str: ...
+
+    def send(self, replies: Sequence[Reply], /) -> None:
+        """Write the replies, in their order, in one write."""
+
+    def close(self, reason: str, /) -> None:
+        """Close when what was written has gone out; Closed follows."""
+
+    def pause(self) -> None:
+        """Receive nothing until `resume`: too much is under way."""
+
+    def resume(self) -> None:
+        """Receive again."""
+
+
+MakeSubscriber = Callable[[Door], Told]
+
+
+class Admission:
+    """What all doors of a node share: how many connections, and how many bytes are held for them."""
+
+    __slots__ = ("connections", "connections_max", "held_bytes", "held_bytes_max")
+
+    def __init__(self, connections_max: int = CONNECTIONS_MAX, held_bytes_max: int = HELD_BYTES_MAX) -> None:
+        self.connections_max = connections_max
+        self.held_bytes_max = held_bytes_max
+        self.connections = 0
+        self.held_bytes = 0
+
+    def enter(self) -> bool:
+        """Count one more connection, unless there are as many as may be."""
+        if self.connections >= self.connections_max:
+            return False
+        self.connections += 1
+        return True
+
+    def leave(self) -> None:
+        """Count one connection less."""
+        self.connections -= 1
+
+    @property
+    def crowded(self) -> bool:
+        """Whether more is held than should be."""
+        return self.held_bytes > self.held_bytes_max
+
+
+class Verdict(Enum):
+    """What a door must do about a peer that does not read."""
+
+    KEEP = auto()
+    PAUSE = auto()
+    RESUME = auto()
+    DROP = auto()
+
+
+class Backlog:
+    """Judge a peer by what it was sent and has not read.  Exists only while that is more than a little.
+
+    `asked_bytes` counts replies other than to PUBs, and starts again whenever everything was read; so no more
+    than that waits of them.
+    """
+
+    __slots__ = ("_asked_bytes", "_drained_bytes", "_progress_at_s", "_written_bytes", "paused")
+
+    def __init__(self, waiting_bytes: int, now_s: float) -> None:
+        self._written_bytes = waiting_bytes
+        self._drained_bytes = 0
+        self._asked_bytes = 0
+        self._progress_at_s = now_s
+        self.paused = False
+
+    def wrote(self, size: int, waiting_bytes: int, now_s: float, *, burst: bool, crowded: bool) -> Verdict:
+        """Judge after a write of `size`; `waiting_bytes` includes it.  `burst`: only answers to PUBs."""
+        before = max(waiting_bytes - size, 0)
+        if not before:
+            self._asked_bytes = 0
+        if not burst:
+            # One answer may be as long as it is; the next one is too much when that one still waits.
+            if min(self._asked_bytes, before) > UNREAD_BYTES_MAX:
+                return Verdict.DROP
+            self._asked_bytes += size
+        self._written_bytes += size
+        limit = UNREAD_BYTES_MAX if crowded else BURST_BYTES_MAX
+        if self.paused or waiting_bytes <= limit:
+            return Verdict.KEEP
+        self.paused = True
+        self._progress_at_s = now_s
+        return Verdict.PAUSE
+
+    def check(self, waiting_bytes: int, now_s: float) -> Verdict:
+        """Judge again, some time later."""
+        drained = self._written_bytes - waiting_bytes
+        if drained > self._drained_bytes:
+            self._drained_bytes = drained
+            self._progress_at_s = now_s
+        if not self.paused:
+            return Verdict.KEEP
+        if waiting_bytes <= UNREAD_BYTES_MAX // 2:
+            self.paused = False
+            return Verdict.RESUME
+        return Verdict.DROP if now_s - self._progress_at_s >= STUCK_S_MAX else Verdict.KEEP

@@ -1,0 +1,398 @@
+"""Leases: what only the leader knows of a queue: what can be handed out, who holds what, who waits, who sleeps.
+
+Pure: no process is told anything from here, time comes in as a number.  It is built from the ledger when this node
+becomes leader and dropped when it no longer is.  It reads the ledger and never changes it.
+
+The wake contract, level-triggered: as long as a message is available, no subscriber sleeps un-woken beyond those
+that were woken for it and have not fetched yet.  `to_wake` is asked after every change and says who is to be woken.
+"""
+
+import heapq
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from wakeq.protocol.calendar import Calendar
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import Token
+from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.priority import Heap4, KeyArray, PriorityStructure
+
+WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
+FELL_DUE_MAX = 4_096  # what falls due together is released in batches of this many
+LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
+DEAD_MAX = 4_096  # numbers in line that may be gone before the line is built anew
+NEVER = 1 << 62
+
+
+class Held(msgspec.Struct, gc=False):
+    """A message that is out with a worker."""
+
+    until_ms: int
+    token: Token
+    holder: Any
+    worker: int
+
+
+class Waiter(msgspec.Struct, gc=False):
+    """A FET that waits for a message."""
+
+    subscriber: Any
+    ticket: Any
+    place: Any
+    count: int
+    until_ms: int
+    worker: int
+    door: int
+    ended: bool = False
+
+
+class Leases:
+    """The leader's side of one queue."""
+
+    def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
+        self.ledger = ledger
+        self.term = term
+        self.sequence = 0
+        self.available: PriorityStructure = structure_for(ledger.policies)
+        self.held: dict[int, Held] = {}
+        self.waiters: deque[Waiter] = deque()  # first come, first served; may hold some that ended
+        self._waiting: dict[Any, list[Waiter]] = {}
+        self._first_wait_ms = NEVER
+        self._ended = 0
+        self.sleepers: OrderedDict[Any, None] = OrderedDict()
+        self.woken: dict[Any, int] = {}  # woken and not fetched yet -> until when we count on it
+        self.leaving: set[int] = set()
+        self.delayed = Calendar()
+        self.expiries = Calendar()
+        self._ends: list[tuple[int, int]] = []  # (until, number): may name ends that were put off or are over
+        self._withheld: set[int] = set()  # would be available, were they not leaving
+        self._dead = 0  # at most so many numbers in line are gone from the ledger
+        self._expiring = False  # whether any message ever had an expiry
+        self.rebuild(now_ms)
+
+    def rebuild(self, now_ms: int) -> None:
+        """Build everything from the ledger: what is out, what is delayed, what is available."""
+        ledger = self.ledger
+        for number, side in ledger.sides.items():
+            if side.until_ms:
+                self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
+                self._watch_expiry(number)
+        plain: list[int] = []
+        for number in ledger.living_numbers():
+            if number in self.held:
+                continue
+            if ledger.is_plain(number):
+                plain.append(number)
+            else:
+                self._make_available(plain)
+                plain = []
+                self.add(number, now_ms)
+        self._make_available(plain)
+
+    def _make_available(self, numbers: Sequence[int]) -> None:
+        if numbers and isinstance(self.available, KeyArray):
+            for number in numbers:
+                self.available.push(self._key_of(number), number)
+        elif numbers:
+            self.available.extend(0, numbers)
+
+    # --- coming in ---------------------------------------------------------------------------------------------------
+
+    def published(self, numbers: Sequence[int], *, plain: bool, now_ms: int) -> None:
+        """Take new messages; `plain` says that none has a priority, a delay or an expiry."""
+        if plain:
+            self._make_available(numbers)
+        else:
+            for number in numbers:
+                self.add(number, now_ms)
+
+    def add(self, number: int, now_ms: int) -> None:
+        """Take a living message that is not out."""
+        self._watch_expiry(number)
+        self.offer(number, now_ms)
+
+    def offer(self, number: int, now_ms: int) -> None:
+        """Make a message available, now or at its moment."""
+        due_ms = self.ledger.due_of(number)
+        if due_ms > now_ms:
+            self.delayed.add(due_ms, number)
+        elif number in self.leaving:
+            self._withheld.add(number)
+        else:
+            self.available.push(self._key_of(number), number)
+
+    def _key_of(self, number: int) -> int:
+        """Return the key of a message; a forced one (a dead letter) may lie outside of what the array can hold."""
+        key = self.ledger.priority_of(number)
+        if isinstance(self.available, KeyArray):
+            policies = self.ledger.policies
+            key = min(max(key, policies.priority_min or 0), policies.priority_max or 0)
+        return key
+
+    def _watch_expiry(self, number: int) -> None:
+        expires_ms = self.ledger.expires_of(number)
+        if expires_ms:
+            self._expiring = True
+            self.expiries.add(expires_ms, number)
+
+    # --- going out ---------------------------------------------------------------------------------------------------
+
+    def next_numbers(self, count: int) -> list[int]:
+        """Return the next messages in line, leaving them there."""
+        return self.available.peek(count)
+
+    def take(self, count: int, now_ms: int) -> list[int]:
+        """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
+        numbers = self.available.take(count)
+        if not (self._dead or self.leaving or self._expiring):
+            return numbers
+        kept = [number for number in numbers if self._may_go(number, now_ms)]
+        while len(kept) < count and len(self.available):
+            more = self.available.take(count - len(kept))
+            kept += [number for number in more if self._may_go(number, now_ms)]
+        return kept
+
+    def _may_go(self, number: int, now_ms: int) -> bool:
+        if not self.ledger.lives(number):
+            self._dead -= 1
+            return False
+        if number in self.leaving:
+            self._withheld.add(number)
+            return False
+        expires_ms = self.ledger.expires_of(number)
+        return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
+
+    def ready(self, now_ms: int) -> int:
+        """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
+        if self._dead or self.leaving or self._expiring:
+            while len(self.available):
+                head = self.available.peek(1)[0]
+                if self._may_go(head, now_ms):
+                    break
+                self.available.take(1)
+        return len(self.available)
+
+    def hand_out(self, numbers: list[int], holder: Any, worker: int, now_ms: int) -> tuple[list[int], int]:
+        """Lease messages to a worker; return until when each, and the first sequence."""
+        first = self.sequence + 1
+        self.sequence += len(numbers)
+        timeout_of, term, held, ends = self.ledger.timeout_of, self.term, self.held, self._ends
+        untils = []
+        for sequence, number in enumerate(numbers, first):
+            until = now_ms + timeout_of(number)
+            held[number] = Held(until, (term, sequence), holder, worker)
+            heapq.heappush(ends, (until, number))
+            untils.append(until)
+        if len(ends) > 2 * len(held) + 1024:
+            self._compact_ends()
+        return untils, first
+
+    def _hold(self, number: int, until_ms: int, token: Token, holder: Any, worker: int) -> None:
+        self.held[number] = Held(until_ms, token, holder, worker)
+        heapq.heappush(self._ends, (until_ms, number))
+
+    def _compact_ends(self) -> None:
+        self._ends = [(lease.until_ms, number) for number, lease in self.held.items()]
+        heapq.heapify(self._ends)
+
+    def extend(self, number: int, until_ms: int) -> None:
+        """Put off the end of a lease."""
+        lease = self.held[number]
+        lease.until_ms = until_ms
+        heapq.heappush(self._ends, (until_ms, number))
+
+    # --- coming to an end --------------------------------------------------------------------------------------------
+
+    def leave(self, numbers: Iterable[int]) -> None:
+        """An outcome is on its way: until then neither hand out nor release."""
+        self.leaving.update(numbers)
+
+    def removed(self, numbers: Iterable[int]) -> None:
+        """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
+        held, leaving = self.held, self.leaving
+        for number in numbers:
+            leaving.discard(number)
+            if held.pop(number, None) is None:
+                self._withheld.discard(number)
+                self._dead += 1
+        if self._dead > len(self.available) // 2 + DEAD_MAX:
+            self._drop_dead()
+
+    def _drop_dead(self) -> None:
+        living = [number for number in self.available.take(len(self.available)) if self.ledger.lives(number)]
+        for number in living:
+            self.available.push(self._key_of(number), number)
+        self._dead = 0
+
+    def stays(self, numbers: Iterable[int], now_ms: int) -> None:
+        """The outcome was that these stay: what was withheld is offered again."""
+        for number in numbers:
+            self.leaving.discard(number)
+            if number in self._withheld:
+                self._withheld.discard(number)
+                self.offer(number, now_ms)
+
+    def came_back(self, number: int, now_ms: int) -> None:
+        """A delivery ended: the message is available again, at its moment."""
+        self.leaving.discard(number)
+        self.held.pop(number, None)
+        self.offer(number, now_ms)
+
+    def held_by(self, holder: Any) -> list[int]:
+        return [number for number, lease in self.held.items() if lease.holder is holder]
+
+    def line_up_again(self, now_ms: int) -> None:
+        """The queue's structure or range changed: put what is in line into a new one."""
+        numbers = self.available.take(len(self.available))
+        self.available = structure_for(self.ledger.policies)
+        self._dead = 0
+        for number in numbers:
+            if self.ledger.lives(number):
+                self.offer(number, now_ms)
+
+    def for_new_incarnation(self, now_ms: int) -> "Leases":
+        """Return leases of the ledger's new incarnation: who sleeps and who waits goes on."""
+        new = Leases(self.ledger, self.term, now_ms)
+        new.sequence = self.sequence
+        new.sleepers, new.woken = self.sleepers, self.woken
+        new.waiters, new._waiting = self.waiters, self._waiting
+        new._first_wait_ms, new._ended = self._first_wait_ms, self._ended
+        return new
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def next_moment_ms(self) -> int:
+        """Return the earliest moment at which something falls due; never later than the true one."""
+        moments = [self.delayed.next_due_ms() or NEVER, self.expiries.next_due_ms() or NEVER]
+        if self._ends:
+            moments.append(self._ends[0][0])
+        if self.waiters:
+            moments.append(self._first_wait_ms)
+        if self.woken:
+            moments.append(next(iter(self.woken.values())))
+        return min(moments)
+
+    def fell_due(self, now_ms: int) -> int:
+        """Make available what was delayed until now; return how many."""
+        numbers = self.delayed.take_due(now_ms, self._due_of, FELL_DUE_MAX)
+        for number in numbers:
+            self.offer(number, now_ms)
+        return len(numbers)
+
+    def _due_of(self, number: int) -> int:
+        if number in self.held or not self.ledger.lives(number):
+            return 0
+        return self.ledger.due_of(number)
+
+    def ran_out(self, now_ms: int) -> list[int]:
+        """Return the messages whose lease is over; those whose outcome is on its way keep a little longer."""
+        over: list[int] = []
+        ends = self._ends
+        while ends and ends[0][0] <= now_ms and len(over) < FELL_DUE_MAX:
+            until_ms, number = heapq.heappop(ends)
+            lease = self.held.get(number)
+            if lease is None or lease.until_ms != until_ms:
+                continue
+            if number in self.leaving:
+                self.extend(number, now_ms + LEAVING_GRACE_MS)
+            else:
+                over.append(number)
+        return over
+
+    def expired(self, now_ms: int) -> list[int]:
+        """Return the messages that have expired and are not out with a worker."""
+        return self.expiries.take_due(now_ms, self._expiry_of, FELL_DUE_MAX)
+
+    def _expiry_of(self, number: int) -> int:
+        # one that is out is looked at again when it comes back
+        if number in self.held or not self.ledger.lives(number):
+            return 0
+        return self.ledger.expires_of(number)
+
+    # --- who waits, who sleeps ---------------------------------------------------------------------------------------
+
+    def wait(self, waiter: Waiter) -> None:
+        """Let a FET wait for a message."""
+        self.waiters.append(waiter)
+        self._waiting.setdefault(waiter.subscriber, []).append(waiter)
+        self._first_wait_ms = min(self._first_wait_ms, waiter.until_ms)
+
+    def next_waiter(self) -> Waiter | None:
+        """Return the FET that has waited longest, leaving it in its place."""
+        while self.waiters and self.waiters[0].ended:
+            self.waiters.popleft()
+            self._ended -= 1
+        return self.waiters[0] if self.waiters else None
+
+    def end_wait(self, waiter: Waiter) -> None:
+        """A waiting FET got its answer."""
+        waiter.ended = True
+        self._ended += 1
+        others = self._waiting[waiter.subscriber]
+        others.remove(waiter)
+        if not others:
+            del self._waiting[waiter.subscriber]
+        if self._ended > len(self.waiters) // 2 + 64:
+            self.waiters = deque(other for other in self.waiters if not other.ended)
+            self._ended = 0
+
+    def waits_of(self, subscriber: Any, ticket: Any = None) -> list[Waiter]:
+        """Return a subscriber's waiting FETs, those of one ticket if given."""
+        return [w for w in self._waiting.get(subscriber, ()) if ticket is None or w.ticket is ticket]
+
+    def all_waits(self) -> list[Waiter]:
+        return [waiter for waiter in self.waiters if not waiter.ended]
+
+    def waits_over(self, now_ms: int) -> list[Waiter]:
+        """Return the FETs that have waited long enough; the caller ends them."""
+        if not self.waiters or self._first_wait_ms > now_ms:
+            return []
+        living = [waiter for waiter in self.waiters if not waiter.ended]
+        self._first_wait_ms = min((w.until_ms for w in living if w.until_ms > now_ms), default=NEVER)
+        return [waiter for waiter in living if waiter.until_ms <= now_ms]
+
+    def sleep(self, subscriber: Any) -> None:
+        self.woken.pop(subscriber, None)
+        self.sleepers[subscriber] = None
+
+    def fetched(self, subscriber: Any) -> None:
+        """A subscriber came for messages: it neither sleeps nor has to be counted on."""
+        self.woken.pop(subscriber, None)
+        self.sleepers.pop(subscriber, None)
+
+    def gone(self, subscriber: Any) -> None:
+        """Forget a subscriber that ended or left the group."""
+        self.fetched(subscriber)
+        for waiter in self.waits_of(subscriber):
+            self.end_wait(waiter)
+
+    def to_wake(self, now_ms: int) -> list[Any]:
+        """Return the sleepers to wake now, by the queue's wake policy."""
+        if not self.sleepers:
+            return []
+        ready = self.ready(now_ms)
+        if not ready:
+            return []
+        if self.ledger.policies.wake == "all":
+            chosen = list(self.sleepers)
+            self.sleepers.clear()
+            return chosen
+        while self.woken and next(iter(self.woken.values())) <= now_ms:
+            self.woken.pop(next(iter(self.woken)))
+        chosen = []
+        while self.sleepers and ready > len(self.woken):
+            subscriber, _ = self.sleepers.popitem(last=False)
+            self.woken[subscriber] = now_ms + WOKEN_GRACE_MS
+            chosen.append(subscriber)
+        return chosen
+
+
+def structure_for(policies: Policies) -> PriorityStructure:
+    """Return the empty line that a queue's owner asked for."""
+    if policies.structure == "QA":
+        assert policies.priority_min is not None and policies.priority_max is not None, "checked at creation"
+        return KeyArray(policies.priority_min, policies.priority_max)
+    return Heap4()

@@ -1,0 +1,243 @@
+"""What processes say to each other.  Plain data; the receiver decides what to do.
+
+The ring:      Propose -> Committed -> Answered           (tell only, one direction)
+Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Woken, Answered -> a subscriber
+Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
+"""
+
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.runtime import Process
+from wakeq.protocol.commands import Entry, Results, Token
+from wakeq.storage.flush import Part
+
+
+class Asker(msgspec.Struct, frozen=True, gc=False):
+    """Who waits for an outcome, and where the outcome belongs with him.  Never in the bytes of the log."""
+
+    process: Process
+    ticket: Any
+    place: Any
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """Why something was not done: a stable code and a sentence."""
+
+    code: str
+    detail: str
+    leader: str = ""
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """What became of an entry in one queue."""
+
+    queue: str
+    queue_id: int
+    results: Results
+    follows: list["Outcome"] = []
+
+
+class Propose(msgspec.Struct, frozen=True, gc=False):
+    """Entries for the log.  `lazy` ones ride with the next sync instead of starting one."""
+
+    items: list[tuple[Entry, Asker | None]]
+    lazy: bool = False
+
+
+Item = tuple[int, int, int, Entry, Asker | None]  # index, term, moment, entry, who asked
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """Entries that are on disk on a quorum, in log order."""
+
+    items: list[Item]
+
+
+class Answered(msgspec.Struct, frozen=True, gc=False):
+    """Outcomes for one process: (ticket, place, Outcome or Refusal or anything that was asked for)."""
+
+    answers: list[tuple[Any, Any, Any]]
+
+
+# Straight ---------------------------------------------------------------------------------------------------------------
+
+
+class Want(msgspec.Struct, frozen=True, gc=False):
+    """One FET: up to `count` messages, waiting up to `wait_ms` for the first."""
+
+    place: Any
+    count: int
+    wait_ms: int = 0
+
+
+class Fetch(msgspec.Struct, frozen=True, gc=False):
+    queue: str
+    subscriber: Process
+    ticket: Any
+    wants: list[Want]
+    worker: int = 0
+    door: int = 0
+    subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
+
+
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """One message on its way to a worker."""
+
+    uid: str
+    failures: int
+    body: bytes
+    token: Token
+    priority: int
+    headers: bytes
+
+
+class EndWaits(msgspec.Struct, frozen=True, gc=False):
+    """The subscriber goes on: its waiting fetches of this ticket end with nothing."""
+
+    subscriber: Process
+    ticket: Any
+
+
+class Touch(msgspec.Struct, frozen=True, gc=False):
+    asker: Asker
+    queue: str
+    uids: list[str]
+    tokens: list[Token]
+    timeout_ms: int
+
+
+class Nack(msgspec.Struct, frozen=True, gc=False):
+    asker: Asker
+    queue: str
+    uids: list[str]
+    tokens: list[Token]
+    delay_ms: int | None
+    error: str = ""
+
+
+class Sleep(msgspec.Struct, frozen=True, gc=False):
+    """ISLP: wake me when there is something."""
+
+    asker: Asker
+    queue: str
+    subscribed: bool = False
+
+
+class Subscribe(msgspec.Struct, frozen=True, gc=False):
+    """The subscriber joined the group of a queue that may not exist yet."""
+
+    queue: str
+
+
+class Leaving(msgspec.Struct, frozen=True, gc=False):
+    """These are being acknowledged: not handed out nor released until the outcome.
+
+    With `undone` there is no outcome to come: the log did not take it.
+    """
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+    undone: bool = False
+
+
+class Gone(msgspec.Struct, frozen=True, gc=False):
+    """A subscriber ended; with `asleep_only` it just left the group."""
+
+    subscriber: Process
+    queue: str = ""
+    asleep_only: bool = False
+
+
+class Woken(msgspec.Struct, frozen=True, gc=False):
+    """To a subscriber: something may be available."""
+
+    queue: str
+
+
+class Peek(msgspec.Struct, frozen=True, gc=False):
+    asker: Asker
+    queue: str
+    state: str
+    count: int
+
+
+class Stats(msgspec.Struct, frozen=True, gc=False):
+    """One queue's figures; of all of them with an empty `queue` and `all_queues`."""
+
+    asker: Asker
+    queue: str
+    all_queues: bool = False
+    prefix: str = ""
+
+
+# Barrier ----------------------------------------------------------------------------------------------------------------
+
+
+class Judge(msgspec.Struct, frozen=True, gc=False):
+    """Would you apply this part of an entry that touches several queues?"""
+
+    place: int
+    entry: Entry
+    reply_to: Process
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    place: int
+    code: int
+
+
+# Writing down -----------------------------------------------------------------------------------------------------------
+
+
+class Collect(msgspec.Struct, frozen=True, gc=False):
+    """Hand over what changed since the last time; what was told before this belongs to it."""
+
+    cut: int
+    reply_to: Process
+
+
+class Collected(msgspec.Struct, frozen=True, gc=False):
+    """One queue's part of a cut."""
+
+    cut: int
+    part: Part
+    unchanged: list[tuple[int, int, int]] = []  # (index, place, code) of what was refused
+
+
+class Flushed(msgspec.Struct, frozen=True, gc=False):
+    """What was collected for this cut is in the state store, synced."""
+
+    cut: int
+
+
+class Loaded(msgspec.Struct, frozen=True, gc=False):
+    """Bodies that were read: number -> stored value or None."""
+
+    rows: dict[int, bytes | None]
+    ticket: Any = None
+
+
+class Crashed(msgspec.Struct, frozen=True, gc=False):
+    """A queue process could not go on; its supervisor rebuilds it."""
+
+    queue: str
+    process: Process
+    index: int  # the entry that it could not apply, 0 if it was none
+    reason: str
+
+
+class Tick(msgspec.Struct, frozen=True, gc=False):
+    """Time to look after something; `what` says after what."""
+
+    what: str = ""
+
+
+class Pressure(msgspec.Struct, frozen=True, gc=False):
+    """Publishes are refused from now on, or (None) taken again."""
+
+    refusal: Refusal | None
+
+

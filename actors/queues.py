@@ -1,0 +1,666 @@
+"""Queues: the supervisor of the queue processes, the owner of the catalog, and the hand that writes state down.
+
+    Committed (raft log) --> each queue its entries, in order --> Collect --> one cut of the state store --> Flushed
+
+An entry that touches several queues is a barrier: each named queue is asked for its verdict, then all apply it or
+none.  While a verdict, a cut or a rebuilding is under way, what is committed waits here.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    Collect,
+    Collected,
+    Committed,
+    Crashed,
+    EndWaits,
+    Fetch,
+    Flushed,
+    Gone,
+    Item,
+    Judge,
+    Leaving,
+    Nack,
+    Outcome,
+    Peek,
+    Propose,
+    Refusal,
+    Sleep,
+    Stats,
+    Subscribe,
+    Tick,
+    Touch,
+    Verdict,
+)
+from wakeq.actors.queue import Lead, QueueMeta, QueueProcess, Services
+from wakeq.actors.raft_log import Roll, Throttle
+from wakeq.actors.runtime import Process
+from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, as_dict, changed, check
+from wakeq.protocol.commands import (
+    Ack,
+    CreateQueue,
+    DeleteQueue,
+    Imported,
+    Noop,
+    Publish,
+    PurgeQueue,
+    Result,
+    SetAside,
+    UpdateQueue,
+)
+from wakeq.protocol.errors import BadField
+from wakeq.protocol.ledger import Limits
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.flush import ID, Grave, Part, StoredQueue, load_queue, make_cut
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.store import QUEUES, Store
+
+CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
+FLUSH_AFTER_MS = 1_000
+FLUSH_BYTES = 16 << 20  # of the log, since the last cut
+BACKLOG_BYTES_MAX = 128 << 20  # of the log that the state store does not have yet; beyond it proposals wait
+NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
+
+DEFAULT_QUEUE = ""
+
+
+class Serve(msgspec.Struct, frozen=True, gc=False):
+    """The log has been replayed and this node leads in `term`."""
+
+    term: int
+
+
+class FlushDone(msgspec.Struct, frozen=True, gc=False):
+    """The state store's report of a cut."""
+
+    cut: int
+    error: BaseException | None
+    more_graves: bool = False
+
+
+class Reread(msgspec.Struct, frozen=True, gc=False):
+    """What the state store knows of a queue that crashed."""
+
+    name: str
+    stored: StoredQueue | None
+    error: BaseException | None
+
+
+class Settings(msgspec.Struct, frozen=True):
+    limits: Limits = Limits()
+    flush_after_ms: int = FLUSH_AFTER_MS
+    flush_bytes: int = FLUSH_BYTES
+
+
+class Barrier:
+    """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet."""
+
+    __slots__ = ("code", "item", "owing")
+
+    def __init__(self, item: Item, owing: dict[int, Ack | Publish]) -> None:
+        self.item = item
+        self.owing = owing
+        self.code = 0
+
+
+class Gathering:
+    """Answers from several queues that make one answer."""
+
+    __slots__ = ("_answers", "_asker", "_missing", "_whole")
+
+    def __init__(self, asker: Asker, count: int, *, whole: bool = False) -> None:
+        self._asker = asker
+        self._answers: list[Any] = [None] * count
+        self._missing = count
+        self._whole = whole  # a list of everything, instead of the first with what follows from it
+
+    def add(self, place: int, answer: Any) -> None:
+        if self._answers[place] is not None:
+            return  # told twice: its queue was rebuilt meanwhile
+        self._answers[place] = answer
+        self._missing -= 1
+        if not self._missing:
+            asker, answers = self._asker, self._answers
+            result = answers if self._whole else Outcome(
+                answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:]
+            )
+            asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
+
+
+class Queues(Process):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: SegmentedLog,
+        disk: Disk,
+        services: Services,
+        settings: Settings,
+        applied: tuple[int, int, int],
+    ) -> None:
+        super().__init__()
+        self.catalog = Catalog()
+        self.applied = applied  # index, term, moment of the last entry that was handed to its queues
+        self.flushed_index = applied[0]
+        self.flushes = 0
+        self.term = 0
+        self._store = store
+        self._log = log
+        self._disk = disk
+        self._services = services
+        self._settings = settings
+        self._processes: dict[str, QueueProcess] = {}
+        self._told: dict[str, list[Item]] = {}  # since the last cut was begun; rebuilds a queue that crashes
+        self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
+        self._barrier: Barrier | None = None
+        self._cut = 0
+        self._parts: list[Part] | None = None  # being collected
+        self._owing: set[str] = set()  # queues that have not handed in their part
+        self._flushing: list[str] | None = None
+        self._flushing_index = 0
+        self._flush_queued = False
+        self._graves: list[Grave] = []
+        self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
+        self._aside: set[int] = set()
+        self._crashes: dict[tuple[str, int], int] = {}
+        self._rebuilding: set[str] = set()
+        self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
+        self._notes: list[tuple[int, int, int]] = []
+        self._bytes = 0  # of the log, when the last cut was begun
+        self._throttled = False
+        self._ready: Callable[[], None] | None = None
+
+    def on_receive(self, message: Any) -> None:
+        handler = _HANDLERS.get(type(message))
+        if handler is not None:
+            handler(self, message)
+        else:  # straight commands of queues that have no process
+            self._forward(message)
+
+    # --- coming back -----------------------------------------------------------------------------------------------------
+
+    def restore(self, stored: StoredQueue) -> None:
+        """Take a queue from the state store; only before any mail."""
+        meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+        self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
+        self._spawn(meta.name).restore(stored)
+
+    def restore_asides(self, asides: dict[int, bytes]) -> None:
+        self._aside.update(asides)
+
+    def on_serve(self, message: Serve) -> None:
+        """Lead: every queue builds what only a leader has."""
+        self.term = message.term
+        for process in self._processes.values():
+            process.tell(Lead(message.term))
+
+    # --- what is committed ---------------------------------------------------------------------------------------------
+
+    def on_committed(self, message: Committed) -> None:
+        self._waiting.append(message.items)
+        if len(self._waiting) == 1:
+            self._go_on()
+
+    @property
+    def _held(self) -> bool:
+        return self._barrier is not None or self._parts is not None or bool(self._rebuilding)
+
+    @property
+    def _may_cut(self) -> bool:
+        return not self._held and not self._halted and self._flushing is None
+
+    def _go_on(self) -> None:
+        """Hand out what is committed until something holds it up."""
+        while self._waiting and not self._held:
+            items = self._waiting[0]
+            done = self._hand_out(items)
+            if done < len(items):
+                self._waiting[0] = items[done:]
+                return
+            self._waiting.popleft()
+        if not self._held:
+            self._flush_in_time()
+
+    def _hand_out(self, items: list[Item]) -> int:
+        """Tell each queue its entries, up to a barrier; return how many were dealt with."""
+        batches: dict[str, list[Item]] = {}
+        barrier = None
+        for place, item in enumerate(items):
+            entry = item[3]
+            if item[0] in self._aside:
+                self._answer(item[4], Outcome(entry.queue, 0, [Result.SET_ASIDE]))
+            elif type(entry) is Ack and entry.publishes:
+                barrier = item
+                items = items[: place + 1]
+                break
+            elif self._route(item, batches):
+                batches.setdefault(entry.queue, []).append(item)
+        last = items[-1]
+        self.applied = last[0], last[1], last[2]
+        for name, mine in batches.items():
+            self._tell(name, mine)
+        if barrier is not None:
+            self._begin_barrier(barrier)
+        return len(items)
+
+    def _tell(self, name: str, items: list[Item]) -> None:
+        """Hand a queue its entries; one that is being rebuilt finds them when it is."""
+        told = self._told.get(name)
+        if told is None:
+            self._told[name] = items
+        else:
+            told += items
+        if name not in self._halted and name not in self._rebuilding:
+            self._processes[name].tell(Committed(items))
+
+    def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
+        """Keep the catalog; return whether there is a queue to apply the entry."""
+        entry = item[3]
+        if type(entry) is Publish:
+            if entry.queue not in self.catalog.queues:
+                self._create(entry.queue, Policies(), item)
+                batches.setdefault(entry.queue, []).append(_creation(item, entry.queue, Policies()))
+            return True
+        if type(entry) in _CATALOG:
+            return _CATALOG[type(entry)](self, entry, item)
+        if entry.queue in self.catalog.queues:
+            return True
+        self._answer_unknown(entry, item[4])
+        return False
+
+    def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
+        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * len(entry.numbers)))
+
+    def _answer(self, asker: Asker | None, outcome: Any) -> None:
+        if asker is not None:
+            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+
+    # --- the catalog -----------------------------------------------------------------------------------------------------
+
+    def _spawn(self, name: str) -> QueueProcess:
+        process = self.runtime.spawn(QueueProcess, name, self._services, self._settings.limits, self)
+        self._processes[name] = process
+        self.runtime.register(("queue", name), process)
+        return process
+
+    def _create(self, name: str, policies: Policies, item: Item) -> None:
+        self.catalog.put(name, item[0], policies, item[2])
+        self._process(name)
+
+    def _process(self, name: str) -> QueueProcess:
+        """Return the process of a queue, which need not exist yet."""
+        process = self._processes.get(name)
+        if process is None:
+            process = self._spawn(name)
+            if self.term:
+                process.tell(Lead(self.term))
+        return process
+
+    def _route_create(self, entry: CreateQueue, item: Item) -> bool:
+        if entry.queue in self.catalog.queues:
+            self._answer(item[4], Outcome(entry.queue, 0, [Result.EXISTS]))
+            return False
+        self._create(entry.queue, entry.policies, item)
+        return True
+
+    def _route_update(self, entry: UpdateQueue, item: Item) -> bool:
+        record = self._existing(entry, item)
+        if record is None:
+            return False
+        try:
+            policies = changed(record.policies, entry.changes)
+            check(entry.queue, policies)
+        except BadField as error:
+            self._answer(item[4], Refusal(error.code, str(error)))
+            return False
+        self.catalog.put(entry.queue, record.id, policies, record.created_ms)
+        return True
+
+    def _route_delete(self, entry: DeleteQueue, item: Item) -> bool:
+        record = self._existing(entry, item)
+        if record is None:
+            return False
+        if entry.queue == DEFAULT_QUEUE:
+            self._answer(item[4], Outcome(entry.queue, 0, [Result.DEFAULT_QUEUE]))
+            return False
+        self._graves.append(Grave(entry.queue, record.id))
+        self.catalog.remove(entry.queue)
+        return True
+
+    def _route_purge(self, entry: PurgeQueue, item: Item) -> bool:
+        record = self._existing(entry, item)
+        if record is None:
+            return False
+        self._graves.append(Grave(entry.queue, record.id))
+        self.catalog.put(entry.queue, item[0], record.policies, record.created_ms)
+        return True
+
+    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue, item: Item) -> QueueRecord | None:
+        record = self.catalog.find(entry.queue)
+        if record is None:
+            self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
+        return record
+
+    def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
+        self._aside.add(entry.index)
+        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+        if self._halted.get(entry.queue) == entry.index:
+            del self._halted[entry.queue]
+            self._rebuild(entry.queue)
+        return False
+
+    def _route_nothing(self, entry: Any, item: Item) -> bool:
+        self._answer(item[4], Outcome("", 0, [Result.DONE]))
+        return False
+
+    # --- entries that touch several queues -----------------------------------------------------------------------------
+
+    def _begin_barrier(self, item: Item) -> None:
+        entry = item[3]
+        exists = self.catalog.queues
+        owing = {place: part for place, part in enumerate(_parts_of(entry)) if part.queue in exists}
+        self._barrier = Barrier(item, owing)
+        if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
+            self._barrier.code = Result.UNKNOWN
+        for place, part in list(owing.items()):
+            self._processes[part.queue].tell(Judge(place, part, self))
+        if not owing:
+            self._conclude()
+
+    def on_verdict(self, message: Verdict) -> None:
+        barrier = self._barrier
+        if barrier is None or barrier.owing.pop(message.place, None) is None:
+            return
+        barrier.code = barrier.code or message.code
+        if not barrier.owing:
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """All verdicts are in: all of them apply, or none."""
+        barrier, self._barrier = self._barrier, None
+        assert barrier is not None, "a verdict without a question"
+        index, term, at_ms, entry, asker = barrier.item
+        if barrier.code:
+            self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
+            if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
+                refused = msgspec.structs.replace(entry, publishes=[], queue_id=-1, foreign={})
+                self._tell(entry.queue, [(index, term, at_ms, refused, None)])
+        else:
+            gather = Gathering(asker, len(entry.publishes) + 1) if asker is not None else None
+            for place, part in enumerate(_parts_of(entry)):
+                items: list[Item] = []
+                if part.queue not in self.catalog.queues:
+                    self._create(part.queue, Policies(), barrier.item)
+                    items.append(_creation(barrier.item, part.queue, Policies()))
+                mine = None if gather is None else Asker(self, gather, place)
+                self._tell(part.queue, [*items, (index, term, at_ms, part, mine)])
+        self._go_on()
+
+    def on_answered(self, message: Answered) -> None:
+        """A part was done; the asker hears when all of them were."""
+        for gather, place, outcome in message.answers:
+            gather.add(place, outcome)
+
+    # --- straight commands of queues that have no process yet --------------------------------------------------------------
+
+    def _forward(self, message: Any) -> None:
+        process = self._processes.get(message.queue)
+        if process is None:
+            subscribed = isinstance(message, Subscribe) or getattr(message, "subscribed", False)
+            if not subscribed:
+                self._refuse(message)
+                return
+            process = self._process(message.queue)
+        process.tell(message)
+
+    def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
+        refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        if isinstance(message, Fetch):
+            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+        elif isinstance(message, Touch | Nack):
+            places = message.asker.place
+            outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
+            message.asker.process.tell(Answered([(message.asker.ticket, places, outcome)]))
+        else:
+            self._answer(message.asker, refusal)
+
+    def on_stats(self, message: Stats) -> None:
+        if not message.all_queues:
+            self._forward(message)
+            return
+        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
+        gather = Gathering(message.asker, len(names), whole=True)
+        for place, name in enumerate(names):
+            self._processes[name].tell(Stats(Asker(self, gather, place), name))
+        if not names:
+            self._answer(message.asker, [])
+
+    def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
+        """It was for a queue that has no process: there is nothing that it could concern."""
+
+    # --- writing down --------------------------------------------------------------------------------------------------
+
+    def _flush_in_time(self) -> None:
+        """Have a cut made soon; at once if much has come together."""
+        written = self._log.size_bytes
+        if not self._flush_queued:
+            self._flush_queued = True
+            self._services.later(self._settings.flush_after_ms / 1000, lambda: self.tell(Tick("flush")))
+        if written - self._bytes > self._settings.flush_bytes and self._may_cut:
+            self._begin_cut()
+        if written - self._bytes > BACKLOG_BYTES_MAX and not self._throttled:
+            self._throttled = True
+            self._services.raft_log.tell(Throttle(True))
+
+    def on_tick(self, message: Tick) -> None:
+        self._flush_queued = False
+        if self._waiting or not self._may_cut:
+            self._flush_queued = True
+            self._services.later(self._settings.flush_after_ms / 1000, lambda: self.tell(Tick("flush")))
+        else:
+            self._begin_cut()
+
+    def flush_now(self, ready: Callable[[], None]) -> None:
+        """Write everything down, then call `ready`; for a clean stop."""
+        self._ready = ready
+        if self._may_cut:
+            self._begin_cut()
+
+    def _begin_cut(self) -> None:
+        """Ask every queue that was told something for what changed; meanwhile nothing else is told."""
+        self._bytes = self._log.size_bytes
+        if not self._told and not self._graves and not self._asides and self.applied[0] == self.flushed_index:
+            self._finish_ready()
+            return
+        self._cut += 1
+        self._parts = []
+        self._owing = set(self._told)
+        for name in self._told:
+            self._processes[name].tell(Collect(self._cut, self))
+        if not self._owing:
+            self._write_cut()
+
+    def on_collected(self, message: Collected) -> None:
+        if message.cut != self._cut or self._parts is None or message.part.name not in self._owing:
+            return
+        self._owing.discard(message.part.name)
+        self._parts.append(message.part)
+        if len(self._notes) < NOTES_MAX:
+            self._notes += message.unchanged
+        if not self._owing:
+            self._write_cut()
+
+    def _write_cut(self) -> None:
+        parts, self._parts = self._parts, None
+        assert parts is not None, "collected first"
+        applied, graves, asides = self.applied, self._graves, self._asides
+        self._flushing = list(self._told)
+        self._told, self._graves, self._asides = {}, [], {}
+        cut, store = self._cut, self._store
+
+        def work() -> bool:
+            store.commit(make_cut(store, applied, parts, graves, asides))
+            return bool(graves)
+
+        def done(result: bool | BaseException) -> None:
+            error = result if isinstance(result, BaseException) else None
+            self.tell(FlushDone(cut, error, result is True))
+
+        self._flushing_index = applied[0]
+        self._disk.submit(work, done)
+        self._go_on()
+
+    def on_flush_done(self, message: FlushDone) -> None:
+        if message.error is not None:
+            raise message.error
+        assert self._flushing is not None, "a cut was written"
+        self.flushes += 1
+        self.flushed_index = self._flushing_index
+        flushed = Flushed(message.cut)
+        for name in self._flushing:
+            if name in self._processes:
+                self._processes[name].tell(flushed)
+        self._flushing = None
+        if message.more_graves:
+            self._sweep()
+        if self._throttled:
+            self._throttled = False
+            self._services.raft_log.tell(Throttle(False))
+        self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
+        for name in self._rebuilding:
+            self._reread(name)
+        self._finish_ready()
+        self._go_on()
+
+    def _sweep(self) -> None:
+        def swept(result: bool | BaseException) -> None:
+            if isinstance(result, BaseException):
+                self.tell(FlushDone(0, result))
+            elif result:
+                self._sweep()
+
+        self._disk.submit(self._store.sweep, swept)
+
+    def _footer_notes(self) -> bytes:
+        """Return what a reader of the sealed log needs: what changed nothing, and the queues' names and counters."""
+        queues = {
+            record.id: (record.name, self._processes[record.name].ledger.next_number)
+            for record in self.catalog.queues.values()
+        }
+        notes, self._notes = self._notes, []
+        return msgspec.msgpack.encode({"through": self.applied[0], "unchanged": notes, "queues": queues})
+
+    def _finish_ready(self) -> None:
+        if self._ready is not None and self._flushing is None and self._parts is None:
+            if self.flushed_index < self.applied[0] or self._waiting:
+                self._begin_cut()
+            else:
+                ready, self._ready = self._ready, None
+                ready()
+
+    # --- queues that crash -----------------------------------------------------------------------------------------------
+
+    def on_crashed(self, message: Crashed) -> None:
+        """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
+        name = message.queue
+        if self._processes.get(name) is not message.process:
+            return
+        del self._processes[name]
+        crashes = self._crashes[name, message.index] = self._crashes.get((name, message.index), 0) + 1
+        if crashes < CRASHES_MAX:
+            self._rebuild(name)
+        elif message.index:
+            self._halted[name] = message.index
+            self._services.raft_log.tell(Propose([(SetAside(name, message.index, message.reason), None)]))
+        else:
+            raise RuntimeError(f"queue {name!r} crashed {crashes} times outside of any entry: {message.reason}")
+
+    def _rebuild(self, name: str) -> None:
+        """From the state store, and what the queue was told since; a cut that is being written is waited for."""
+        self._rebuilding.add(name)
+        if self._flushing is None:
+            self._reread(name)
+
+    def _reread(self, name: str) -> None:
+        store = self._store
+
+        def work() -> StoredQueue | None:
+            with store.read() as view:
+                for key, meta in view.scan(QUEUES):
+                    if msgspec.msgpack.decode(meta).get("name") == name:
+                        return load_queue(view, ID.unpack(key)[0], meta)
+            return None
+
+        def done(result: StoredQueue | None | BaseException) -> None:
+            error = result if isinstance(result, BaseException) else None
+            self.tell(Reread(name, None if isinstance(result, BaseException) else result, error))
+
+        self._disk.submit(work, done)
+
+    def on_reread(self, message: Reread) -> None:
+        if message.error is not None:
+            raise message.error
+        name = message.name
+        self._rebuilding.discard(name)
+        process = self._spawn(name)
+        if message.stored is not None:
+            process.restore(message.stored)
+        told = self._told.get(name)
+        if told:
+            for item in told:
+                if item[0] in self._aside:
+                    self._answer(item[4], Outcome(name, 0, [Result.SET_ASIDE]))
+            process.tell(Committed([item for item in told if item[0] not in self._aside]))
+        if self.term:
+            process.tell(Lead(self.term))
+        if self._barrier is not None:
+            for place, part in self._barrier.owing.items():
+                if part.queue == name:
+                    process.tell(Judge(place, part, self))
+        if name in self._owing:
+            process.tell(Collect(self._cut, self))
+        self._go_on()
+
+
+def _creation(item: Item, name: str, policies: Policies) -> Item:
+    """Return what makes the queue that an entry finds missing; its id is the index of that entry."""
+    return (item[0], item[1], item[2], CreateQueue(name, policies), None)
+
+
+def _parts_of(entry: Ack) -> list[Ack | Publish]:
+    """Return what each queue has to do of an entry that touches several: the acknowledgement first."""
+    return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]
+
+
+_HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
+    Committed: Queues.on_committed,
+    Collected: Queues.on_collected,
+    FlushDone: Queues.on_flush_done,
+    Verdict: Queues.on_verdict,
+    Answered: Queues.on_answered,
+    Tick: Queues.on_tick,
+    Stats: Queues.on_stats,
+    Gone: Queues.on_nothing,
+    Leaving: Queues.on_nothing,
+    EndWaits: Queues.on_nothing,
+    Crashed: Queues.on_crashed,
+    Reread: Queues.on_reread,
+    Serve: Queues.on_serve,
+}
+
+_CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
+    CreateQueue: Queues._route_create,
+    UpdateQueue: Queues._route_update,
+    DeleteQueue: Queues._route_delete,
+    PurgeQueue: Queues._route_purge,
+    SetAside: Queues._route_set_aside,
+    Noop: Queues._route_nothing,
+    Imported: Queues._route_nothing,
+}

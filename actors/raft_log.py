@@ -1,0 +1,308 @@
+"""RaftLog: the one actor through which every change passes.
+
+    Propose (subscriber, queue) --> stamp, log, one sync for each batch --> Committed --> queues
+
+It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
+publishes are refused), and answers an asker itself only when the command can no longer be committed.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Propose, Refusal, Tick
+from wakeq.actors.runtime import Process
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
+from wakeq.protocol.errors import SyncFailed
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.records import encode_entry
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.metadata import Metadata
+from wakeq.storage.raft_log import SegmentedLog
+
+LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
+FAST_SYNC_S = 0.0005
+FAST_SYNCS = 16  # so many fast ones in a row, and the next is done on the loop
+SLOW_PAUSE_S = 10.0  # after one slow sync on the loop
+FLUSH = Tick("flush")
+
+
+class SyncPlace:
+    """Where to sync: in the thread, or on the loop while the disk is faster than the hand-over to a thread."""
+
+    def __init__(self) -> None:
+        self._fast = 0
+        self._not_before_s = 0.0
+
+    def on_loop(self, now_s: float) -> bool:
+        return self._fast >= FAST_SYNCS and now_s >= self._not_before_s
+
+    def took(self, seconds: float, now_s: float, *, on_loop: bool) -> None:
+        """Learn from a sync."""
+        if seconds < FAST_SYNC_S:
+            self._fast += 1
+            return
+        self._fast = 0
+        if on_loop:
+            self._not_before_s = now_s + SLOW_PAUSE_S
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """Begin: lead the cluster of one, and hand what is committed to `queues`."""
+
+    queues: Process
+
+
+class Throttle(msgspec.Struct, frozen=True, gc=False):
+    """The state store is behind: let proposals wait, or go on."""
+
+    on: bool
+
+
+class Roll(msgspec.Struct, frozen=True, gc=False):
+    """Everything up to `applied` is in the state store: seal a full segment, with these notes for its readers."""
+
+    applied: int
+    notes: Callable[[], bytes]
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """A snapshot covers everything up to `index`: remove the segments that lie wholly below."""
+
+    index: int
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """The disk thread's report."""
+
+    last_index: int
+    term: int
+    seconds: float
+    error: BaseException | None
+
+
+class RaftLog(Process):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        core: Core,
+        log: SegmentedLog,
+        metadata: Metadata,
+        disk: Disk,
+        now_ms: Callable[[], int],
+        call_later: Callable[[float, Callable[[], None]], Any],
+    ) -> None:
+        super().__init__()
+        self.core = core
+        self.syncs = 0
+        self.synced_entries = 0
+        self.longest_sync_s = 0.0
+        self._log = log
+        self._metadata = metadata
+        self._disk = disk
+        self._now_ms = now_ms
+        self._call_later = call_later
+        self._queues: Process | None = None
+        self._uncommitted: deque[Item] = deque()
+        self._place = SyncPlace()
+        self._flush_queued = False
+        self._lazy_queued = False
+        self._writing = False
+        self._refusal: Refusal | None = None
+        self._throttled: deque[Propose] | None = None  # what waits for the state store, if anything has to
+
+    def on_receive(self, message: Any) -> None:
+        _HANDLERS[type(message)](self, message)
+
+    def on_started(self, message: Started) -> None:
+        """Vote for itself, save that, and open the term with a no-op."""
+        self._queues = message.queues
+        state = self.core.campaign()
+        self._metadata.save(term=state.term, vote=state.vote)
+        self.core.elected()
+        self.on_propose(Propose([(Noop(), None)]))
+
+    # --- in ------------------------------------------------------------------------------------------------------------
+
+    def on_propose(self, message: Propose) -> None:
+        if self._throttled is not None:
+            self._throttled.append(message)
+            return
+        items = message.items if self._refusal is None else self._admitted(message.items)
+        core, log, uncommitted = self.core, self._log, self._uncommitted
+        term, at_ms = core.term, self._now_ms()
+        for entry, asker in items:
+            index = core.propose()
+            log.append(index, term, encode_entry(entry, at_ms))
+            uncommitted.append((index, term, at_ms, entry, asker))
+        if message.lazy:
+            self._flush_later()
+        else:
+            self._flush_soon()
+
+    def _admitted(self, items: list[tuple[Entry, Asker | None]]) -> list[tuple[Entry, Asker | None]]:
+        """Answer what would need more room; what makes room goes on."""
+        admitted = []
+        for entry, asker in items:
+            if not _needs_room(entry):
+                admitted.append((entry, asker))
+            elif asker is not None:
+                asker.process.tell(Answered([(asker.ticket, asker.place, self._refusal)]))
+        return admitted
+
+    def on_pressure(self, message: Pressure) -> None:
+        self._refusal = message.refusal
+
+    def on_throttle(self, message: Throttle) -> None:
+        if message.on:
+            if self._throttled is None:
+                self._throttled = deque()
+            return
+        waiting, self._throttled = self._throttled or deque(), None
+        for propose in waiting:
+            self.on_propose(propose)
+
+    # --- to disk -------------------------------------------------------------------------------------------------------
+
+    def _flush_soon(self) -> None:
+        """Sync once everybody who has something to propose in this turn has done so."""
+        if not self._flush_queued and not self._writing:
+            self._flush_queued = True
+            self.tell(FLUSH)
+
+    def _flush_later(self) -> None:
+        if not self._lazy_queued and not self._flush_queued:
+            self._lazy_queued = True
+            self._call_later(LAZY_AFTER_S, lambda: self.tell(Tick("lazy")))
+
+    def on_tick(self, message: Tick) -> None:
+        if message.what == "lazy":
+            self._lazy_queued = False
+        else:
+            self._flush_queued = False
+        if not self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
+        batch = self._log.take_buffer()
+        if batch is None:
+            return
+        last_index, term = self._uncommitted[-1][0], self.core.term
+        now_s = time.monotonic()
+        if self._place.on_loop(now_s) and not self._disk.busy:
+            started = time.perf_counter()
+            self._log.write(batch)
+            self._synced(last_index, term, time.perf_counter() - started, on_loop=True)
+            return
+        self._writing = True
+        self._disk.submit(lambda: _timed(lambda: self._log.write(batch)), lambda r: self._written(last_index, term, r))
+
+    def _written(self, last_index: int, term: int, result: float | BaseException) -> None:
+        error = result if isinstance(result, BaseException) else None
+        seconds = 0.0 if isinstance(result, BaseException) else result
+        self.tell(Written(last_index, term, seconds, error))
+
+    def on_written(self, message: Written) -> None:
+        self._writing = False
+        if message.error is not None:
+            raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
+        self._synced(message.last_index, message.term, message.seconds, on_loop=False)
+        if self._log.buffered_bytes:
+            self._flush_soon()
+
+    def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
+        """Entries are on disk: commit them and let the queues apply them."""
+        self._place.took(seconds, time.monotonic(), on_loop=on_loop)
+        self.syncs += 1
+        self.longest_sync_s = max(self.longest_sync_s, seconds)
+        commit = self.core.stable(last_index, term)
+        uncommitted = self._uncommitted
+        if uncommitted and uncommitted[-1][0] <= commit:
+            items = list(uncommitted)
+            uncommitted.clear()
+        else:
+            items = []
+            while uncommitted and uncommitted[0][0] <= commit:
+                items.append(uncommitted.popleft())
+        self.synced_entries += len(items)
+        assert self._queues is not None, "started first"
+        self._queues.tell(Committed(items))
+
+    # --- what is no longer needed ----------------------------------------------------------------------------------------
+
+    def on_roll(self, message: Roll) -> None:
+        """Note how far the log is known to be committed, and seal a full segment."""
+        committed = self.core.commit
+        rolls = self._log.roll_due and not self._writing and not self._log.buffered_bytes
+        notes = message.notes() if rolls else b""
+
+        def work() -> None:
+            self._metadata.save(committed=message.applied)
+            if rolls:
+                self._log.roll(committed, notes)
+
+        self._occupy(work)
+
+    def on_cut(self, message: Cut) -> None:
+        self._occupy(lambda: self._log.cut_below(message.index))
+
+    def _occupy(self, work: Callable[[], object]) -> None:
+        """Do something with the log's files in its thread; syncs wait as behind any other."""
+        if self._writing:
+            self._disk.submit(work, self._occupied)
+            return
+        self._writing = True
+        self._disk.submit(work, self._free)
+
+    def _occupied(self, result: object) -> None:
+        if isinstance(result, BaseException):
+            self.tell(Written(0, 0, 0.0, result))
+
+    def _free(self, result: object) -> None:
+        error = result if isinstance(result, BaseException) else None
+        self.tell(Freed(error))
+
+    def on_freed(self, message: "Freed") -> None:
+        self._writing = False
+        if message.error is not None:
+            raise message.error
+        if self._log.buffered_bytes:
+            self._flush_soon()
+
+
+class Freed(msgspec.Struct, frozen=True, gc=False):
+    """The disk thread has done something else with the log's files."""
+
+    error: BaseException | None
+
+
+def _timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _needs_room(entry: Entry) -> bool:
+    match entry:
+        case Publish() | CreateQueue() | Imported():
+            return True
+        case Ack():
+            return bool(entry.publishes) and not entry.dead
+    return False
+
+
+_HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
+    Propose: RaftLog.on_propose,
+    Tick: RaftLog.on_tick,
+    Written: RaftLog.on_written,
+    Started: RaftLog.on_started,
+    Pressure: RaftLog.on_pressure,
+    Throttle: RaftLog.on_throttle,
+    Roll: RaftLog.on_roll,
+    Cut: RaftLog.on_cut,
+    Freed: RaftLog.on_freed,
+}

@@ -1,0 +1,309 @@
+"""Runtime: the run queue on which all light processes of one loop take turns.
+
+    tell --> mailbox, run queue --> turn (on the loop, at most turn_s) --> on_receive ... on_stop, Down
+
+It gives every process with mail its share, so that a busy one starves neither the others nor the sockets.  It
+makes and ends processes and keeps their names, monitors and groups.  It must never block, and knows no loop
+but by `call_soon`: without one, `run_until_idle` serves the mail.  Two runtimes share nothing.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from threading import get_ident
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+from wakeq.actors.runtime.groups import Groups
+from wakeq.actors.runtime.links import Links
+from wakeq.actors.runtime.process import DEAD, Envelope, Process
+
+P = ParamSpec("P")
+ProcessT = TypeVar("ProcessT", bound=Process)
+
+# Messages that a process may handle before it goes to the end of the run queue, and between two looks at the
+# clock.  A message is a batch: 32 of them can already be milliseconds.
+MAIL_BUDGET = 32
+# Messages that run_until_idle serves before it says that something goes in circles.
+MESSAGES_UNTIL_IDLE_MAX = 50_000_000
+
+logger = logging.getLogger("wakeq.runtime")
+
+
+class Loop(Protocol):
+    """The part of an event loop that a runtime needs."""
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        """Run callback in the next round of the loop."""
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> object:
+        """The same, from any thread."""
+
+
+CallSoon = Callable[[Callable[[], None]], object]
+
+
+class NeverIdle(RuntimeError):
+    """Processes kept each other busy beyond the bound of run_until_idle."""
+
+
+class NameTaken(ValueError):
+    """A living process has that name."""
+
+
+class Runtime:
+    """One run queue, with the names, monitors and groups of its processes.
+
+    `_scheduled` is True if a turn is under way or will come: then nobody needs to ask for one.
+    """
+
+    def __init__(
+        self,
+        call_soon: CallSoon | None = None,
+        call_soon_threadsafe: CallSoon | None = None,
+        turn_s: float = 0.005,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.thread = get_ident()
+        self.groups = Groups()
+        self.links = Links()
+        self.turns = 0
+        self.messages = 0  # handled; what was dropped or refused is not in it
+        self.failures = 0
+        self.longest_turn_s = 0.0
+        self._call_soon = call_soon
+        self._call_soon_threadsafe = call_soon_threadsafe
+        self._turn_s = turn_s
+        self._clock = clock
+        self._ready: deque[Process] = deque()
+        self._scheduled = call_soon is None  # without a loop nobody needs to ask for a turn
+        self._running = False
+        self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
+        self._foreign_called = False
+        self._named: dict[Hashable, Process] = {}
+        self._names_of: dict[Process, list[Hashable]] = {}
+
+    def attach(self, loop: Loop) -> None:
+        """Run on this loop from now on; called on the loop's thread."""
+        self.thread = get_ident()
+        self._call_soon = cast(CallSoon, loop.call_soon)
+        self._call_soon_threadsafe = cast(CallSoon, loop.call_soon_threadsafe)
+        self._scheduled = self._foreign_called = False
+        if self._ready:
+            self._schedule()
+        if self._foreign:
+            self._call_for_foreign()
+
+    # Life of a process --------------------------------------------------------------------------------------
+
+    def spawn(self, process_class: Callable[P, ProcessT], *args: P.args, **kwargs: P.kwargs) -> ProcessT:
+        """Make a process and run its on_start; what its constructor raises is the caller's."""
+        assert get_ident() == self.thread, "spawn on the runtime's own thread"
+        made = cast(type[ProcessT], process_class)
+        process = made.__new__(made)
+        process.runtime = self  # before the constructor, which may tell, join and register already
+        process._mail = None
+        made.__init__(process, *args, **kwargs)
+        process._start_actor_loop()
+        return process
+
+    def begin(self, process: Process) -> None:
+        """Run on_start; if it raises, that is a failure of the process."""
+        try:
+            process.on_start()
+        except Exception as error:
+            self.end(process, error)
+
+    def end(self, process: Process, reason: BaseException | None) -> None:
+        """End a process: drop its mail, run its last hook, forget it, tell those who watch."""
+        if process._mail is DEAD:
+            return
+        mail, process._mail = process._mail, DEAD
+        try:
+            reason = self._last_words(process, reason)
+        finally:
+            for message in mail or ():
+                if type(message) is Envelope:
+                    message.refuse(process)
+            for name in self._names_of.pop(process, ()):
+                del self._named[name]
+            self.groups.forget(process)
+            self.links.end(process, reason)
+            stopped = process.__dict__.get("actor_stopped")
+            if stopped is not None:
+                stopped.set()
+
+    def _last_words(self, process: Process, reason: BaseException | None) -> BaseException | None:
+        if reason is None:
+            try:
+                process.on_stop()
+            except Exception as error:
+                reason = error
+        if reason is not None:
+            self.failures += 1
+            logger.error("%r failed and was ended", process, exc_info=reason)
+            try:
+                process.on_failure(type(reason), reason, reason.__traceback__)
+            except Exception as error:
+                logger.error("%r failed once more, in on_failure", process, exc_info=error)
+        return reason
+
+    # Names and monitors -------------------------------------------------------------------------------------
+
+    def register(self, name: Hashable, process: Process) -> None:
+        """Give process a name, until it ends; nothing happens if it has ended."""
+        if not process.alive or self._named.get(name) is process:
+            return
+        if name in self._named:
+            raise NameTaken(f"{name!r} is the name of {self._named[name]!r}")
+        self._named[name] = process
+        self._names_of.setdefault(process, []).append(name)
+
+    def whereis(self, name: Hashable) -> Process | None:
+        """Return the living process of that name."""
+        return self._named.get(name)
+
+    def monitor(self, watcher: Process, target: Process, tag: Any = None) -> None:
+        """Tell watcher Down(target, reason, tag) once, when target ends or at once if it has ended."""
+        self.links.monitor(watcher, target, tag)
+
+    def demonitor(self, watcher: Process, target: Process) -> None:
+        """Take a monitor back."""
+        self.links.demonitor(watcher, target)
+
+    # Mail that arrives --------------------------------------------------------------------------------------
+
+    def wake(self, process: Process, message: object) -> None:
+        """Give an idle process a mailbox with its first message, and a place on the run queue."""
+        mail: deque[object] = deque()
+        process._mail = mail
+        mail.append(message)
+        self._ready.append(process)
+        if not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        if self._call_soon is not None:
+            self._call_soon(self._turn)
+
+    def hand_over(self, process: Process, message: object) -> None:
+        """Take a message from another thread.
+
+        The message is put down before the flag is read, and `_foreign_turn` clears the flag before it looks:
+        so a thread that finds the flag set knows that its message will be seen.
+        """
+        self._foreign.append((process, message))
+        if not self._foreign_called:
+            self._call_for_foreign()
+
+    def _call_for_foreign(self) -> None:
+        if self._call_soon_threadsafe is not None:
+            self._foreign_called = True  # before the call, or the answer to it could be overwritten
+            try:
+                self._call_soon_threadsafe(self._foreign_turn)
+            except RuntimeError:  # the loop is closed; the teller must know
+                self._foreign_called = False
+                raise
+
+    def _foreign_turn(self) -> None:
+        """Serve what other threads told at once, unless a turn is coming anyway."""
+        self._foreign_called = False
+        coming = self._scheduled
+        self._scheduled = True
+        self._take_foreign()
+        if not coming:
+            self._turn()
+
+    def _take_foreign(self) -> None:
+        for _ in range(len(self._foreign)):
+            process, message = self._foreign.popleft()
+            if type(message) is Envelope:
+                process.post(message)
+            else:
+                process.tell(message)
+
+    # Turns --------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Serve processes for turn_s, then let the loop look at its sockets."""
+        try:
+            self._serve_until(self._clock() + self._turn_s)
+        finally:  # also after a KeyboardInterrupt: the others' mail must not wait for ever
+            self._scheduled = False
+            if self._ready:
+                self._schedule()
+
+    def run_until_idle(self, messages_max: int = MESSAGES_UNTIL_IDLE_MAX) -> None:
+        """Serve all mail, and the mail that comes of it, without a loop."""
+        assert get_ident() == self.thread, "run it on the runtime's own thread"
+        assert not self._running, "a turn cannot begin within a turn"
+        end = self.messages + messages_max
+        self._take_foreign()
+        while self._ready:
+            self._serve_until(self._clock() + self._turn_s)
+            self._take_foreign()
+            if self._ready and self.messages >= end:
+                raise NeverIdle(f"{messages_max} messages were handled and there is still mail")
+
+    def _serve_until(self, deadline_s: float) -> None:
+        assert not self._running, "a turn cannot begin within a turn"
+        self._running = True
+        ready, serve, clock = self._ready, self._serve, self._clock
+        started_s = now_s = clock()
+        try:
+            while ready and now_s < deadline_s:
+                serve(ready.popleft())
+                now_s = clock()
+        finally:
+            self._running = False
+            self.turns += 1
+            self.longest_turn_s = max(self.longest_turn_s, clock() - started_s)
+
+    def _serve(self, process: Process) -> None:
+        """Give one process its share; an Exception ends this process only, anything worse goes through."""
+        mail = process._mail
+        assert mail is not None
+        if mail is DEAD:  # it ended while it stood on the run queue: in on_start, after telling itself
+            return
+        receive, next_message = process.on_receive, mail.popleft
+        handled = 0
+        waiting = len(mail)
+        try:
+            for handled in range(1, (waiting if waiting < MAIL_BUDGET else MAIL_BUDGET) + 1):  # noqa: B007
+                message = next_message()
+                if type(message) is Envelope:
+                    self._open(process, message)
+                    if process._mail is not mail:
+                        break
+                else:
+                    receive(message)
+        except Exception as error:
+            self.end(process, error)
+        finally:
+            self.messages += handled
+            if process._mail is mail:
+                if mail:
+                    self._ready.append(process)
+                else:
+                    process._mail = None
+
+    def _open(self, process: Process, envelope: Envelope) -> None:
+        """Handle a stop, an ask, or what a ref of pykka's has sent."""
+        reply = envelope.reply
+        try:
+            answer = None
+            if envelope.stops:
+                self.end(process, None)
+            else:
+                answer = process._handle_receive(envelope.message)
+        except Exception as error:
+            if reply is not None:
+                reply.set_exception(error)
+            raise
+        except BaseException as error:
+            if reply is not None:
+                reply.set_exception(RuntimeError(f"{process!r} was interrupted by {error!r}"))
+            raise
+        if reply is not None:
+            reply.set(answer)

@@ -1,0 +1,855 @@
+"""Subscriber: one connection of the worker protocol.
+
+    Received (listener) --> runs of like commands --> the log or the queue --> answers, in the order of the requests
+
+It checks what belongs to the connection and knows no queue rule.  A pipelining client sees its commands as if done
+one after the other: a command waits while one before it on the same connection may still change the same queue.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.door import Closed, Door, Received
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    Delivery,
+    EndWaits,
+    Fetch,
+    Gone,
+    Leaving,
+    Nack,
+    Outcome,
+    Peek,
+    Propose,
+    Refusal,
+    Sleep,
+    Stats,
+    Subscribe,
+    Touch,
+    Want,
+    Woken,
+)
+from wakeq.actors.runtime import Process
+from wakeq.protocol import commands as log
+from wakeq.protocol.catalog import Policies, changed, check
+from wakeq.protocol.commands import ANY_TOKEN, Draft, Publish, Result, Token
+from wakeq.protocol.errors import BadField, Refused, TooLarge
+from wakeq.protocol.uid import UidMaker, parse
+from wakeq.protocol.uid import numbers as numbers_of
+from wakeq.protocol.uid import prefix as prefix_of
+from wakeq.protocol.wire import worker as wire
+
+IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
+IN_FLIGHT_LOW = 4_096
+QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
+
+REFUSALS = {
+    Result.STALE: ("STALE_LEASE", "the lease is over and the message was delivered again"),
+    Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
+    Result.KEY_RANGE: ("KEY_RANGE", "the priority is outside of the range that the queue allows"),
+    Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),
+    Result.BUSY: ("BUSY", "too many publishes with an id in this queue within 15 minutes; try again later"),
+    Result.FORGOTTEN: ("BAD_FIELD", "n is more than 1024 behind the highest of this session; its outcome is forgotten"),
+    Result.NO_QUEUE: ("Q_NOT_FOUND", "the queue does not exist"),
+    Result.EXISTS: ("Q_EXISTS", "the queue exists already; UPDATE changes its policies"),
+    Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted"),
+    Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
+    Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
+    Result.REJECTED: ("BUSY", "not now; try again"),
+}
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a subscriber holds its client to, and tells it in HELLO."""
+
+    message_bytes_max: int = 1 << 20
+    version: str = "0"
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What every subscriber works with."""
+
+    raft_log: Process
+    queues: Process
+    limits: Limits
+
+
+class Pending(msgspec.Struct, gc=False):
+    """A run of commands on its way: its replies by place, and how many are missing."""
+
+    commands: Sequence[Any]
+    replies: list[Any]
+    missing: int
+    busy: tuple[str, ...] = ()  # queues that it may still change
+    waits: tuple[str, ...] = ()  # queues in which a FET without cmd_id waits
+
+
+class Subscriber(Process):
+    """See the head of this file.  Idle, it is little more than its door."""
+
+    def __init__(self, door: Door, worker: int, services: Services) -> None:
+        super().__init__()
+        self._door = door
+        self._worker = worker
+        self._services = services
+        self._pendings: deque[Pending] | None = None  # in the order of the requests
+        self._parked: deque[Sequence[Any]] | None = None  # runs that wait for what stands before them
+        self._busy: dict[str, int] | None = None  # queues that something before may still change
+        self._known: set[str] | None = None  # queues that know of this subscriber
+        self._session = ""
+        self._in_flight = 0
+        self._paused = False
+
+    def on_receive(self, message: Any) -> None:
+        kind = type(message)
+        if kind is Received:
+            self._receive(message.commands)
+        elif kind is Answered:
+            self._answered(message.answers)
+        elif kind is Woken:
+            self._door.send([wire.Awk(qname=message.queue)])
+        elif kind is Closed:
+            self.stop()
+
+    def on_stop(self) -> None:
+        self._say_gone()
+
+    def on_failure(self, *_: Any) -> None:
+        self._door.close("internal error")
+        self._say_gone()
+
+    def _say_gone(self) -> None:
+        gone = Gone(self)
+        for name in self._known or ():
+            process = self.runtime.whereis(("queue", name))
+            if process is not None:
+                process.tell(gone)
+
+    # --- in --------------------------------------------------------------------------------------------------------------
+
+    def _receive(self, commands: Sequence[Any]) -> None:
+        self._in_flight += len(commands)
+        if self._in_flight > IN_FLIGHT_MAX and not self._paused:
+            self._paused = True
+            self._door.pause()
+        self._end_waits(commands)
+        if self._parked:
+            self._parked.extend(_runs(commands))
+            return
+        for run in _runs(commands):
+            if self._parked or not self._start(run):
+                if self._parked is None:
+                    self._parked = deque()
+                self._parked.append(run)
+        self._send()
+
+    def _end_waits(self, commands: Sequence[Any]) -> None:
+        """A FET that waits without a cmd_id ends when the client goes on with anything but another such FET."""
+        if not self._pendings or all(type(c) is wire.Fet and c.wait for c in commands):
+            return
+        for pending in self._pendings:
+            for name in pending.waits:
+                self._queue(name).tell(EndWaits(self, pending))
+
+    def _start(self, run: Sequence[Any]) -> bool:
+        """Begin a run; False if it has to wait for what stands before it."""
+        kind = type(run[0])
+        if self._busy and kind is not wire.Bad and any(c.qname in self._busy for c in run if hasattr(c, "qname")):
+            return False
+        _START[kind](self, run)
+        return True
+
+    def _begin(self, run: Sequence[Any], missing: int, busy: tuple[str, ...] = ()) -> Pending:
+        pending = Pending(run, [None] * len(run), missing, busy)
+        if self._pendings is None:
+            self._pendings = deque()
+        self._pendings.append(pending)
+        if busy:
+            if self._busy is None:
+                self._busy = {}
+            for name in busy:
+                self._busy[name] = self._busy.get(name, 0) + 1
+        return pending
+
+    def _queue(self, name: str) -> Process:
+        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
+        return self.runtime.whereis(("queue", name)) or self._services.queues
+
+    def _know(self, name: str) -> None:
+        if self._known is None:
+            self._known = set()
+        self._known.add(name)
+
+    # --- publishing --------------------------------------------------------------------------------------------------------
+
+    def _publish(self, run: Sequence[Any]) -> None:
+        """Make one entry of all plain publishes to a queue; one that is a whole of its own has its own entry."""
+        pending = self._begin(run, len(run))
+        gathered: dict[str, tuple[list[Draft], list[int], list[int]]] = {}
+        items: list[tuple[log.Entry, Asker | None]] = []
+        limit = self._services.limits.message_bytes_max
+        for place, pub in enumerate(run):
+            try:
+                if pub.id is not None or pub.messages is not None:
+                    drafts = [_draft(content, limit) for content in wire.contents_of(pub)]
+                    self._close_gathered(gathered, pub.qname, items, pending)
+                    items.append(self._whole(pub, drafts, pending, place))
+                    continue
+                draft = _plain_draft(pub, limit)
+            except Refused as error:
+                self._reply(pending, place, wire.nok(error, pub.cmd_id))
+                continue
+            if pub.n is not None and not self._session:
+                self._reply(pending, place, wire.nok(BadField("n needs a session: send HELLO with one first"), pub.cmd_id))
+                continue
+            numbered = pub.n is not None
+            found = gathered.get(pub.qname)
+            if found is not None and bool(found[2]) != numbered:
+                self._close_gathered(gathered, pub.qname, items, pending)
+                found = None
+            if found is None:
+                found = gathered[pub.qname] = ([], [], [])
+            found[0].append(draft)
+            found[1].append(place)
+            if numbered:
+                found[2].append(pub.n)
+        for name in list(gathered):
+            self._close_gathered(gathered, name, items, pending)
+        if items:
+            names = tuple({entry.queue for entry, _ in items})
+            self._make_busy(pending, names)
+            self._services.raft_log.tell(Propose(items))
+
+    def _close_gathered(
+        self,
+        gathered: dict[str, tuple[list[Draft], list[int], list[int]]],
+        name: str,
+        items: list[tuple[log.Entry, Asker | None]],
+        pending: Pending,
+    ) -> None:
+        found = gathered.pop(name, None)
+        if found is not None:
+            drafts, places, ordinals = found
+            session = self._session if ordinals else ""
+            entry = Publish(
+                name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker
+            )
+            items.append((entry, Asker(self, pending, places)))
+
+    def _whole(
+        self, pub: wire.Pub, drafts: list[Draft], pending: Pending, place: int
+    ) -> tuple[log.Entry, Asker | None]:
+        if pub.n is not None and not self._session:
+            raise BadField("n needs a session: send HELLO with one first")
+        numbered = pub.n is not None and pub.id is None
+        entry = Publish(
+            pub.qname,
+            drafts,
+            atomic=True,
+            id=pub.id or "",
+            session=self._session if numbered else "",
+            ordinals=[pub.n] if numbered and pub.n is not None else [],
+            door=self._door.kind,
+            worker=self._worker,
+        )
+        return entry, Asker(self, pending, place)
+
+    def _make_busy(self, pending: Pending, names: tuple[str, ...]) -> None:
+        pending.busy = names
+        if self._busy is None:
+            self._busy = {}
+        for name in names:
+            self._busy[name] = self._busy.get(name, 0) + 1
+
+    # --- acknowledging -------------------------------------------------------------------------------------------------------
+
+    def _ack(self, run: Sequence[Any]) -> None:
+        """Make one entry of all plain acknowledgements of a queue."""
+        pending = self._begin(run, len(run))
+        gathered: dict[str, list[int]] = {}
+        items: list[tuple[log.Entry, Asker | None]] = []
+        for place, command in enumerate(run):
+            if command.uids is not None or command.publish is not None:
+                self._ack_whole(command, pending, place, items)
+            else:
+                gathered.setdefault(command.qname, []).append(place)
+        for name, places in gathered.items():
+            self._ack_plain(name, places, run, pending, items)
+        if items:
+            self._services.raft_log.tell(Propose(items))
+
+    def _ack_plain(
+        self,
+        name: str,
+        places: list[int],
+        run: Sequence[Any],
+        pending: Pending,
+        items: list[tuple[log.Entry, Asker | None]],
+    ) -> None:
+        uids, tokens = [], []
+        for place in list(places):
+            try:
+                lease = run[place].lease
+                tokens.append(ANY_TOKEN if lease is None else _token(lease))
+                uids.append(run[place].uid)
+            except BadField as error:
+                places.remove(place)
+                self._reply(pending, place, wire.nok(error, run[place].cmd_id))
+        if uids:
+            entry = self._ack_entry(name, uids, tokens)
+            items.append((entry, Asker(self, pending, places)))
+
+    def _ack_entry(
+        self, name: str, uids: list[str], tokens: list[Token], publishes: Sequence[Publish] = ()
+    ) -> log.Ack:
+        first = next((found for found in map(parse, uids) if found is not None), None)
+        queue_id = 0 if first is None else first[0]
+        numbers = numbers_of(uids, prefix_of(queue_id))
+        foreign = {i: uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
+        self._queue(name).tell(Leaving(name, queue_id, [number for number in numbers if number > 0]))
+        return log.Ack(
+            name, queue_id, numbers, tokens, list(publishes), foreign, worker=self._worker, door=self._door.kind
+        )
+
+    def _ack_whole(
+        self, command: wire.Ack, pending: Pending, place: int, items: list[tuple[log.Entry, Asker | None]]
+    ) -> None:
+        """An acknowledgement of several, or one with follow-ups."""
+        limit = self._services.limits.message_bytes_max
+        try:
+            uids, tokens = _settled(command)
+            publishes = [
+                Publish(
+                    part.qname,
+                    [_draft(wire.followup_content(part), limit)],
+                    atomic=True,
+                    door=self._door.kind,
+                    worker=self._worker,
+                )
+                for part in command.publish or ()
+            ]
+        except Refused as error:
+            self._reply(pending, place, wire.nok(error, command.cmd_id))
+            return
+        if publishes:
+            self._make_busy(pending, (*pending.busy, command.qname, *{publish.queue for publish in publishes}))
+        items.append((self._ack_entry(command.qname, uids, tokens, publishes), Asker(self, pending, place)))
+
+    def _nack(self, run: Sequence[Any]) -> None:
+        self._settle_straight(run, self._nack_one)
+
+    def _nack_one(self, command: wire.Nack, pending: Pending, uids: list[str], tokens: list[Token]) -> None:
+        delay_ms = None if command.delay is None else command.delay * 1000
+        places = list(range(len(uids)))
+        asker = Asker(self, Part(pending, 0, uids), places)
+        self._queue(command.qname).tell(Nack(asker, command.qname, uids, tokens, delay_ms, command.error or ""))
+
+    def _touch(self, run: Sequence[Any]) -> None:
+        self._settle_straight(run, self._touch_one)
+
+    def _touch_one(self, command: wire.Touch, pending: Pending, uids: list[str], tokens: list[Token]) -> None:
+        timeout_ms = 0 if command.timeout is None else command.timeout * 1000
+        asker = Asker(self, Part(pending, 0, uids), list(range(len(uids))))
+        self._queue(command.qname).tell(Touch(asker, command.qname, uids, tokens, timeout_ms))
+
+    def _settle_straight(self, run: Sequence[Any], begin: Callable[[Any, Pending, list[str], list[Token]], None]) -> None:
+        """Tell a queue about deliveries; what it answers uid by uid becomes one reply for each command."""
+        (command,) = run
+        pending = self._begin(run, 1)
+        try:
+            uids, tokens = _settled(command)
+        except Refused as error:
+            self._reply(pending, 0, wire.nok(error, command.cmd_id))
+            return
+        self._make_busy(pending, (command.qname,))
+        begin(command, pending, uids, tokens)
+
+    # --- fetching and sleeping -----------------------------------------------------------------------------------------------
+
+    def _fetch(self, run: Sequence[Any]) -> None:
+        """Tell each queue what is wanted of it; a FET with wait and cmd_id is answered whenever it is."""
+        apart = [command for command in run if command.wait and command.cmd_id is not msgspec.UNSET]
+        for command in apart:
+            alone = Pending([command], [None], 1)
+            self._want(command.qname, alone, [_want(0, command)])
+        rest = [command for command in run if command not in apart] if apart else run
+        if not rest:
+            return
+        pending = self._begin(rest, len(rest))
+        wants: dict[str, list[Want]] = {}
+        for place, command in enumerate(rest):
+            wants.setdefault(command.qname, []).append(_want(place, command))
+        if any(command.wait for command in rest):
+            pending.waits = tuple({command.qname for command in rest if command.wait})
+        for name, mine in wants.items():
+            self._want(name, pending, mine)
+
+    def _want(self, name: str, pending: Pending, wants: list[Want]) -> None:
+        self._know(name)
+        subscribed = self.runtime.groups.is_member(("subscribers", name), self)
+        message = Fetch(name, self, pending, wants, self._worker, self._door.kind, subscribed)
+        self._queue(name).tell(message)
+
+    def _sleep(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        self._know(command.qname)
+        pending = self._begin(run, 1)
+        subscribed = self.runtime.groups.is_member(("subscribers", command.qname), self)
+        self._queue(command.qname).tell(Sleep(Asker(self, pending, 0), command.qname, subscribed))
+
+    def _subscribe(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        name = command.qname
+        pending = self._begin(run, 1)
+        if len(self._known or ()) >= QUEUES_MAX:
+            refusal = wire.Nok(err="BUSY", detail=f"one connection may know {QUEUES_MAX} queues", cmd_id=command.cmd_id)
+            self._reply(pending, 0, refusal)
+            return
+        self._know(name)
+        self.runtime.groups.join(("subscribers", name), self)
+        self._queue(name).tell(Subscribe(name))
+        self._reply(pending, 0, wire.Oksub(qname=name, cmd_id=command.cmd_id))
+
+    def _unsubscribe(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        pending = self._begin(run, 1)
+        self.runtime.groups.leave(("subscribers", command.qname), self)
+        self._queue(command.qname).tell(Gone(self, command.qname, asleep_only=True))
+        self._reply(pending, 0, wire.Okuns(qname=command.qname, cmd_id=command.cmd_id))
+
+    # --- queues, and the rest ------------------------------------------------------------------------------------------------
+
+    def _change_queue(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        pending = self._begin(run, 1)
+        try:
+            entry = _queue_entry(command)
+        except Refused as error:
+            self._reply(pending, 0, wire.nok(error, command.cmd_id))
+            return
+        self._make_busy(pending, (command.qname,))
+        self._services.raft_log.tell(Propose([(entry, Asker(self, pending, 0))]))
+
+    def _look(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        asker = Asker(self, self._begin(run, 1), 0)
+        match command:
+            case wire.Peek():
+                self._queue(command.qname).tell(Peek(asker, command.qname, command.state, command.count))
+            case wire.List():
+                self._services.queues.tell(Stats(asker, "", all_queues=True, prefix=command.prefix))
+            case wire.Stats(qname=None):
+                self._services.queues.tell(Stats(asker, "", all_queues=True))
+            case wire.Stats():
+                self._queue(command.qname).tell(Stats(asker, command.qname))
+
+    def _ping(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        self._reply(self._begin(run, 1), 0, wire.Pong(cmd_id=command.cmd_id))
+
+    def _hello(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        if command.session is not None:
+            self._session = command.session
+        limits = self._services.limits
+        reply = wire.HelloReply(
+            version=limits.version,
+            limits={"message_bytes_max": limits.message_bytes_max},
+            session=self._session or None,
+            cmd_id=command.cmd_id,
+        )
+        self._reply(self._begin(run, 1), 0, reply)
+
+    def _bad(self, run: Sequence[Any]) -> None:
+        pending = self._begin(run, len(run))
+        for place, bad in enumerate(run):
+            self._reply(pending, place, wire.nok(bad.error, bad.cmd_id))
+        if run[-1].error.closes:
+            self._send()
+            self._door.close(run[-1].error.code)
+
+    # --- out -----------------------------------------------------------------------------------------------------------------
+
+    def _reply(self, pending: Pending, place: int, reply: wire.Reply) -> None:
+        if pending.replies[place] is None:
+            pending.replies[place] = reply
+            pending.missing -= 1
+
+    def _answered(self, answers: Sequence[tuple[Any, Any, Any]]) -> None:
+        for ticket, place, answer in answers:
+            if type(ticket) is Part:
+                self._answer_part(ticket, place, answer)
+            elif type(place) is list:
+                self._answer_many(ticket, place, answer)
+            else:
+                self._reply(ticket, place, self._reply_to(ticket.commands[place], answer))
+                if not ticket.missing and len(ticket.commands) == 1 and self._is_apart(ticket):
+                    self._in_flight -= 1
+                    self._door.send(ticket.replies)
+        self._send()
+
+    def _is_apart(self, pending: Pending) -> bool:
+        command = pending.commands[0]
+        return type(command) is wire.Fet and bool(command.wait) and command.cmd_id is not msgspec.UNSET
+
+    def _answer_many(self, pending: Pending, places: list[int], answer: Outcome | Refusal) -> None:
+        """One entry answered many commands: PUBs or ACKs of one queue."""
+        commands, replies = pending.commands, pending.replies
+        if type(answer) is Refusal:
+            for place in places:
+                self._reply(pending, place, _refused(answer, commands[place].cmd_id))
+            self._stay(commands, places)
+            return
+        assert type(answer) is Outcome, "outcomes only"
+        name, results = answer.queue, answer.results
+        if replies[places[0]] is not None:
+            return  # told twice: the queue was rebuilt meanwhile
+        if type(commands[places[0]]) is wire.Pub:
+            made = _published(name, answer, results, [commands[place].cmd_id for place in places])
+        else:
+            made = [_acked(commands[place], code) for place, code in zip(places, results, strict=True)]
+        for place, reply in zip(places, made, strict=True):
+            replies[place] = reply
+        pending.missing -= len(places)
+
+    def _stay(self, commands: Sequence[Any], places: Sequence[int]) -> None:
+        """The log did not take acknowledgements: tell their queues that nothing is leaving."""
+        for place in places:
+            command = commands[place]
+            if isinstance(command, wire.Ack):
+                uids = command.uids or [command.uid]
+                for queue_id, number in filter(None, map(parse, uids)):
+                    self._queue(command.qname).tell(Leaving(command.qname, queue_id, [number], undone=True))
+
+    def _answer_part(self, part: "Part", places: Any, answer: Outcome | Refusal) -> None:
+        """Some uids of one NACK or TOUCH were answered."""
+        pending, place = part.pending, part.place
+        command = pending.commands[place]
+        if type(answer) is Refusal:
+            self._reply(pending, place, _refused(answer, command.cmd_id))
+            return
+        for at, code in zip(places, answer.results, strict=True):
+            part.results[at] = code
+        if None not in part.results:
+            self._reply(pending, place, _settled_reply(command, part.uids, part.results))
+
+    def _reply_to(self, command: Any, answer: Any) -> wire.Reply:
+        if type(answer) is Refusal:
+            self._stay([command], [0])
+            return _refused(answer, command.cmd_id)
+        return _REPLY[type(command)](command, answer)
+
+    def _send(self) -> None:
+        """Write what is answered, up to the first that is not; begin what waited for it."""
+        while True:
+            out: list[Any] = []
+            pendings = self._pendings
+            while pendings and not pendings[0].missing:
+                pending = pendings.popleft()
+                out += pending.replies
+                for name in pending.busy:
+                    self._free(name)
+            if out:
+                self._in_flight -= len(out)
+                self._door.send(out)
+            if not self._start_parked():
+                break
+        if not self._pendings:
+            self._pendings = None
+        if self._paused and self._in_flight <= IN_FLIGHT_LOW:
+            self._paused = False
+            self._door.resume()
+
+    def _free(self, name: str) -> None:
+        assert self._busy is not None, "made busy before"
+        left = self._busy[name] - 1
+        if left:
+            self._busy[name] = left
+        else:
+            del self._busy[name]
+
+    def _start_parked(self) -> bool:
+        """Begin what was parked as far as possible; True if anything was begun."""
+        started = False
+        while self._parked:
+            if not self._start(self._parked[0]):
+                return started
+            self._parked.popleft()
+            started = True
+        self._parked = None
+        return started
+
+
+class Part(msgspec.Struct, gc=False):
+    """A NACK or TOUCH whose uids are answered one by one."""
+
+    pending: Pending
+    place: int
+    uids: list[str]
+    results: list[Any] = []
+
+    def __post_init__(self) -> None:
+        self.results = [None] * len(self.uids)
+
+
+# --- pure helpers ---------------------------------------------------------------------------------------------------------
+
+
+def _runs(commands: Sequence[Any]) -> list[Sequence[Any]]:
+    """Cut what one read brought into runs of like commands; only PUB, ACK, FET and bad ones are taken together."""
+    kinds = [_TOGETHER.get(type(command)) for command in commands]
+    first = kinds[0]
+    if first is not None and kinds.count(first) == len(kinds):
+        return [commands]
+    runs: list[Sequence[Any]] = []
+    start = 0
+    for place in range(1, len(commands) + 1):
+        if place == len(commands) or kinds[place] is None or kinds[place] != kinds[start]:
+            runs.append(commands[start:place])
+            start = place
+    return runs
+
+
+def _draft(content: wire.Content, limit: int) -> Draft:
+    _check_size(len(content.body), limit)
+    headers = msgspec.msgpack.encode(content.headers) if content.headers else b""
+    return Draft(
+        content.body,
+        content.priority,
+        content.delay * 1000,
+        content.expires * 1000,
+        (content.timeout or 0) * 1000,
+        headers,
+    )
+
+
+def _plain_draft(pub: wire.Pub, limit: int) -> Draft:
+    """The hot path of `_draft`: a publish of one message."""
+    text = pub.msg if pub.message is None else pub.message
+    if text is None or pub.enc is not None or pub.headers is not None:
+        return _draft(wire.contents_of(pub)[0], limit)
+    body = text.encode()
+    if len(body) > limit:
+        _check_size(len(body), limit)
+    return Draft(
+        body,
+        pub.priority,
+        pub.delay * 1000,
+        pub.expires * 1000,
+        0 if pub.timeout is None else pub.timeout * 1000,
+    )
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"the message has {size} bytes, the limit is {limit}; split it or keep it elsewhere")
+
+
+def _token(lease: str) -> Token:
+    """Read a lease token as we write it."""
+    term, _, sequence = lease.partition("-")
+    if not (term.isascii() and term.isdigit() and sequence.isascii() and sequence.isdigit()) or len(lease) > 40:
+        raise BadField("lease is not one that this broker gave out")
+    return int(term), int(sequence)
+
+
+def _settled(command: wire.Settle) -> tuple[list[str], list[Token]]:
+    """Return the uids of a command and the token of each."""
+    uids = [command.uid] if command.uid is not None else list(command.uids or ())
+    leases = command.leases or [command.lease] * len(uids)
+    return uids, [ANY_TOKEN if lease is None else _token(lease) for lease in leases]
+
+
+def _want(place: int, command: wire.Fet) -> Want:
+    return Want(place, command.count or 0, int(command.wait * 1000))
+
+
+def _refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:
+    return wire.Nok(err=refusal.code, detail=refusal.detail, leader=refusal.leader or None, cmd_id=cmd_id)
+
+
+def _refusal_of(code: int, cmd_id: Any) -> wire.Nok:
+    err, detail = REFUSALS[Result(code)]
+    return wire.Nok(err=err, detail=detail, cmd_id=cmd_id)
+
+
+def _published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
+    uids = _uids(outcome.queue_id, results)
+    return [
+        wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else _refusal_of(number, cmd_id)
+        for uid, number, cmd_id in zip(uids, results, cmd_ids, strict=True)
+    ]
+
+
+def _uids(queue_id: int, results: Sequence[int]) -> list[str]:
+    maker = UidMaker(queue_id)
+    if isinstance(results, range):
+        return maker.uids(results)
+    return [maker.uid(number) if number > 0 else "" for number in results]
+
+
+def _acked(command: wire.Ack, code: int) -> wire.Reply:
+    if code == Result.DONE:
+        return wire.Okack(uid=command.uid, qname=command.qname, cmd_id=command.cmd_id)
+    if code == Result.UNKNOWN:
+        return wire.Okack(uid=command.uid, qname=command.qname, known=False, cmd_id=command.cmd_id)
+    return _refusal_of(code, command.cmd_id)
+
+
+def _settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[int]) -> wire.Reply:
+    """Return the reply to an ACK, NACK or TOUCH of some uids."""
+    make = {wire.Nack: wire.Oknack, wire.Touch: wire.Oktouch}.get(type(command), wire.Okack)
+    if command.uid is not None:
+        if results[0] not in (Result.DONE, Result.UNKNOWN):
+            return _refusal_of(results[0], command.cmd_id)
+        known = results[0] == Result.DONE
+        return make(uid=command.uid, qname=command.qname, known=known, cmd_id=command.cmd_id)
+    unknown = [uid for uid, code in zip(uids, results, strict=True) if code == Result.UNKNOWN]
+    stale = [uid for uid, code in zip(uids, results, strict=True) if code == Result.STALE]
+    return make(
+        uids=list(uids), qname=command.qname, unknown=unknown or None, stale=stale or None, cmd_id=command.cmd_id
+    )
+
+
+def _reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
+    results = outcome.results
+    if results[0] < 0:
+        return _refusal_of(results[0], command.cmd_id)
+    uids = _uids(outcome.queue_id, results)
+    if command.messages is None:
+        return wire.Ok(qname=command.qname, uid=uids[0], cmd_id=command.cmd_id)
+    return wire.Ok(qname=command.qname, uids=uids, cmd_id=command.cmd_id)
+
+
+def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
+    """Return the reply to an ACK of several, or with follow-ups."""
+    uids = command.uids or [command.uid or ""]
+    if command.publish is None:
+        return _settled_reply(command, uids, outcome.results)
+    if not outcome.follows:  # refused as a whole
+        return _refusal_of(outcome.results[0], command.cmd_id)
+    published = [_uids(follow.queue_id, follow.results)[0] for follow in outcome.follows]
+    reply = _settled_reply(command, uids, outcome.results)
+    return msgspec.structs.replace(reply, published=published)
+
+
+def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.Reply:
+    if not deliveries:
+        return wire.Nomsg(qname=command.qname, cmd_id=command.cmd_id)
+    if command.count is not None:
+        return wire.Msgs(
+            qname=command.qname, messages=[_delivery(delivery) for delivery in deliveries], cmd_id=command.cmd_id
+        )
+    (delivery,) = deliveries
+    text, enc = wire.text_of(delivery.body)
+    return wire.Msg(
+        qname=command.qname,
+        uid=delivery.uid,
+        error_count=delivery.failures,
+        msg=text,
+        enc=enc,
+        lease=f"{delivery.token[0]}-{delivery.token[1]}",
+        priority=delivery.priority,
+        headers=_headers(delivery.headers),
+        cmd_id=command.cmd_id,
+    )
+
+
+def _delivery(delivery: Delivery) -> wire.Delivery:
+    text, enc = wire.text_of(delivery.body)
+    return wire.Delivery(
+        delivery.uid,
+        delivery.failures,
+        text,
+        enc,
+        f"{delivery.token[0]}-{delivery.token[1]}",
+        delivery.priority,
+        _headers(delivery.headers),
+    )
+
+
+def _headers(packed: bytes) -> dict[str, str] | None:
+    return msgspec.msgpack.decode(packed, type=dict[str, str]) if packed else None
+
+
+def _queue_entry(command: Any) -> log.Entry:
+    match command:
+        case wire.Create():
+            policies = changed(Policies(), _builtin(wire.policies_of(command)))
+            check(command.qname, policies)
+            return log.CreateQueue(command.qname, policies)
+        case wire.Update():
+            return log.UpdateQueue(command.qname, _builtin(wire.policies_of(command)))
+        case wire.Drop():
+            return log.DeleteQueue(command.qname)
+        case _:
+            return log.PurgeQueue(command.qname)
+
+
+def _builtin(policies: dict[str, Any]) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(value) for name, value in policies.items()}
+
+
+def _reply_queue(command: Any, outcome: Outcome) -> wire.Reply:
+    code = outcome.results[0]
+    if code < 0:
+        return _refusal_of(code, command.cmd_id)
+    if type(command) is wire.Purge:
+        return wire.Purged(qname=command.qname, count=code, cmd_id=command.cmd_id)
+    make = {wire.Create: wire.Okcreate, wire.Update: wire.Okupdate, wire.Drop: wire.Okdrop}[type(command)]
+    return make(qname=command.qname, cmd_id=command.cmd_id)
+
+
+def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
+    messages = []
+    for row in rows:
+        text, enc = wire.text_of(row.pop("body"))
+        headers = _headers(row.pop("headers"))
+        messages.append({"uid": row.pop("uid"), "msg": text, "enc": enc, "headers": headers, **row})
+    return wire.Peeked(qname=command.qname, messages=messages, cmd_id=command.cmd_id)
+
+
+_START: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
+    wire.Pub: Subscriber._publish,
+    wire.Ack: Subscriber._ack,
+    wire.Del: Subscriber._ack,
+    wire.Fet: Subscriber._fetch,
+    wire.Nack: Subscriber._nack,
+    wire.Touch: Subscriber._touch,
+    wire.Sub: Subscriber._subscribe,
+    wire.Uns: Subscriber._unsubscribe,
+    wire.Islp: Subscriber._sleep,
+    wire.Ping: Subscriber._ping,
+    wire.Hello: Subscriber._hello,
+    wire.Create: Subscriber._change_queue,
+    wire.Update: Subscriber._change_queue,
+    wire.Drop: Subscriber._change_queue,
+    wire.Purge: Subscriber._change_queue,
+    wire.List: Subscriber._look,
+    wire.Stats: Subscriber._look,
+    wire.Peek: Subscriber._look,
+    wire.Bad: Subscriber._bad,
+}
+
+_TOGETHER: dict[type, int] = {wire.Pub: 1, wire.Ack: 2, wire.Del: 2, wire.Fet: 3, wire.Bad: 4}
+
+_REPLY: dict[type, Callable[[Any, Any], wire.Reply]] = {
+    wire.Pub: _reply_publish,
+    wire.Ack: _reply_ack,
+    wire.Del: _reply_ack,
+    wire.Fet: _reply_fetch,
+    wire.Islp: lambda command, _: wire.Okslp(qname=command.qname, cmd_id=command.cmd_id),
+    wire.Create: _reply_queue,
+    wire.Update: _reply_queue,
+    wire.Drop: _reply_queue,
+    wire.Purge: _reply_queue,
+    wire.Peek: _reply_peek,
+    wire.List: lambda command, rows: wire.Queues(queues=rows, cmd_id=command.cmd_id),
+    wire.Stats: lambda command, found: wire.StatsReply(
+        stats=found if isinstance(found, dict) else {"queues": found}, qname=command.qname, cmd_id=command.cmd_id
+    ),
+}

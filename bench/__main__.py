@@ -1,0 +1,89 @@
+"""The command line of the benchmark: `python -m bench`, and `python -m bench profile W1`.
+
+Arguments in, the report on standard output.  A missed bar is no failure of the command: a figure from a
+noisy machine is for a reader, not for a gate.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import uvloop
+
+from bench import runner
+from bench.peers import PEERS
+from bench.peers.peer import REPOSITORY
+from bench.profile import profile
+from bench.workloads import WORKLOADS
+from bench.workloads.workload import Plan, Workload
+
+SECONDS = 4.0
+QUICK = Plan(seconds=0.5, scale=0.01)
+ALL = "W1,W2,W3,W4,W5,W6,W8"
+
+
+def chosen_workloads(text: str) -> list[Workload]:
+    """W2 means W2 and W2B: a name takes everything that begins with it."""
+    found = [
+        workload
+        for wanted in text.upper().split(",")
+        for workload in WORKLOADS.values()
+        if workload.name.startswith(wanted)
+    ]
+    if not found:
+        raise SystemExit(f"no workload {text}; there are {', '.join(WORKLOADS)}")
+    return list(dict.fromkeys(found))
+
+
+def chosen_peers(text: str) -> list[str]:
+    found = [name for wanted in text.split(",") for name in PEERS if name.startswith(wanted)]
+    if not found:
+        raise SystemExit(f"no peer {text}; there are {', '.join(PEERS)}")
+    return list(dict.fromkeys(found))
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m bench", description="Measure wakeq beside its peers.")
+    made.add_argument("what", nargs="*", help="nothing, or: profile WORKLOAD")
+    made.add_argument("--workloads", default=ALL, help=f"of {', '.join(WORKLOADS)} (default: all)")
+    made.add_argument("--peers", default=",".join(PEERS), help=f"of {', '.join(PEERS)} (default: all installed)")
+    made.add_argument("--rounds", type=int, default=1, help="how often; medians are shown (W5, W6, W8: once)")
+    made.add_argument("--seconds", type=float, default=SECONDS, help="of load in each cell")
+    made.add_argument("--full", action="store_true", help="also what takes very long (10^7 messages in one queue)")
+    made.add_argument("--quick", action="store_true", help="tiny: only to see that it works; keeps no result")
+    made.add_argument("--json", type=Path, help="append the raw figures of each cell to this file")
+    return made
+
+
+def main() -> None:
+    options = parser().parse_args()
+    parent = Path(os.environ.get("WAKEQ_BENCH_DIR") or REPOSITORY.parent)
+    with runner.Home(parent) as home:
+        match options.what:
+            case []:
+                peers, skipped = runner.present(chosen_peers(options.peers))
+                plan = QUICK if options.quick else Plan(seconds=options.seconds, full=options.full)
+                order = runner.Order(
+                    workloads=chosen_workloads(options.workloads),
+                    peers=peers,
+                    plan=plan,
+                    rounds=options.rounds,
+                    json_file=options.json,
+                    keep_in=None if options.quick else REPOSITORY / "bench" / "results",
+                    command=shlex.join(["python", "-m", "bench", *sys.argv[1:]]),
+                )
+                notes = home.warnings + skipped
+                for note in notes:
+                    runner.say(note)
+                print(uvloop.run(runner.run(order, home.path, notes)))
+            case ["profile", name]:
+                (workload, *_) = chosen_workloads(name)
+                print(uvloop.run(profile(workload, Plan(seconds=options.seconds), home.path)))
+            case _:
+                parser().error("nothing, or: profile WORKLOAD")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The brokers that can be measured, by name.  A new one is a module here with a Peer in it, and a line
+below."""
+
+from bench.peers.beanstalkd import BeanstalkdEach, BeanstalkdLazy, ToyGroup
+from bench.peers.peer import Peer
+from bench.peers.redis import RedisList
+from bench.peers.wakeq import Wakeq
+
+PEERS: dict[str, type[Peer]] = {
+    peer.name: peer for peer in (Wakeq, ToyGroup, BeanstalkdEach, BeanstalkdLazy, RedisList)
+}
+
+__all__ = ["PEERS", "Peer"]

@@ -1,0 +1,181 @@
+"""wakeq over its JSON lines: the broker that all of this is about."""
+
+import itertools
+import json
+import os
+import re
+import shlex
+import sys
+
+from bench.clients import Caller, Consumer, PeerFailed, Producer
+from bench.flow import Load
+from bench.peers.peer import Peer, output_of
+
+READY = re.compile(r"^wakeq ready .*?worker=\S*:(\d+)", re.MULTILINE)
+UID = re.compile(rb'"uid":\s*"([^"]+)"')
+LEASE = re.compile(rb'"lease":\s*("[^"]*"|\d+)')
+MESSAGES = b'"cmd":"msg'  # one of them, or several
+QUEUE = "bench"
+WAIT_S = 1
+
+
+def line(cmd: str, **fields: object) -> bytes:
+    return json.dumps({"cmd": cmd, **fields}, separators=(",", ":")).encode() + b"\n"
+
+
+def whole_lines(rest: bytes, data: bytes) -> tuple[bytes, bytes]:
+    """All complete lines so far, and what is left of the last one."""
+    head, newline, tail = data.rpartition(b"\n")
+    return (rest + head + newline, tail) if newline else (b"", rest + data)
+
+
+def first_refusal(data: bytes) -> PeerFailed:
+    at = data.find(b'"nok"')
+    return PeerFailed(data[max(0, at - 20) : at + 200].decode(errors="replace"))
+
+
+class WakeqCaller(Caller):
+    """Idle as the protocol's own workers are: SUB, FET, nomsg, ISLP, awk, FET."""
+
+    subscribed = False
+    fetch_line = line("FET", qname=QUEUE)
+
+    def data_received(self, data: bytes) -> None:
+        lines, self.rest = whole_lines(self.rest, data)
+        for reply in lines.splitlines():
+            self.deliver(reply)
+
+    async def declare(self) -> None:
+        self.expect(await self.call(line("CREATE", qname=QUEUE, wake="ready")), b'"ok')
+
+    async def publish(self, body: bytes) -> None:
+        self.expect(await self.call(b'{"cmd":"PUB","qname":"bench","msg":"%b"}\n' % body), b'"ok"')
+
+    async def fetch(self) -> bytes:
+        return self.handle_in(await self.call(self.fetch_line))
+
+    def handle_in(self, reply: bytes) -> bytes:
+        """The fields that an acknowledgement gives back, as they stand in JSON."""
+        self.expect(reply, b'"msg"')
+        uid, lease = UID.search(reply), LEASE.search(reply)
+        assert uid is not None
+        return b'"uid":"%b"' % uid[1] + (b',"lease":%b' % lease[1] if lease else b"")
+
+    async def ack(self, handle: bytes) -> None:
+        self.expect(await self.call(b'{"cmd":"ACK","qname":"bench",%b}\n' % handle), b'"okack"')
+
+    async def doze(self) -> None:
+        if not self.subscribed:
+            self.subscribed = True
+            self.expect(await self.call(line("SUB", qname=QUEUE)), b'"oksub"')
+        self.expect(await self.call(self.fetch_line), b'"nomsg"')
+        self.expect(await self.call(line("ISLP", qname=QUEUE)), b'"okslp"')
+
+    async def wake(self) -> bytes:
+        self.expect(await self.reply(), b'"awk"')
+        while b'"nomsg"' in (reply := await self.call(self.fetch_line)):  # somebody else was quicker
+            self.expect(await self.call(line("ISLP", qname=QUEUE)), b'"okslp"')
+            self.expect(await self.reply(), b'"awk"')
+        return self.handle_in(reply)
+
+    async def ping(self) -> None:
+        self.expect(await self.call(b'{"cmd":"PING"}\n'), b'"pong"')
+
+
+class WakeqWaiter(WakeqCaller):
+    """Idle by a FET that waits."""
+
+    fetch_line = line("FET", qname=QUEUE, wait=30)
+
+    async def doze(self) -> None:
+        self.send(self.fetch_line)
+
+    async def wake(self) -> bytes:
+        return self.handle_in(await self.reply())
+
+
+class WakeqProducer(Producer):
+    def prepare(self, load: Load) -> None:
+        body = load.body.decode()
+        content: dict[str, object] = {"messages": [body] * load.batch} if load.batch > 1 else {"msg": body}
+        self.lines = [
+            line("PUB", qname=qname, **content, **({"delay": delay_s} if delay_s else {}))
+            for qname in load.queues
+            for delay_s in load.delays_s
+        ]
+        self.turn = itertools.cycle(self.lines)
+
+    def requests(self, count: int) -> bytes:
+        if len(self.lines) == 1:
+            return self.lines[0] * count
+        return b"".join(itertools.islice(self.turn, count))
+
+    def confirmations(self, data: bytes) -> int:
+        if b'"nok"' in data:
+            raise first_refusal(data)
+        return data.count(b"\n")
+
+
+class WakeqConsumer(Consumer):
+    """One waiting FET is always out; it carries a cmd_id, so that it holds up no answer to an ACK."""
+
+    def begin(self) -> None:
+        self.fetch_line = line("FET", qname=QUEUE, count=self.window, wait=WAIT_S, cmd_id=1)
+        self.fetch()
+
+    def fetch(self) -> None:
+        if not self.closing and self.flow.may_fetch(self.fetch):
+            self.send(self.fetch_line)
+
+    def data_received(self, data: bytes) -> None:
+        lines, self.rest = whole_lines(self.rest, data)
+        if b'"nok"' in lines:
+            self.flow.fail(first_refusal(lines))
+            return
+        answered = lines.count(b'"nomsg"')
+        if MESSAGES in lines:
+            replies = [reply for reply in lines.splitlines() if MESSAGES in reply]
+            answered += len(replies)
+            self.send(b"".join([ack for reply in replies for ack in self.acknowledgements(reply)]))
+        if acked := lines.count(b'"okack"'):
+            self.flow.finish(acked)
+        for _ in range(answered):  # one, as long as one is out
+            self.fetch()
+
+    @staticmethod
+    def acknowledgements(reply: bytes) -> list[bytes]:
+        """One ACK for each message: jobs finish one by one."""
+        uids, leases = UID.findall(reply), LEASE.findall(reply)
+        if len(leases) != len(uids):
+            raise PeerFailed("messages came without leases")
+        return [
+            b'{"cmd":"ACK","qname":"bench","uid":"%b","lease":%b}\n' % pair for pair in zip(uids, leases, strict=True)
+        ]
+
+
+def program() -> list[str]:
+    """WAKEQ_BENCH_PROGRAM puts another release in the place of this one."""
+    chosen = os.environ.get("WAKEQ_BENCH_PROGRAM")
+    return shlex.split(chosen) if chosen else [sys.executable, "-m", "wakeq"]
+
+
+class Wakeq(Peer):
+    name = "wakeq"
+    durability = "log, group commit, fdatasync before every answer; LMDB behind"
+    caller_class: type[Caller] = WakeqCaller
+    producer_class = WakeqProducer
+    consumer_class = WakeqConsumer
+    batch_max = 100
+
+    @classmethod
+    def version(cls) -> str:
+        return output_of(*program(), "--version")
+
+    def command(self) -> list[str]:
+        ports = ["--worker-port", "0", "--http-port", "0"]
+        return [*program(), "serve", "--data-dir", str(self.folder), *ports]
+
+    async def is_ready(self) -> bool:
+        found = READY.search(self.log.read_text(errors="replace"))
+        self.port = int(found[1]) if found else 0
+        return found is not None

@@ -1,0 +1,70 @@
+"""Check the documentation: links resolve, Python blocks compile, generated pages are as the code says.
+
+Reads every Markdown page of the repository; prints one line for each fault and ends with 1 if there is one.
+What the README shows is run by tests/e2e/test_readme.py, not here.  Never asks the network.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from wakeq.cli.reference import pages
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+
+
+def main() -> int:
+    """Check every page."""
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    faults = [fault for page in documents for fault in (*broken_links(page), *broken_python(page))]
+    faults += stale_pages(ROOT / "docs" / "reference")
+    for fault in faults:
+        sys.stderr.write(f"{fault}\n")
+    sys.stdout.write(f"{len(documents)} pages, {len(faults)} faults\n")
+    return 1 if faults else 0
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Links to files or headings that do not exist."""
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    for target in LINK.findall(prose):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists():
+            yield f"{page.relative_to(ROOT)}: {target} does not exist"
+        elif anchor and anchor not in anchors(there):
+            yield f"{page.relative_to(ROOT)}: {target} has no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which a page's headings are linked."""
+    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(prose)}
+
+
+def broken_python(page: Path) -> Iterator[str]:
+    """Python blocks that no interpreter would take."""
+    for language, block in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            try:
+                compile(block, page.name, "exec")
+            except SyntaxError as error:
+                yield f"{page.relative_to(ROOT)}: python block: {error}"
+
+
+def stale_pages(folder: Path) -> Iterator[str]:
+    """Generated pages that are not what the code says now."""
+    for name, text in pages().items():
+        page = folder / name
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            yield f"docs/reference/{name} is out of date; run `make reference`"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Catalog: which queues exist, with which policies.  Changed only by committed entries, so alike on every node.
+
+Policies are kept in the words of the CREATE command (seconds, bytes, counts): what a user set is what a user reads.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from wakeq.protocol.errors import BadField
+
+NAME_BYTES_MAX = 255
+DEAD_SUFFIX = ".dead"
+TIMEOUT_S = 60
+
+
+class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How long a message that came back waits before it is handed out again."""
+
+    backoff: Literal["fixed", "exponential"] = "fixed"
+    base: float = 0.0
+    max: float = 3600.0
+    jitter: float = 0.0
+
+    def after_ms(self, failures: int, chance: float) -> int:
+        """Return the wait after so many failed deliveries; `chance` in [0, 1) is the proposer's draw."""
+        wait_s = self.base
+        if self.backoff == "exponential":
+            wait_s = min(self.max, self.base * 2.0 ** min(failures - 1, 60))
+        wait_s = min(wait_s, self.max) * (1.0 - self.jitter * chance)
+        return int(wait_s * 1000)
+
+
+class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a queue's owner decided about it.  None means no limit."""
+
+    max_size: int | None = None
+    max_bytes: int | None = None
+    max_message_size: int | None = None
+    priority_min: int | None = None
+    priority_max: int | None = None
+    structure: Literal["H4", "QA"] = "H4"
+    timeout: int = TIMEOUT_S
+    max_deliveries: int = 0  # 0 = deliver until it is acknowledged
+    dead_letter: str | None = None  # None = the queue's own name with `.dead`
+    retry: Retry = Retry()
+    wake: Literal["all", "ready"] = "ready"
+    lease: Literal["fast", "strict"] = "fast"
+    on_disconnect: Literal["keep", "release"] = "keep"
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether a publish needs no check at all."""
+        return (
+            self.max_size is None
+            and self.max_bytes is None
+            and self.max_message_size is None
+            and self.priority_min is None
+            and self.priority_max is None
+        )
+
+
+FIELDS = Policies.__struct_fields__
+
+
+def as_dict(policies: Policies) -> dict[str, object]:
+    """Return every policy under its name, defaults too."""
+    return {name: msgspec.to_builtins(getattr(policies, name)) for name in FIELDS}
+
+
+def changed(policies: Policies, changes: dict[str, object]) -> Policies:
+    """Return the policies with the changes made; raise BadField if the whole does not make sense."""
+    fields = {name: value for name, value in as_dict(policies).items() if changes.get(name, value) is not None}
+    fields |= {name: value for name, value in changes.items() if value is not None}
+    for name in changes:
+        if name not in FIELDS:
+            raise BadField(f"{name} is not a policy; known are {', '.join(FIELDS)}")
+    try:
+        return msgspec.convert(fields, Policies)
+    except msgspec.ValidationError as error:
+        raise BadField(f"policies: {error}") from None
+
+
+def check(queue: str, policies: Policies) -> None:
+    """Raise BadField for policies that contradict each other; the order is that of the TaskFlux specification."""
+    low, high = policies.priority_min, policies.priority_max
+    if policies.structure == "QA" and (low is None or high is None):
+        raise BadField("structure QA needs priority_min and priority_max")
+    if low is not None and high is not None and low > high:
+        raise BadField(f"priority_min {low} is above priority_max {high}")
+    for name in ("max_size", "max_bytes", "max_message_size"):
+        value = getattr(policies, name)
+        if value is not None and value < 0:
+            raise BadField(f"{name} is {value}, it must be 0 or more (leave it out for no limit)")
+    _check_deliveries(queue, policies)
+
+
+def _check_deliveries(queue: str, policies: Policies) -> None:
+    retry = policies.retry
+    if not 0.0 <= retry.jitter <= 1.0:
+        raise BadField(f"retry.jitter is {retry.jitter}, it must be within 0 and 1")
+    if retry.base < 0 or retry.max < 0:
+        raise BadField("retry.base and retry.max are seconds, 0 or more")
+    if policies.max_deliveries < 0:
+        raise BadField(f"max_deliveries is {policies.max_deliveries}, it must be 0 (no limit) or more")
+    if policies.dead_letter == queue:
+        raise BadField("dead_letter names the queue itself")
+    if policies.max_deliveries and len(queue + DEAD_SUFFIX) > NAME_BYTES_MAX and policies.dead_letter is None:
+        raise BadField(f"the name with {DEAD_SUFFIX} would be longer than {NAME_BYTES_MAX}; give dead_letter a name")
+
+
+def dead_letter_of(queue: str, policies: Policies) -> str:
+    """Return the queue that takes the dead letters of this one."""
+    if policies.dead_letter is not None:
+        return policies.dead_letter
+    return (queue or "default") + DEAD_SUFFIX
+
+
+class QueueRecord(msgspec.Struct, frozen=True):
+    """One queue of the catalog."""
+
+    name: str
+    id: int  # the index of the entry that made this incarnation
+    policies: Policies
+    created_ms: int
+
+
+class Catalog:
+    """The queues by name.  The default queue, named by the empty text, always exists."""
+
+    def __init__(self) -> None:
+        self.queues: dict[str, QueueRecord] = {}
+
+    def find(self, name: str) -> QueueRecord | None:
+        return self.queues.get(name)
+
+    def put(self, name: str, queue_id: int, policies: Policies, at_ms: int) -> QueueRecord:
+        record = QueueRecord(name, queue_id, policies, at_ms)
+        self.queues[name] = record
+        return record
+
+    def remove(self, name: str) -> None:
+        del self.queues[name]

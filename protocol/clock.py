@@ -1,0 +1,70 @@
+"""ClusterClock: the time that is stamped into the log; it never goes back and never jumps.
+
+In go readings of the wall clock and of the monotonic clock, out comes the moment in milliseconds.  The
+clock runs with the monotonic one and leans towards the wall clock by at most 1 %.  It never reads a clock
+itself, and nothing monotonic ever leaves it.
+
+Stalled or idle?  A gap between two readings does not tell.  So the owner calls `now` from a timer at
+least every `HEARTBEAT_MS` while it runs, whether there is work or not; then a gap beyond `PAUSE_MS` means
+that the process stood still (stopped, swapped out, a frozen machine).  Such a gap counts as `PAUSE_MS` at
+once; the rest is leaned in, so that leases and delays do not all fall due in the moment of waking.  At
+the start nothing is held back.
+"""
+
+HEARTBEAT_MS = 500  # the owner reads the clock at least so often
+PAUSE_MS = 2_000  # a longer gap is a pause, and adds no more than this at once
+STEP_REPORT_MS = 1_000  # a change of the distance to the wall clock that is worth a report
+UNITS = 100  # the clock counts hundredths of a millisecond, so 1 % of a millisecond is one
+
+
+class ClusterClock:
+    """The leader's clock, or the one that a follower keeps to lead with."""
+
+    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "_wall_ms", "paused_ms")
+
+    def __init__(self, last_stamp_ms: int, wall_ms: int, monotonic_ms: int) -> None:
+        self._time = max(last_stamp_ms, wall_ms) * UNITS
+        self._wall_ms = wall_ms
+        self._monotonic_ms = monotonic_ms
+        self._reported_ms = 0
+        self.paused_ms = 0  # how much of all pauses was held back; only grows
+
+    @classmethod
+    def following(cls, stamp_ms: int, monotonic_ms: int) -> "ClusterClock":
+        """Go on from another leader's stamp, whatever the wall clock says; for each batch that is applied.
+
+        A node that comes to lead then measures from the last stamp by its own monotonic clock: no lease is
+        cut short because its wall clock is ahead.
+        """
+        return cls(stamp_ms, stamp_ms, monotonic_ms)
+
+    def now(self, wall_ms: int, monotonic_ms: int) -> int:
+        """Return the moment; the readings are of this same instant."""
+        gap_ms = max(0, monotonic_ms - self._monotonic_ms)
+        run_ms = min(gap_ms, PAUSE_MS)
+        self.paused_ms += gap_ms - run_ms
+        time = self._time + run_ms * UNITS
+        lean = wall_ms * UNITS - time
+        lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed
+        self._time = time + max(-lean_max, min(lean_max, lean))
+        self._wall_ms = wall_ms
+        self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
+        return self._time // UNITS
+
+    @property
+    def step_ms(self) -> int:
+        """How far the wall clock was ahead of this clock at the last reading; negative if it was behind."""
+        return self._wall_ms - self._time // UNITS
+
+    def take_step_ms(self) -> int | None:
+        """Return `step_ms` once after the wall clock was stepped or the process paused, else None.
+
+        That the distance shrinks while the clock leans in is no news.
+        """
+        step_ms, reported_ms = self.step_ms, self._reported_ms
+        if abs(step_ms - reported_ms) >= STEP_REPORT_MS:
+            self._reported_ms = step_ms
+            return step_ms
+        if abs(step_ms) < abs(reported_ms):
+            self._reported_ms = step_ms
+        return None

@@ -1,0 +1,199 @@
+"""The vocabulary of the log: what can happen to queues and messages, as plain data.
+
+An entry says what was asked and carries everything that `apply` needs, so that every node makes the same of it.
+Who asked is not in here.  Numbers are a queue's running message numbers, never positions in memory.
+Structs without GC tracking: they are made by the hundred thousand and never form cycles.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import msgspec
+
+from wakeq.protocol.catalog import Policies
+
+Token = tuple[int, int]  # (term, sequence) of a delivery: grows with every delivery of a queue
+ANY_TOKEN: Token = (0, 0)  # the original protocol's acknowledgement, which proves nothing
+
+
+class Kind(IntEnum):
+    """What an entry is; the byte on disk.  Never renumber."""
+
+    NOOP = 0
+    PUBLISH = 1
+    DELIVERED = 2
+    EXTENDED = 3
+    RELEASED = 4
+    ACK = 5
+    EXPIRED = 6
+    DEAD = 7
+    CREATE = 8
+    UPDATE = 9
+    DELETE = 10
+    PURGE = 11
+    SET_ASIDE = 12
+    IMPORTED = 13
+
+
+class Reason(IntEnum):
+    """Why a delivery ended without an acknowledgement."""
+
+    NONE = 0
+    NACK = 1
+    TIMEOUT = 2
+    DISCONNECT = 3
+
+
+class Result(IntEnum):
+    """What became of one item of an entry, where it is not a message number."""
+
+    DONE = 0
+    UNKNOWN = -1
+    STALE = -2
+    QUEUE_FULL = -3
+    KEY_RANGE = -4
+    TOO_LARGE = -5
+    BUSY = -6
+    FORGOTTEN = -7
+    NO_QUEUE = -8
+    EXISTS = -9
+    DEFAULT_QUEUE = -10
+    SET_ASIDE = -11
+    REJECTED = -12
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One message as its publisher asked for it.  Spans, not moments: the leader's stamp makes moments of them."""
+
+    body: bytes
+    priority: int = 0
+    delay_ms: int = 0
+    expires_ms: int = 0  # 0 = never
+    timeout_ms: int = 0  # 0 = what the queue says
+    headers: bytes = b""  # MessagePack map of strings, or nothing
+    alias: str = ""  # the uid of an imported record
+
+
+class Publish(msgspec.Struct, frozen=True, gc=False):
+    """Messages for one queue, which is made if it does not exist.
+
+    Each draft stands for itself unless `atomic`.  `id` makes the whole entry idempotent; with `session`,
+    `ordinals` gives each draft (or the atomic whole) its number in that session.
+    """
+
+    queue: str
+    drafts: list[Draft]
+    atomic: bool = False
+    id: str = ""
+    session: str = ""
+    ordinals: list[int] = []
+    forced: bool = False  # dead letters and returned messages are not subject to policies
+    door: int = 0
+    worker: int = 0
+
+
+class Delivered(msgspec.Struct, frozen=True, gc=False):
+    """Messages handed to a worker, each hidden until its moment.  Sequences run on from the first."""
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+    untils_ms: list[int]
+    first_sequence: int
+    worker: int = 0
+    door: int = 0
+
+
+class Extended(msgspec.Struct, frozen=True, gc=False):
+    """Leases that were given a later end."""
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+    untils_ms: list[int]
+
+
+class Released(msgspec.Struct, frozen=True, gc=False):
+    """Deliveries that ended without an acknowledgement; each message is available again at its moment."""
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+    dues_ms: list[int]
+    tokens: list[Token]
+    reason: Reason
+    error: str = ""
+
+
+class Ack(msgspec.Struct, frozen=True, gc=False):
+    """Messages that are done with.  `publishes` are the follow-ups: all of it happens, or nothing.
+
+    `dead` says that the follow-up is the dead letter of the message.  `foreign` are uids of imported records, by
+    position; their number is -1.
+    """
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+    tokens: list[Token]
+    publishes: list[Publish] = []
+    foreign: dict[int, str] = {}
+    dead: bool = False
+    worker: int = 0
+    door: int = 0
+
+
+class Expired(msgspec.Struct, frozen=True, gc=False):
+    """Messages that were kept as long as they were to be kept."""
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+
+
+class CreateQueue(msgspec.Struct, frozen=True, gc=False):
+    queue: str
+    policies: Policies
+
+
+class UpdateQueue(msgspec.Struct, frozen=True, gc=False):
+    """`changes` names each policy that changes; None sets it back to its default."""
+
+    queue: str
+    changes: dict[str, object]
+
+
+class DeleteQueue(msgspec.Struct, frozen=True, gc=False):
+    queue: str
+
+
+class PurgeQueue(msgspec.Struct, frozen=True, gc=False):
+    queue: str
+
+
+class SetAside(msgspec.Struct, frozen=True, gc=False):
+    """An earlier entry crashed its queue again and again: nobody applies it any more."""
+
+    queue: str
+    index: int
+    reason: str
+
+
+class Imported(msgspec.Struct, frozen=True, gc=False):
+    """The files of version 1 are in the log now."""
+
+    queue: str = ""
+
+
+class Noop(msgspec.Struct, frozen=True, gc=False):
+    """The first entry of a leader's term."""
+
+    queue: str = ""
+
+
+Entry = (
+    Publish | Delivered | Extended | Released | Ack | Expired
+    | CreateQueue | UpdateQueue | DeleteQueue | PurgeQueue | SetAside | Imported | Noop
+)  # fmt: skip
+
+Results = Sequence[int]  # for each item: a message number (> 0), or a Result

@@ -1,0 +1,552 @@
+"""Ledger: the life of every message of one queue.  Pure: changes only by committed entries, alike on every node.
+
+    entry, moment --> apply --> results (and what changed since the last `collect`)
+
+A message is delayed, ready, out with a worker, or gone.  One that was never delivered is a few words in the columns
+of a chunk; one that was has a Side in memory, for nothing here ever reads a disk.  Bodies are not kept here.
+Every method computes first and changes last, so that an exception leaves the ledger as it was.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import (
+    ANY_TOKEN,
+    Ack,
+    Delivered,
+    Draft,
+    Expired,
+    Extended,
+    Publish,
+    Reason,
+    Released,
+    Result,
+    Results,
+)
+from wakeq.protocol.records import CHUNK, CHUNK_SHIFT, Chunk, Side
+
+MASK = CHUNK - 1
+SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What bounds the memory of repeated publishes; the same on every node."""
+
+    dedup_ids_max: int = 1_000_000
+    dedup_window_ms: int = 15 * 60 * 1000
+
+
+class Session(msgspec.Struct):
+    """A publisher that numbers what it publishes: what its last numbers became."""
+
+    highest: int
+    used_ms: int
+    outcomes: dict[int, tuple[int, int, int]]  # number in the session -> (queue id, first message number, count)
+
+
+Once = tuple[int, int, int, int]  # (queue id, first message number, count, moment) of a publish with an id
+
+
+class Delta(msgspec.Struct):
+    """What changed in a ledger since it was last collected; the state store writes it down."""
+
+    touched: list[int]  # living numbers whose Side changed
+    chunks: list[tuple[int, Chunk | None, list[int]]]  # id, columns (None: gone), offsets with a Side
+    ids: list[tuple[str, Once | None]]
+    sessions: list[tuple[str, Session | None]]
+
+
+class Ledger:
+    """One incarnation of one queue."""
+
+    def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
+        self.name = name
+        self.limits = limits
+        self.ids: OrderedDict[str, Once] = OrderedDict()
+        self.sessions: OrderedDict[str, Session] = OrderedDict()
+        self._dirty_ids: set[str] = set()
+        self._dirty_sessions: set[str] = set()
+        self.begin(queue_id, policies)
+
+    def begin(self, queue_id: int, policies: Policies) -> None:
+        """Start an empty incarnation; what makes publishes idempotent lives on."""
+        self.id = queue_id
+        self.policies = policies
+        self.next_number = 1
+        self.chunks: dict[int, Chunk] = {}
+        self.sides: dict[int, Side] = {}
+        self.aliases: dict[str, int] = {}
+        self.aliased: dict[int, str] = {}
+        self.living = 0
+        self.out = 0
+        self.bytes = 0
+        self.totals = Totals()
+        self._touched: set[int] = set()
+        self._dirty_chunks: set[int] = set()
+        self._dirty_ids.update(self.ids)
+        self._dirty_sessions.update(self.sessions)
+
+    def forget_publishers(self) -> None:
+        """Drop what makes publishes idempotent: the queue itself is deleted."""
+        self.ids.clear()
+        self.sessions.clear()
+        self._dirty_ids.clear()
+        self._dirty_sessions.clear()
+
+    @property
+    def size(self) -> int:
+        """Messages that are ready or delayed: what the size policy counts."""
+        return self.living - self.out
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def lives(self, number: int) -> bool:
+        chunk = self.chunks.get(number >> CHUNK_SHIFT)
+        offset = number & MASK
+        return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
+
+    def priority_of(self, number: int) -> int:
+        column = self.chunks[number >> CHUNK_SHIFT].priorities
+        return 0 if column is None else column[number & MASK]
+
+    def expires_of(self, number: int) -> int:
+        """Return the moment at which a living message expires, 0 for never."""
+        column = self.chunks[number >> CHUNK_SHIFT].expiries
+        return 0 if column is None else column[number & MASK]
+
+    def timeout_of(self, number: int) -> int:
+        """Return how long a delivery of a living message hides it."""
+        column = self.chunks[number >> CHUNK_SHIFT].timeouts
+        own = 0 if column is None else column[number & MASK]
+        return own or self.policies.timeout * 1000
+
+    def own_timeout_of(self, number: int) -> int:
+        column = self.chunks[number >> CHUNK_SHIFT].timeouts
+        return 0 if column is None else column[number & MASK]
+
+    def due_of(self, number: int) -> int:
+        """Return the moment from which a living message that is not out may be handed out; 0 for always."""
+        side = self.sides.get(number)
+        if side is not None:
+            return side.due_ms
+        column = self.chunks[number >> CHUNK_SHIFT].dues
+        return 0 if column is None else column[number & MASK]
+
+    def published_due_of(self, number: int) -> int:
+        column = self.chunks[number >> CHUNK_SHIFT].dues
+        return 0 if column is None else column[number & MASK]
+
+    def is_plain(self, number: int) -> bool:
+        """Whether a living message has no priority, delay or expiry and never came back."""
+        chunk = self.chunks[number >> CHUNK_SHIFT]
+        if chunk.priorities is None and chunk.dues is None and chunk.expiries is None:
+            return number not in self.sides
+        return False
+
+    def is_out(self, number: int) -> bool:
+        side = self.sides.get(number)
+        return side is not None and side.until_ms > 0
+
+    def living_numbers(self) -> Iterator[int]:
+        """Yield every living number in the order of publication."""
+        for chunk_id in sorted(self.chunks):
+            base = chunk_id << CHUNK_SHIFT
+            for offset, size in enumerate(self.chunks[chunk_id].sizes):
+                if size:
+                    yield base + offset
+
+    # --- publishing --------------------------------------------------------------------------------------------------
+
+    def publish(self, entry: Publish, at_ms: int) -> Results:
+        """Return a message number, or a refusal, for each draft."""
+        if entry.id or entry.session:
+            return self._publish_once(entry, at_ms)
+        return self._publish(entry, at_ms)
+
+    def _publish(self, entry: Publish, at_ms: int) -> Results:
+        drafts = entry.drafts
+        if not self.policies.unlimited and not entry.forced:
+            refusals = self._refusals(drafts)
+            if any(refusals):
+                if entry.atomic:
+                    worst = next(code for code in refusals if code)
+                    return [worst] * len(drafts)
+                return self._publish_accepted(drafts, refusals, at_ms)
+        first = self.next_number
+        self._append(drafts, at_ms)
+        return range(first, self.next_number)
+
+    def _publish_accepted(self, drafts: list[Draft], refusals: list[int], at_ms: int) -> list[int]:
+        number = self.next_number
+        self._append([draft for draft, code in zip(drafts, refusals, strict=True) if not code], at_ms)
+        results = []
+        for code in refusals:
+            results.append(code or number)
+            number += not code
+        return results
+
+    def judge(self, entry: Publish) -> int:
+        """Return 0 if the whole entry would be stored, else the first refusal."""
+        if entry.forced or self.policies.unlimited:
+            return 0
+        return next((code for code in self._refusals(entry.drafts) if code), 0)
+
+    def _refusals(self, drafts: Sequence[Draft]) -> list[int]:
+        """Return 0 or the refusal for each draft, each counting those accepted before it.
+
+        The order when several limits are passed is that of the TaskFlux specification 6.1: size, range, payload.
+        """
+        policies = self.policies
+        room = _room(policies.max_size, self.size)
+        room_bytes = _room(policies.max_bytes, self.bytes)
+        codes = []
+        for draft in drafts:
+            size = len(draft.body)
+            if room < 1 or room_bytes < size:
+                code = Result.QUEUE_FULL
+            elif (policies.priority_min is not None and draft.priority < policies.priority_min) or (
+                policies.priority_max is not None and draft.priority > policies.priority_max
+            ):
+                code = Result.KEY_RANGE
+            elif policies.max_message_size is not None and size > policies.max_message_size:
+                code = Result.TOO_LARGE
+            else:
+                code = Result.DONE
+                room -= 1
+                room_bytes -= size
+            codes.append(int(code))
+        return codes
+
+    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
+        done, count = 0, len(drafts)
+        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
+        while done < count:
+            number = self.next_number
+            chunk_id, offset = number >> CHUNK_SHIFT, number & MASK
+            chunk = self.chunks.get(chunk_id)
+            if chunk is None:
+                chunk = self.chunks[chunk_id] = Chunk(offset)
+            part = drafts[done : done + CHUNK - offset]
+            if not plain:
+                self._append_columns(chunk, part, at_ms, number)
+            sizes = [len(draft.body) + 1 for draft in part]
+            chunk.sizes.extend(sizes)
+            chunk.level()
+            chunk.living += len(part)
+            self.bytes += sum(sizes) - len(part)
+            self.next_number += len(part)
+            self._dirty_chunks.add(chunk_id)
+            done += len(part)
+        self.living += count
+        self.totals.published += count
+
+    def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
+        chunk.fill("priorities", [d.priority for d in part])
+        chunk.fill("dues", [at_ms + d.delay_ms if d.delay_ms else 0 for d in part])
+        chunk.fill("expiries", [at_ms + d.expires_ms if d.expires_ms else 0 for d in part])
+        chunk.fill("timeouts", [d.timeout_ms for d in part])
+        for i, draft in enumerate(part):
+            if draft.alias:
+                self.aliases[draft.alias] = number + i
+                self.aliased[number + i] = draft.alias
+
+    # --- publishing once ---------------------------------------------------------------------------------------------
+
+    def _publish_once(self, entry: Publish, at_ms: int) -> Results:
+        self._forget(at_ms)
+        if entry.id:
+            return self._publish_by_id(entry, at_ms)
+        return self._publish_in_session(entry, at_ms)
+
+    def _publish_by_id(self, entry: Publish, at_ms: int) -> Results:
+        known = self.ids.get(entry.id)
+        if known is not None:
+            return Repeated(known[0], range(known[1], known[1] + known[2]))
+        if len(self.ids) >= self.limits.dedup_ids_max:
+            return [Result.BUSY] * len(entry.drafts)
+        results = self._publish(entry, at_ms)
+        if results[0] > 0:
+            self.ids[entry.id] = (self.id, results[0], len(results), at_ms)
+            self._dirty_ids.add(entry.id)
+        return results
+
+    def _publish_in_session(self, entry: Publish, at_ms: int) -> Results:
+        session = self.sessions.get(entry.session) or Session(0, at_ms, {})
+        if entry.atomic:
+            results: Results = self._publish_ordinal(session, entry, entry.ordinals[0], at_ms)
+        elif not session.outcomes.keys() & entry.ordinals and min(entry.ordinals) > session.highest - SESSION_WINDOW:
+            results = self._publish(entry, at_ms)
+            session.outcomes.update(
+                (ordinal, (self.id, number, 1))
+                for ordinal, number in zip(entry.ordinals, results, strict=True)
+                if number > 0
+            )
+        else:
+            results = Mixed()
+            for ordinal, draft in zip(entry.ordinals, entry.drafts, strict=True):
+                one = msgspec.structs.replace(entry, drafts=[draft], ordinals=[ordinal])
+                results.add(self._publish_ordinal(session, one, ordinal, at_ms))
+        self._keep_session(entry.session, session, max(entry.ordinals), at_ms)
+        return results
+
+    def _publish_ordinal(self, session: Session, entry: Publish, ordinal: int, at_ms: int) -> Results:
+        known = session.outcomes.get(ordinal)
+        if known is not None:
+            return Repeated(known[0], range(known[1], known[1] + known[2]))
+        if ordinal <= session.highest - SESSION_WINDOW:
+            return [Result.FORGOTTEN] * len(entry.drafts)
+        results = self._publish(entry, at_ms)
+        if results[0] > 0:
+            session.outcomes[ordinal] = (self.id, results[0], len(results))
+        return results
+
+    def _keep_session(self, name: str, session: Session, highest: int, at_ms: int) -> None:
+        session.highest = max(session.highest, highest)
+        session.used_ms = at_ms
+        if len(session.outcomes) > 2 * SESSION_WINDOW:
+            oldest = session.highest - SESSION_WINDOW
+            session.outcomes = {n: outcome for n, outcome in session.outcomes.items() if n > oldest}
+        self.sessions[name] = session
+        self.sessions.move_to_end(name)
+        self._dirty_sessions.add(name)
+
+    def _forget(self, at_ms: int) -> None:
+        """Drop ids and sessions whose time is over; the entry's moment decides, so every node forgets alike."""
+        oldest = at_ms - self.limits.dedup_window_ms
+        while self.ids and next(iter(self.ids.values()))[3] <= oldest:
+            self._dirty_ids.add(self.ids.popitem(last=False)[0])
+        while self.sessions and next(iter(self.sessions.values())).used_ms <= oldest:
+            self._dirty_sessions.add(self.sessions.popitem(last=False)[0])
+
+    # --- deliveries --------------------------------------------------------------------------------------------------
+
+    def deliver(self, entry: Delivered, term: int) -> None:
+        """Note that messages are out; of one that is gone nothing is noted."""
+        if entry.queue_id != self.id:
+            return
+        sequence = entry.first_sequence
+        sides = self.sides
+        for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
+            if self.lives(number):
+                side = sides.get(number)
+                if side is None:
+                    sides[number] = Side(1, 0, 0, 0, term, sequence, until_ms, 0, "")
+                    self.out += 1
+                else:
+                    self.out += side.until_ms == 0
+                    side.deliveries += 1
+                    side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
+            sequence += 1
+        self._touched.update(entry.numbers)
+        self._dirty_chunks.update([number >> CHUNK_SHIFT for number in entry.numbers])
+        self.totals.delivered += len(entry.numbers)
+
+    def extend(self, entry: Extended) -> None:
+        if entry.queue_id != self.id:
+            return
+        for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
+            side = self.sides.get(number)
+            if side is not None and side.until_ms:
+                side.until_ms = until_ms
+                self._touched.add(number)
+
+    def release(self, entry: Released) -> Results:
+        """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""
+        if entry.queue_id != self.id:
+            return [Result.UNKNOWN] * len(entry.numbers)
+        rows = zip(entry.numbers, entry.dues_ms, entry.tokens, strict=True)
+        return [self._release(number, due, token, entry) for number, due, token in rows]
+
+    def _release(self, number: int, due_ms: int, token: tuple[int, int], entry: Released) -> int:
+        side = self.sides.get(number)
+        if side is None or not side.until_ms:
+            return Result.UNKNOWN
+        if token != ANY_TOKEN and token < (side.term, side.sequence):
+            return Result.STALE
+        side.until_ms, side.due_ms = 0, due_ms
+        side.nacks += entry.reason == Reason.NACK
+        side.timeouts += entry.reason == Reason.TIMEOUT
+        side.disconnects += entry.reason == Reason.DISCONNECT
+        if entry.error:
+            side.error = entry.error
+        self.out -= 1
+        self.totals.released += 1
+        self._touched.add(number)
+        return Result.DONE
+
+    # --- ends --------------------------------------------------------------------------------------------------------
+
+    def judge_ack(self, entry: Ack) -> int:
+        """Return 0 if every message of the entry could be removed, else the first refusal."""
+        for number, token in zip(self.resolved(entry), entry.tokens, strict=True):
+            code = self._ack_code(number, token, entry.queue_id)
+            if code:
+                return code
+        return 0
+
+    def resolved(self, entry: Ack) -> list[int]:
+        """Return the entry's numbers, with those of imported uids found."""
+        if not entry.foreign:
+            return entry.numbers
+        aliases = self.aliases
+        return [aliases.get(entry.foreign.get(i, ""), n) for i, n in enumerate(entry.numbers)]
+
+    def _ack_code(self, number: int, token: tuple[int, int], queue_id: int) -> int:
+        if (queue_id != self.id and number not in self.aliased) or not self.lives(number):
+            return Result.UNKNOWN
+        if token != ANY_TOKEN:
+            side = self.sides.get(number)
+            if side is not None and token < (side.term, side.sequence):
+                return Result.STALE
+        return Result.DONE
+
+    def acknowledge(self, entry: Ack) -> Results:
+        """Remove messages; the result of each is DONE, UNKNOWN or STALE."""
+        numbers = self.resolved(entry)
+        results = []
+        for number, token in zip(numbers, entry.tokens, strict=True):
+            code = self._ack_code(number, token, entry.queue_id)
+            if code == 0:
+                self._remove(number)
+            results.append(code)
+        done = results.count(0)
+        if entry.dead:
+            self.totals.dead += done
+        else:
+            self.totals.acked += done
+        return results
+
+    def expire(self, entry: Expired, at_ms: int) -> Results:
+        """Remove what has expired and is not out with a worker."""
+        results: list[int] = []
+        for number in entry.numbers:
+            gone = entry.queue_id != self.id or not self.lives(number) or self.is_out(number)
+            if gone or not 0 < self.expires_of(number) <= at_ms:
+                results.append(Result.UNKNOWN)
+            else:
+                self._remove(number)
+                self.totals.expired += 1
+                results.append(Result.DONE)
+        return results
+
+    def _remove(self, number: int) -> None:
+        chunk_id = number >> CHUNK_SHIFT
+        chunk = self.chunks[chunk_id]
+        offset = number & MASK
+        self.bytes -= chunk.sizes[offset] - 1
+        chunk.sizes[offset] = 0
+        chunk.living -= 1
+        self.living -= 1
+        side = self.sides.pop(number, None)
+        if side is not None and side.until_ms:
+            self.out -= 1
+        if chunk.living == 0 and len(chunk.sizes) == CHUNK:
+            del self.chunks[chunk_id]
+        if self.aliased and number in self.aliased:
+            self.aliases.pop(self.aliased.pop(number), None)
+        self._dirty_chunks.add(chunk_id)
+
+    # --- writing down, and coming back ---------------------------------------------------------------------------------
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._dirty_chunks or self._touched or self._dirty_ids or self._dirty_sessions)
+
+    def collect(self) -> Delta:
+        """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
+        delta = Delta(
+            [number for number in self._touched if number in self.sides],
+            [self._collect_chunk(chunk_id) for chunk_id in self._dirty_chunks],
+            [(key, self.ids.get(key)) for key in self._dirty_ids],
+            [(key, self.sessions.get(key)) for key in self._dirty_sessions],
+        )
+        self._touched = set()
+        self._dirty_chunks, self._dirty_ids, self._dirty_sessions = set(), set(), set()
+        return delta
+
+    def _collect_chunk(self, chunk_id: int) -> tuple[int, Chunk | None, list[int]]:
+        chunk = self.chunks.get(chunk_id)
+        if chunk is None or chunk.living == 0:
+            return chunk_id, None, []
+        copy = Chunk()
+        copy.sizes = chunk.sizes[:]
+        for name in ("priorities", "dues", "expiries", "timeouts"):
+            column = getattr(chunk, name)
+            setattr(copy, name, None if column is None else column[:])
+        base = chunk_id << CHUNK_SHIFT
+        sides = self.sides
+        with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else []
+        return chunk_id, copy, with_side
+
+    def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
+        """Take back columns that were written down."""
+        self.chunks[chunk_id] = chunk
+        self.living += chunk.living
+        self.bytes += sum(chunk.sizes) - chunk.living
+
+    def restore_side(self, number: int, side: Side) -> None:
+        """Take back what was written down of a message that has been delivered."""
+        self.sides[number] = side
+        self.out += side.until_ms > 0
+
+    def restore_alias(self, number: int, alias: str) -> None:
+        self.aliases[alias] = number
+        self.aliased[number] = alias
+
+
+class Totals(msgspec.Struct):
+    """What ever happened in this incarnation."""
+
+    published: int = 0
+    delivered: int = 0
+    acked: int = 0
+    released: int = 0
+    expired: int = 0
+    dead: int = 0
+
+
+class Repeated(Sequence[int]):
+    """The results of a publish that was stored before, perhaps by an earlier incarnation of the queue."""
+
+    __slots__ = ("numbers", "queue_id")
+
+    def __init__(self, queue_id: int, numbers: range) -> None:
+        self.queue_id = queue_id
+        self.numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        return self.numbers[index]
+
+
+class Mixed(list[int]):
+    """Results some of which were stored before: positions that are not new."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeated: set[int] = set()
+
+    def add(self, results: Results) -> None:
+        if isinstance(results, Repeated):
+            self.repeated.update(range(len(self), len(self) + len(results)))
+        self.extend(results)
+
+
+def new_numbers(results: Results) -> list[int] | range:
+    """Return the numbers that an entry really added."""
+    if isinstance(results, range):
+        return results
+    if isinstance(results, Repeated):
+        return []
+    if isinstance(results, Mixed):
+        return [n for i, n in enumerate(results) if n > 0 and i not in results.repeated]
+    return [number for number in results if number > 0]
+
+
+def _room(limit: int | None, used: int) -> int:
+    return 1 << 62 if limit is None else limit - used

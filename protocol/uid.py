@@ -1,0 +1,151 @@
+"""The uid of a message: 7 base-62 digits of its queue's id, `_`, 8 base-62 digits of its number.
+
+In go a queue's id (the log index that created it) and running numbers, out come 16 ASCII characters, and
+back.  The alphabet is in ASCII order, so the order of texts is the order of (queue id, number), in LMDB
+too.  A uid that was not made here is legal all the same (records that were imported keep theirs, and one
+of those may look like ours: ask the map of imported ones first): reading one never raises.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+SEPARATOR = "_"
+QUEUE_DIGITS = 7
+NUMBER_DIGITS = 8
+QUEUE_ID_MAX = 62**QUEUE_DIGITS - 1
+NUMBER_MAX = 62**NUMBER_DIGITS - 1
+UID_CHARACTERS = QUEUE_DIGITS + 1 + NUMBER_DIGITS
+PREFIX_CHARACTERS = QUEUE_DIGITS + 1
+
+PAIRS = [high + low for high in ALPHABET for low in ALPHABET]
+PAIR_VALUES = {pair: value for value, pair in enumerate(PAIRS)}
+DIGIT_VALUES = {digit: value for value, digit in enumerate(ALPHABET)}
+PAIR_BASE = 62**2
+QUAD_BASE = 62**4
+STEM_CHARACTERS = UID_CHARACTERS - 2  # all but the last pair; neighbours share it
+STEMS_MAX = 512  # stems remembered for one queue, 0.1 MB
+STEMS_QUEUES_MAX = 256  # queues whose stems are remembered
+
+
+def prefix(queue_id: int) -> str:
+    """Return what all uids of one queue begin with."""
+    assert 0 <= queue_id <= QUEUE_ID_MAX
+    rest, low = divmod(queue_id, PAIR_BASE)
+    rest, middle = divmod(rest, PAIR_BASE)
+    top, high = divmod(rest, PAIR_BASE)
+    return f"{ALPHABET[top]}{PAIRS[high]}{PAIRS[middle]}{PAIRS[low]}{SEPARATOR}"
+
+
+class UidMaker:
+    """Makes the uids of one queue."""
+
+    __slots__ = ("_block", "_head", "prefix")
+
+    def __init__(self, queue_id: int) -> None:
+        self.prefix = prefix(queue_id)
+        self._block = NUMBER_MAX  # the upper four digits of the last number; at first what none can have
+        self._head = ""  # what uids with these digits begin with
+
+    def uid(self, number: int) -> str:
+        """Return the uid of one number."""
+        block = number // QUAD_BASE
+        if block != self._block:
+            self._turn_to(block)
+        return f"{self._head}{PAIRS[number // PAIR_BASE % PAIR_BASE]}{PAIRS[number % PAIR_BASE]}"
+
+    def uids(self, numbers: Sequence[int]) -> list[str]:
+        """Return the uids of many numbers; cheapest for a range."""
+        if len(numbers) < 4:
+            return [self.uid(number) for number in numbers]
+        if isinstance(numbers, range) and numbers.step == 1:
+            return self._uids_of_run(numbers.start, numbers.stop)
+        block = numbers[0] // QUAD_BASE
+        start = block * QUAD_BASE
+        if min(numbers) < start or max(numbers) >= start + QUAD_BASE:
+            return [self.uid(number) for number in numbers]
+        if block != self._block:
+            self._turn_to(block)
+        head, pairs, base = self._head, PAIRS, PAIR_BASE
+        return [f"{head}{pairs[(number - start) // base]}{pairs[number % base]}" for number in numbers]
+
+    def _uids_of_run(self, start: int, stop: int) -> list[str]:
+        uids: list[str] = []
+        while start < stop:
+            low = start % PAIR_BASE
+            end = min(stop, start - low + PAIR_BASE)
+            stem = self.uid(start)[:STEM_CHARACTERS]
+            uids += [stem + pair for pair in PAIRS[low : low + end - start]]
+            start = end
+        return uids
+
+    def _turn_to(self, block: int) -> None:
+        assert 0 <= block <= NUMBER_MAX // QUAD_BASE
+        self._block = block
+        self._head = f"{self.prefix}{PAIRS[block // PAIR_BASE]}{PAIRS[block % PAIR_BASE]}"
+
+
+def parse(uid: str) -> tuple[int, int] | None:
+    """Return queue id and number, or None if the uid does not have our shape."""
+    if len(uid) != UID_CHARACTERS or uid[QUEUE_DIGITS] != SEPARATOR:
+        return None
+    try:
+        queue_id = DIGIT_VALUES[uid[0]]
+        for at in (1, 3, 5):
+            queue_id = queue_id * PAIR_BASE + PAIR_VALUES[uid[at : at + 2]]
+        return queue_id, number_stem(uid) + PAIR_VALUES[uid[STEM_CHARACTERS:]]
+    except KeyError:
+        return None
+
+
+def number_stem(uid: str) -> int:
+    """Return what the digits of the number are worth without the last two; KeyError if they are no digits."""
+    value = PAIR_VALUES[uid[8:10]] * PAIR_BASE + PAIR_VALUES[uid[10:12]]
+    return (value * PAIR_BASE + PAIR_VALUES[uid[12:14]]) * PAIR_BASE
+
+
+class Stems(dict[str, int]):
+    """Uids of one queue without their last two digits, and what these are worth; a foreign one is a KeyError.
+
+    It only remembers what can be worked out again, and not much of it.
+    """
+
+    __slots__ = ("prefix",)
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self.prefix = prefix
+
+    def __missing__(self, stem: str) -> int:
+        if stem[:PREFIX_CHARACTERS] != self.prefix:
+            raise KeyError(stem)
+        value = number_stem(stem)
+        if len(self) >= STEMS_MAX:
+            self.clear()
+        self[stem] = value
+        return value
+
+
+@lru_cache(maxsize=STEMS_QUEUES_MAX)
+def stems_of(prefix: str) -> Stems:
+    """Return the stems of one queue."""
+    return Stems(prefix)
+
+
+def numbers(uids: Sequence[str], prefix: str) -> list[int]:
+    """Return the numbers of uids, -1 for each that does not belong to the queue with this prefix."""
+    if len(uids) == 1:
+        return [number_or_none(uids[0], stems_of(prefix))]
+    stems, lows, cut = stems_of(prefix), PAIR_VALUES, STEM_CHARACTERS
+    try:
+        return [stems[uid[:cut]] + lows[uid[cut:]] for uid in uids]
+    except KeyError:
+        return [number_or_none(uid, stems) for uid in uids]
+
+
+def number_or_none(uid: str, stems: Stems) -> int:
+    """Return the number of one uid, or -1."""
+    try:
+        return stems[uid[:STEM_CHARACTERS]] + PAIR_VALUES[uid[STEM_CHARACTERS:]]
+    except KeyError:
+        return -1

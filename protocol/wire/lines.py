@@ -1,0 +1,60 @@
+"""Cut a byte stream at its line ends, without looking at the lines.
+
+Pieces of a stream go in, all complete lines so far come out as one bytes object; the rest waits.
+Must never do work for each line, copy a long line again for each piece of it, or keep more than the limit.
+"""
+
+from wakeq.protocol.errors import FrameTooLarge
+
+LINE_ROOM_BYTES = 64 * 1024  # for everything in a line that is not the body
+
+
+def line_bytes_max(message_bytes_max: int) -> int:
+    """Return the limit of a line, for a limit of a message: base64 and quoted quotes make a body longer."""
+    return 2 * message_bytes_max + LINE_ROOM_BYTES
+
+
+class LineTooLong(FrameTooLarge):
+    """A line passed the limit.  `lines` are the complete ones before it, not returned yet."""
+
+    def __init__(self, limit: int, lines: bytes) -> None:
+        super().__init__(f"a line is longer than {limit} bytes; split the message or raise the limit")
+        self.lines = lines
+
+
+class LineReader:
+    """Keep the rest of a stream that has no line end yet."""
+
+    __slots__ = ("_limit", "_rest")
+
+    def __init__(self, line_bytes_max: int) -> None:
+        self._limit = line_bytes_max
+        self._rest = bytearray()  # grows in place: a long line in small pieces costs what its length costs
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of an unfinished line is held."""
+        return len(self._rest)
+
+    def receive(self, data: bytes) -> bytes:
+        """Return all complete lines so far, with their line ends.  After LineTooLong it is of no more use."""
+        end = data.rfind(b"\n") + 1
+        lines = b""
+        if end:
+            self._rest += data[:end]
+            lines, self._rest = bytes(self._rest), bytearray()
+            if len(lines) > self._limit + 1:
+                self._check_each(lines)
+        self._rest += data[end:]
+        if len(self._rest) > self._limit:
+            raise LineTooLong(self._limit, lines)
+        return lines
+
+    def _check_each(self, lines: bytes) -> None:
+        """Refuse the first line that is too long (looked for only when all together pass the limit)."""
+        start = 0
+        while start < len(lines):
+            end = lines.index(b"\n", start)
+            if end - start > self._limit:
+                raise LineTooLong(self._limit, lines[:start])
+            start = end + 1

@@ -1,0 +1,236 @@
+"""What a client may say in the worker protocol: one Struct for each command.
+
+A JSON object with `cmd` becomes one of these, and one of these becomes such an object.  Types and ranges are
+stated here and nowhere else; what they cannot state is in worker_checks.py.  Unknown fields are refused here,
+which keeps nested rubbish out of the fast path; worker_checks.py takes them away and tries again.
+Must never hold a default that hides whether a client gave a value that a policy could replace.
+"""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+SECONDS_MAX = 31_536_000  # 365 days (spec, "Parameters of PUB"); the timeout has no stated maximum: the same
+EXPIRES_S_MAX = 10 * SECONDS_MAX
+TIMEOUT_S_MIN = 5
+WAIT_S_MAX = 3600
+COUNT_MAX = 1000
+PEEK_COUNT_MAX = 100
+ID_CHARS_MAX = 128
+SESSION_CHARS_MAX = 64
+UID_CHARS_MAX = 255
+UIDS_MAX = 10_000
+MESSAGES_MAX = 10_000  # in one batch
+FOLLOWUPS_MAX = 1000
+HEADERS_MAX = 64
+HEADERS_BYTES_MAX = 16 * 1024
+ERROR_CHARS_MAX = 1000  # of a NACK's error text; what is longer is cut
+CMD_ID_CHARS_MAX = 1024
+
+Timeout: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
+Delay: TypeAlias = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
+Expires: TypeAlias = Annotated[int, Meta(ge=0, le=EXPIRES_S_MAX)]
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Size: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+Uid: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
+Lease: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
+Headers: TypeAlias = Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)]
+CommandId: TypeAlias = (
+    Annotated[str, Meta(max_length=CMD_ID_CHARS_MAX)]
+    | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+    | float
+    | bool
+    | UnsetType
+    | None
+)
+
+
+class Item(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """One message of a batch.  What it leaves out is taken from the PUB around it."""
+
+    message: str | None = None
+    msg: str | None = None
+    timeout: Timeout | None = None
+    delay: Delay | None = None
+    expires: Expires | None = None
+    priority: Int64 | None = None
+    headers: Headers | None = None
+    enc: Literal["b64"] | None = None
+
+
+class Followup(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """One message that an ACK publishes in the same log entry."""
+
+    qname: str
+    message: str | None = None
+    msg: str | None = None
+    timeout: Timeout | None = None
+    delay: Delay | None = None
+    expires: Expires | None = None
+    priority: Int64 | None = None
+    headers: Headers | None = None
+    enc: Literal["b64"] | None = None
+
+
+class Retry(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """How long a message that failed stays away: seconds, and the part of them that is drawn."""
+
+    backoff: Literal["fixed", "exponential"] = "fixed"
+    base: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] = 0.0
+    max: Annotated[float, Meta(ge=0, le=SECONDS_MAX)] = 3600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+
+class CommandBase(
+    Struct,
+    tag_field="cmd",
+    frozen=True,
+    gc=False,
+    omit_defaults=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
+    """What every command has.  `cmd_id` is echoed as it came; UNSET: the command had none."""
+
+    cmd_id: CommandId = UNSET
+
+
+class Pub(CommandBase, tag="PUB", frozen=True):
+    """Publish one message (`message`, or `msg` of the real clients; the first wins), or a batch."""
+
+    qname: str
+    message: str | None = None
+    msg: str | None = None
+    timeout: Timeout | None = None
+    delay: Delay = 0
+    expires: Expires = 0  # 0: never
+    priority: Int64 = 0
+    id: Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)] | None = None
+    n: Positive | None = None
+    headers: Headers | None = None
+    enc: Literal["b64"] | None = None
+    messages: Annotated[list[str | Item], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
+
+
+class Fet(CommandBase, tag="FET", frozen=True):
+    """Fetch one message (answered by `msg`), or up to `count` (answered by `msgs`)."""
+
+    qname: str
+    count: Count | None = None
+    wait: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
+
+
+class Settle(CommandBase, frozen=True):
+    """What ACK, NACK and TOUCH have: which messages, and the leases they were handed out with."""
+
+    qname: str
+    uid: Uid | None = None
+    lease: Lease | None = None
+    uids: Annotated[list[Uid], Meta(min_length=1, max_length=UIDS_MAX)] | None = None
+    leases: Annotated[list[Lease | None], Meta(min_length=1, max_length=UIDS_MAX)] | None = None
+
+
+class Ack(Settle, tag="ACK", frozen=True):
+    publish: Annotated[list[Followup], Meta(min_length=1, max_length=FOLLOWUPS_MAX)] | None = None
+
+
+class Del(Ack, tag="DEL", frozen=True):
+    """The same as ACK, and an Ack for `match` and `isinstance`."""
+
+
+class Nack(Settle, tag="NACK", frozen=True):
+    delay: Delay | None = None
+    error: str | None = None
+
+
+class Touch(Settle, tag="TOUCH", frozen=True):
+    timeout: Timeout | None = None
+
+
+class Sub(CommandBase, tag="SUB", frozen=True):
+    qname: str
+
+
+class Uns(CommandBase, tag="UNS", frozen=True):
+    qname: str
+
+
+class Islp(CommandBase, tag="ISLP", frozen=True):
+    qname: str
+
+
+class Ping(CommandBase, tag="PING", frozen=True):
+    pass
+
+
+class Hello(CommandBase, tag="HELLO", frozen=True):
+    session: Annotated[str, Meta(min_length=1, max_length=SESSION_CHARS_MAX)] | None = None
+
+
+class Policies(CommandBase, frozen=True):
+    """The policies of a queue.  UNSET: not named; None: the default."""
+
+    qname: str
+    max_size: Size | UnsetType | None = UNSET
+    max_bytes: Size | UnsetType | None = UNSET
+    max_message_size: Positive | UnsetType | None = UNSET
+    priority_min: Int64 | UnsetType | None = UNSET
+    priority_max: Int64 | UnsetType | None = UNSET
+    structure: Literal["H4", "QA"] | UnsetType | None = UNSET
+    timeout: Timeout | UnsetType | None = UNSET
+    max_deliveries: Size | UnsetType | None = UNSET
+    dead_letter: str | UnsetType | None = UNSET
+    retry: Retry | UnsetType | None = UNSET
+    wake: Literal["all", "ready"] | UnsetType | None = UNSET
+    lease: Literal["fast", "strict"] | UnsetType | None = UNSET
+    on_disconnect: Literal["keep", "release"] | UnsetType | None = UNSET
+
+
+class Create(Policies, tag="CREATE", frozen=True):
+    pass
+
+
+class Update(Policies, tag="UPDATE", frozen=True):
+    pass
+
+
+class Drop(CommandBase, tag="DROP", frozen=True):
+    qname: str
+
+
+class List(CommandBase, tag="LIST", frozen=True):
+    prefix: str = ""
+
+
+class Stats(CommandBase, tag="STATS", frozen=True):
+    qname: str | None = None  # None: the whole node
+
+
+class Peek(CommandBase, tag="PEEK", frozen=True):
+    qname: str
+    count: Annotated[int, Meta(ge=1, le=PEEK_COUNT_MAX)] = 10
+    state: Literal["ready", "delayed", "leased", "any"] = "ready"
+
+
+class Purge(CommandBase, tag="PURGE", frozen=True):
+    qname: str
+
+
+Command: TypeAlias = (
+    Pub | Fet | Ack | Del | Nack | Touch | Sub | Uns | Islp | Ping | Hello
+    | Create | Update | Drop | List | Stats | Peek | Purge
+)  # fmt: skip
+
+COMMANDS: dict[str, type[CommandBase]] = {
+    "PUB": Pub, "FET": Fet, "ACK": Ack, "DEL": Del, "NACK": Nack, "TOUCH": Touch, "SUB": Sub, "UNS": Uns,
+    "ISLP": Islp, "PING": Ping, "HELLO": Hello, "CREATE": Create, "UPDATE": Update, "DROP": Drop,
+    "LIST": List, "STATS": Stats, "PEEK": Peek, "PURGE": Purge,
+}  # fmt: skip
+
+
+def policies_of(command: Policies) -> dict[str, Any]:
+    """Return the policies that the command names; None stands for the default."""
+    fields = [name for name in command.__struct_fields__ if name not in ("qname", "cmd_id")]
+    return {name: value for name in fields if (value := getattr(command, name)) is not UNSET}

@@ -1,0 +1,233 @@
+"""Why a command of the worker protocol is refused: in words that name the field and its limit.
+
+One line or frame that did not decode together with others goes in; a command (it had unknown fields, say)
+or a Bad comes out.  Must never raise, go deeper than DEPTH_MAX, or quote a peer's text
+unescaped or at length.
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from wakeq.protocol.errors import BadCommand, BadField, BadJson, Refused
+from wakeq.protocol.wire.worker_checks import CHECKS
+from wakeq.protocol.wire.worker_commands import (
+    CMD_ID_CHARS_MAX,
+    COMMANDS,
+    COUNT_MAX,
+    EXPIRES_S_MAX,
+    FOLLOWUPS_MAX,
+    HEADERS_MAX,
+    ID_CHARS_MAX,
+    MESSAGES_MAX,
+    PEEK_COUNT_MAX,
+    SECONDS_MAX,
+    SESSION_CHARS_MAX,
+    TIMEOUT_S_MIN,
+    UID_CHARS_MAX,
+    UIDS_MAX,
+    WAIT_S_MAX,
+    Command,
+    CommandBase,
+    CommandId,
+    Followup,
+    Item,
+    Peek,
+    Policies,
+    Retry,
+)
+
+DEPTH_MAX = 32
+SHOWN_CHARS_MAX = 40
+
+
+class Bad(Struct, frozen=True, gc=False):
+    """A command that cannot be obeyed.  It keeps its place among the others, so that its `nok` does too."""
+
+    error: Refused
+    cmd_id: CommandId = UNSET
+
+
+_MISSING = re.compile(r"Object missing required field `(\w+)`(?: - at `\$\.(.+)`)?")
+_WRONG = re.compile(r"(.*) - at `(?:key in )?\$\.(.+)`", re.DOTALL)
+_GOT = re.compile(r", got `(\w+)`")
+_WORDS = {
+    "int": "a whole number",
+    "float": "a number with a decimal point",
+    "str": "text",
+    "bool": "true or false",
+    "null": "null",
+    "array": "a list",
+    "object": "an object",
+}
+
+_INT64 = "a whole number of 64 bits with sign"
+_TEXT = "text"
+_DELAY = f"a whole number of seconds from 0 to {SECONDS_MAX}"
+_SIZE = f"a whole number from 0 to {2**63 - 1}"
+_LEASE = f"text of 1 to {UID_CHARS_MAX} characters"
+_HEADERS = f"an object of at most {HEADERS_MAX} texts"
+MUST_BE = {
+    "cmd_id": f"text of at most {CMD_ID_CHARS_MAX} characters, a number of 64 bits, true, false or null",
+    "qname": _TEXT,
+    "message": _TEXT,
+    "msg": _TEXT,
+    "messages": f"a list of 1 to {MESSAGES_MAX} messages, each of them text or an object",
+    "timeout": f"a whole number of seconds from {TIMEOUT_S_MIN} to {SECONDS_MAX}",
+    "delay": _DELAY,
+    "expires": f"a whole number of seconds from 0 (never) to {EXPIRES_S_MAX}",
+    "priority": _INT64,
+    "priority_min": _INT64,
+    "priority_max": _INT64,
+    "id": f"text of 1 to {ID_CHARS_MAX} characters",
+    "n": f"a whole number from 1 to {2**63 - 1}",
+    "headers": _HEADERS,
+    "enc": '"b64" or left out',
+    "wait": f"a number of seconds from 0 to {WAIT_S_MAX}",
+    "uid": _LEASE,
+    "uids": f"a list of 1 to {UIDS_MAX} texts of 1 to {UID_CHARS_MAX} characters",
+    "leases": f"a list of at most {UIDS_MAX} texts of 1 to {UID_CHARS_MAX} characters, or null",
+    "publish": f"a list of 1 to {FOLLOWUPS_MAX} objects",
+    "error": _TEXT,
+    "session": f"text of 1 to {SESSION_CHARS_MAX} characters",
+    "max_size": _SIZE,
+    "max_bytes": _SIZE,
+    "max_deliveries": _SIZE,
+    "max_message_size": f"a whole number from 1 to {2**63 - 1}",
+    "structure": '"H4" or "QA"',
+    "dead_letter": _TEXT,
+    "retry": "an object with backoff, base, max and jitter",
+    "backoff": '"fixed" or "exponential"',
+    "base": f"a number of seconds from 0 to {SECONDS_MAX}",
+    "max": f"a number of seconds from 0 to {SECONDS_MAX}",
+    "jitter": "a number from 0 to 1",
+    "wake": '"all" or "ready"',
+    "on_disconnect": '"keep" or "release"',
+    "prefix": _TEXT,
+    "state": '"ready", "delayed", "leased" or "any"',
+}
+_LEASE_MODE = '"fast" or "strict"'
+
+_FIELDS = {name: frozenset(kind.__struct_fields__) for name, kind in COMMANDS.items()}
+_ITEM_FIELDS = frozenset(Item.__struct_fields__)
+_FOLLOWUP_FIELDS = frozenset(Followup.__struct_fields__)
+_RETRY_FIELDS = frozenset(Retry.__struct_fields__)
+
+
+def decode_alone(line: bytes | str) -> Command | Bad:
+    """Decode one object that did not decode together with others: obey it after all, or say why not."""
+    try:
+        given = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return Bad(BadJson(_why_not_json(error)))
+    if not isinstance(given, dict):
+        return Bad(BadJson("a command is a JSON object"))
+    if _is_deeper(given, DEPTH_MAX):
+        return Bad(BadJson(f"the object is nested deeper than {DEPTH_MAX}"))
+    return _decode_object(given)
+
+
+def _decode_object(given: dict[str, Any]) -> Command | Bad:
+    cmd_id = _cmd_id(given)
+    name = given.get("cmd")
+    kind = COMMANDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        return Bad(BadCommand(_why_no_command(given)), cmd_id)
+    known = _only_known(given, _FIELDS[cast(str, name)])
+    try:
+        command = msgspec.convert(known | {"cmd": name}, kind)
+        return cast(Command, CHECKS.get(kind, _as_it_is)(command))
+    except msgspec.ValidationError as error:
+        return Bad(BadField(_why_bad_field(str(error), kind)), cmd_id)
+    except Refused as error:
+        return Bad(error, cmd_id)
+
+
+def _as_it_is(command: Any) -> Any:
+    return command
+
+
+def _only_known(given: dict[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    """Return the object, and those in it, without unknown fields: a newer client may send more."""
+    known = {key: value for key, value in given.items() if key in fields}
+    for key, inner in (("messages", _ITEM_FIELDS), ("publish", _FOLLOWUP_FIELDS)):
+        if isinstance(parts := known.get(key), list):
+            known[key] = [_only_known(part, inner) if isinstance(part, dict) else part for part in parts]
+    if isinstance(retry := known.get("retry"), dict):
+        known["retry"] = _only_known(retry, _RETRY_FIELDS)
+    return known
+
+
+def _cmd_id(given: dict[str, Any]) -> CommandId:
+    """Return the `cmd_id` if it is one that a reply may carry."""
+    cmd_id = given.get("cmd_id", UNSET)
+    if isinstance(cmd_id, str):
+        return cmd_id if len(cmd_id) <= CMD_ID_CHARS_MAX else UNSET
+    if isinstance(cmd_id, int) and not -(2**63) <= cmd_id < 2**63:
+        return UNSET
+    return cmd_id if isinstance(cmd_id, int | float | bool | None | UnsetType) else UNSET
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Tell whether a decoded value is nested deeper than so many levels; never goes deeper itself."""
+    if not isinstance(value, dict | list):
+        return False
+    if levels == 0:
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return any(_is_deeper(part, levels - 1) for part in inner)
+
+
+def _why_not_json(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "not JSON: the text is not UTF-8"
+    if isinstance(error, RecursionError):
+        return f"the object is nested deeper than {DEPTH_MAX}"
+    text = str(error)
+    if text == "Input data was truncated":
+        return "not JSON: it ends too early"
+    if "out of range" in text:
+        return "not JSON as we read it: a number is out of range"
+    return text.replace("JSON is malformed", "not JSON")
+
+
+def _why_no_command(given: dict[str, Any]) -> str:
+    if "cmd" not in given:
+        return "cmd is missing"
+    name = given["cmd"]
+    if not isinstance(name, str):
+        return "cmd must be text"
+    hint = f"; commands are upper case: {name.upper()}" if name.upper() in COMMANDS else ""
+    return f"unknown cmd {name[:SHOWN_CHARS_MAX]!a}{hint}"
+
+
+def _why_bad_field(text: str, kind: type[CommandBase]) -> str:
+    """Turn a decoder's complaint into: which field, what it must be, what it was."""
+    if missing := _MISSING.match(text):
+        field, inside = missing.groups()
+        return f"{inside}.{field} is missing" if inside else f"{field} is missing"
+    wrong = _WRONG.match(text)
+    if wrong is None:
+        return "a field is of the wrong type"
+    complaint, path = wrong.groups()
+    names: list[str] = re.findall(r"[a-z_]+", path)
+    must_be = _must_be(names, path, kind)
+    got = _GOT.search(complaint)
+    return f"{path.replace('[...]', '')} must be {must_be}" + (
+        f", not {_WORDS.get(got[1], got[1])}" if got else ""
+    )
+
+
+def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:
+    field = names[-1]
+    if field == "lease":
+        return _LEASE_MODE if issubclass(kind, Policies) else _LEASE
+    if field == "count":
+        return f"a whole number from 1 to {PEEK_COUNT_MAX if kind is Peek else COUNT_MAX}"
+    if path.endswith("]"):  # an element of a list or map
+        if field in ("uids", "leases"):
+            return _LEASE
+        return {"messages": "text or an object", "publish": "an object"}.get(field, _TEXT)
+    return MUST_BE.get(field, "of another type")

@@ -1,0 +1,189 @@
+"""What the broker says in the worker protocol: one Struct for each reply, and the few helpers that make them.
+
+Goes out as one JSON object with `cmd` first; fields that say nothing (their default) are left out,
+`error_count` never is.  The client reads the same Structs and ignores what it does not know.
+Must never be given a body that did not go through `text_of`: it is bytes and may be no UTF-8 at all.
+"""
+
+from base64 import b64decode, b64encode
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, field
+
+from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.wire.worker_commands import CommandId
+
+
+class ReplyBase(Struct, tag_field="cmd", frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """What every reply may have: the `cmd_id` of its command, as it came."""
+
+    cmd_id: CommandId = UNSET
+
+
+class Ok(ReplyBase, tag="ok", frozen=True):
+    """Published: `uid`, or `uids` of a batch."""
+
+    qname: str | None = None
+    uid: str | None = None
+    uids: list[str] | None = None
+
+
+class Oksub(ReplyBase, tag="oksub", frozen=True):
+    qname: str
+
+
+class Okuns(ReplyBase, tag="okuns", frozen=True):
+    qname: str
+
+
+class Okack(ReplyBase, tag="okack", frozen=True):
+    """Acknowledged.  `known` is False if there was no such message; `unknown` names those of a batch."""
+
+    uid: str | None = None
+    uids: list[str] | None = None
+    qname: str = field(default="\0")  # no queue has this name: so the field is always written
+    known: bool = True
+    unknown: list[str] | None = None
+    stale: list[str] | None = None
+    published: list[str] | None = None
+
+
+class Oknack(ReplyBase, tag="oknack", frozen=True):
+    uid: str | None = None
+    uids: list[str] | None = None
+    qname: str = field(default="\0")
+    known: bool = True
+    unknown: list[str] | None = None
+    stale: list[str] | None = None
+
+
+class Oktouch(ReplyBase, tag="oktouch", frozen=True):
+    """The lease is longer now: `timeout` seconds from now, `until` in milliseconds of the cluster clock."""
+
+    uid: str | None = None
+    uids: list[str] | None = None
+    qname: str = field(default="\0")
+    known: bool = True
+    unknown: list[str] | None = None
+    stale: list[str] | None = None
+    timeout: int | None = None
+    until: int | None = None
+    lease: str | None = None
+
+
+class Okslp(ReplyBase, tag="okslp", frozen=True):
+    qname: str
+
+
+class Nomsg(ReplyBase, tag="nomsg", frozen=True):
+    qname: str
+
+
+class Msg(ReplyBase, tag="msg", frozen=True):
+    """One message.  `error_count` is always there: earlier deliveries that were not acknowledged."""
+
+    qname: str
+    uid: str
+    error_count: int
+    msg: str
+    enc: Literal["b64"] | None = None
+    lease: str | None = None
+    priority: int = 0
+    headers: dict[str, str] | None = None
+    dead: dict[str, Any] | None = None  # of a dead letter: origin, counts, last error
+
+
+class Delivery(Struct, frozen=True, gc=False, omit_defaults=True):
+    """One message among several."""
+
+    uid: str
+    error_count: int
+    msg: str
+    enc: Literal["b64"] | None = None
+    lease: str | None = None
+    priority: int = 0
+    headers: dict[str, str] | None = None
+    dead: dict[str, Any] | None = None
+
+
+class Msgs(ReplyBase, tag="msgs", frozen=True):
+    qname: str
+    messages: list[Delivery]
+
+
+class Nok(ReplyBase, tag="nok", frozen=True):
+    """Refused: `err` is a stable code, `detail` is for people, `leader` is where to go instead."""
+
+    err: str
+    detail: str | None = None
+    leader: str | None = None
+
+
+class Awk(ReplyBase, tag="awk", frozen=True):
+    qname: str
+
+
+class Pong(ReplyBase, tag="pong", frozen=True):
+    pass
+
+
+class HelloReply(ReplyBase, tag="hello", frozen=True):
+    version: str
+    limits: dict[str, Any] = {}
+    session: str | None = None
+
+
+class Queues(ReplyBase, tag="queues", frozen=True):
+    queues: list[dict[str, Any]]
+
+
+class StatsReply(ReplyBase, tag="stats", frozen=True):
+    stats: dict[str, Any]
+    qname: str | None = None
+
+
+class Peeked(ReplyBase, tag="peeked", frozen=True):
+    qname: str
+    messages: list[dict[str, Any]]
+
+
+class Purged(ReplyBase, tag="purged", frozen=True):
+    qname: str
+    count: int
+
+
+class Okcreate(ReplyBase, tag="okcreate", frozen=True):
+    qname: str
+
+
+class Okupdate(ReplyBase, tag="okupdate", frozen=True):
+    qname: str
+
+
+class Okdrop(ReplyBase, tag="okdrop", frozen=True):
+    qname: str
+
+
+Reply: TypeAlias = (
+    Ok | Oksub | Okuns | Okack | Oknack | Oktouch | Okslp | Nomsg | Msg | Msgs | Nok | Awk | Pong
+    | HelloReply | Queues | StatsReply | Peeked | Purged | Okcreate | Okupdate | Okdrop
+)  # fmt: skip
+
+
+def text_of(body: bytes) -> tuple[str, Literal["b64"] | None]:
+    """Return a body as `msg` and `enc`: text as it is, anything that is not UTF-8 as base64."""
+    try:
+        return body.decode(), None
+    except UnicodeDecodeError:
+        return b64encode(body).decode(), "b64"
+
+
+def bytes_of(reply: Msg | Delivery) -> bytes:
+    """Return the body of a delivered message."""
+    return reply.msg.encode() if reply.enc is None else b64decode(reply.msg)
+
+
+def nok(error: WakeqError, cmd_id: CommandId = UNSET) -> Nok:
+    """Return the reply to a command that was refused."""
+    leader: str | None = getattr(error, "leader", None)
+    return Nok(err=error.code, detail=str(error) or None, leader=leader, cmd_id=cmd_id)

@@ -1,0 +1,356 @@
+"""DataDirectory: the folder that holds everything a node must not lose (docs/files.md).
+
+    in   a path; whether an older layout may be upgraded
+    out  the folder, locked, laid out, identified and measured; or one error that says why it cannot be used
+
+Made once, then only checked: a folder that holds data never gets a new identity.  Never shares the folder
+with another node, never upgrades without keeping a copy, and never changes anything when opened for
+reading.
+"""
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+from zlib import crc32
+
+from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
+from wakeq.protocol.log_format import HEADER_BYTES, Identity, decode_header
+from wakeq.storage import version1
+from wakeq.storage.files import MODE, free_bytes, replace_durably, sync_directory, temporary
+from wakeq.storage.segments import ACTIVE_NAME
+
+VERSION = 2
+VERSION_TEXT = "wakeq data directory"
+RESERVE_BYTES_MIN = 64 * 1024 * 1024
+RESERVE_SHARE = 20  # a twentieth of the file system
+RESERVE_SHARE_MAX = 4  # but never more than a quarter of it: a small disk must hold some messages too
+RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve is free
+FOLDER_MODE = 0o700
+NODE_ID_FIRST = 1
+COPY_PREFIX = "before-upgrade-from-"
+WARN_OF = {
+    "nfs": "locks and syncs over a network cannot be trusted",
+    "cifs": "locks and syncs over a network cannot be trusted",
+    "smb": "locks and syncs over a network cannot be trusted",
+    "9p": "locks and syncs over a network cannot be trusted",
+    "fuse": "what its syncs mean depends on a program",
+    "overlay": "it is a container's own layer, and ends with the container",
+    "tmpfs": "it is memory, and ends with the machine's power",
+}
+
+Upgrade = Callable[[Path], None]  # changes a directory of one version into one of the next; may be run again
+UPGRADES: dict[int, Upgrade] = {}  # by the version it starts from; version 1 is imported, not upgraded
+
+
+@dataclass(slots=True)
+class DataDirectory:
+    """An open data directory.  `warnings` are for the log; `full` is as of the last `check_space`."""
+
+    path: Path
+    identity: Identity
+    warnings: list[str] = field(default_factory=list)
+    imports_version_1: bool = False  # the node must import before it serves (storage/version1.py)
+    full: bool = False
+    reserve_override_bytes: int | None = None
+    _lock: int = -1
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        upgrade: bool = True,
+        reserve_bytes: int | None = None,
+        upgrades: Mapping[int, Upgrade] = UPGRADES,
+    ) -> Self:
+        """Take the directory for this process: create it, or check it, bring it up to date and lock it."""
+        _make_folder(path)
+        lock = _take_lock(path)
+        try:
+            imports = version1.needs_import(path)
+            if imports and not upgrade:
+                raise _may_not_upgrade(path, 1)
+            if not imports:
+                _bring_up_to_date(path, _version_of(path), upgrade=upgrade, upgrades=upgrades)
+            for name in ("consensus", "state"):
+                _make_folder(path / name)
+            identity = _identity_of(path, may_create=imports or not _holds_data(path))
+            directory = cls(path, identity, _warnings(path), imports, _lock=lock)
+            directory.reserve_override_bytes = reserve_bytes
+            directory.check_space()
+            return directory
+        except BaseException:
+            os.close(lock)
+            raise
+
+    @classmethod
+    def read_only(cls, path: Path) -> Self:
+        """Look at a directory, whether a node is using it or not; nothing is locked, made or changed."""
+        if not path.is_dir():
+            raise StorageError(f"{path}: there is no such directory; give the one that the node was started with")
+        imports = version1.needs_import(path)
+        version = 1 if imports else _version_of(path)
+        if version != VERSION:
+            raise _may_not_upgrade(path, version) if version else _not_ours(path)
+        return cls(path, _identity_of(path, may_create=False), _warnings(path), imports)
+
+    @property
+    def consensus(self) -> Path:
+        return self.path / "consensus"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state"
+
+    @property
+    def holder_pid(self) -> int | None:
+        """The process that holds the directory, as far as its lock file says and that process lives."""
+        pid = _pid_in(self.path / "lock")
+        return pid if pid and Path(f"/proc/{pid}").exists() else None
+
+    def free_bytes(self) -> int:
+        return free_bytes(self.path)
+
+    def reserve_bytes(self) -> int:
+        """Return how much is kept free for acknowledgements, deletes, logs and snapshots."""
+        if self.reserve_override_bytes is not None:
+            return self.reserve_override_bytes
+        state = os.statvfs(self.path)
+        size = state.f_blocks * state.f_frsize
+        return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
+
+    def check_space(self) -> bool:
+        """Decide again whether publishes must be refused; keep to `full` until there is clearly room."""
+        reserve = self.reserve_bytes()
+        if self.full:
+            reserve += reserve // RECOVERED_SHARE
+        self.full = self.free_bytes() < reserve
+        return self.full
+
+    def finish_import(self) -> None:
+        """Say that all of version 1 is on disk in its new form (storage/version1.py tells the order)."""
+        _write_version(self.path, VERSION)
+        version1.finish_import(self.path)
+        self.imports_version_1 = False
+
+    def close(self) -> None:
+        """Let another node have the directory."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock = -1
+
+
+# Lock -------------------------------------------------------------------------------------------------------
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        if not path.is_dir():
+            path.mkdir(mode=FOLDER_MODE, parents=True)
+            sync_directory(path.parent)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be created: {error.strerror}; choose another data directory") from error
+
+
+def _take_lock(path: Path) -> int:
+    """Hold the lock for as long as the descriptor is open: a crash releases it."""
+    name = path / "lock"
+    try:
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+    except OSError as error:
+        raise StorageError(f"{name}: {error.strerror}; the node must own its data directory") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        if not isinstance(error, BlockingIOError):
+            raise StorageError(f"{name}: {error.strerror}; the file system may not know locks") from error
+        who = _pid_in(name) or "unknown"
+        raise DirectoryInUse(
+            f"{path}: in use by the node with pid {who}; stop it, or use another data directory"
+        ) from error
+    return descriptor
+
+
+def _pid_in(name: Path) -> int | None:
+    try:
+        return int(name.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+# Version ----------------------------------------------------------------------------------------------------
+
+
+def _version_of(path: Path) -> int:
+    """Return the version of a directory, 0 for an empty one; data without a VERSION are half a copy."""
+    name = path / "VERSION"
+    try:
+        text = name.read_text().strip()
+    except FileNotFoundError:
+        if _holds_data(path):
+            raise _bad_version(name, "no such file") from None
+        return 0
+    except (OSError, ValueError) as error:
+        raise _bad_version(name, repr(error)) from error
+    words, _, number = text.rpartition(" ")
+    if words != VERSION_TEXT or not number.isdecimal():
+        raise _bad_version(name, repr(text[:80]))
+    return int(number)
+
+
+def _bad_version(name: Path, found: str) -> DamagedFile:
+    hint = "restore the data directory from a copy; this file is only missing or wrong where a copy is not whole"
+    return DamagedFile(name, 0, found=found, expected=f"'{VERSION_TEXT} {VERSION}'", hint=hint)
+
+
+def _may_not_upgrade(path: Path, version: int) -> WrongVersion:
+    return WrongVersion(
+        f"{path}: holds version {version}, this release works with version {VERSION}; "
+        "start it without --no-upgrade (a copy is kept), or use the older release"
+    )
+
+
+def _not_ours(path: Path) -> StorageError:
+    return StorageError(f"{path}: is no data directory: there is no VERSION in it; give the right path")
+
+
+def _bring_up_to_date(path: Path, version: int, *, upgrade: bool, upgrades: Mapping[int, Upgrade]) -> None:
+    """Run what leads from version to ours, step by step; a copy from before each step stays."""
+    if version > VERSION:
+        raise WrongVersion(f"{path}: holds version {version}, this release knows up to {VERSION}; use a newer release")
+    if version < VERSION and version and not upgrade:
+        raise _may_not_upgrade(path, version)
+    for step in range(version, VERSION) if version else ():
+        _upgrade(path, step, upgrades[step])
+        _write_version(path, step + 1)
+    if not version:
+        _write_version(path, VERSION)
+
+
+def _write_version(path: Path, version: int) -> None:
+    replace_durably(path / "VERSION", f"{VERSION_TEXT} {version}\n".encode())
+
+
+def _upgrade(path: Path, version: int, step: Upgrade) -> None:
+    """Run one step on the directory; if an earlier try was interrupted, on what its copy holds."""
+    copy = path / f"{COPY_PREFIX}{version}"
+    if copy.exists():
+        _remove_contents(path)
+        _copy_contents(copy, path)
+    else:
+        unfinished = temporary(copy)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=FOLDER_MODE)
+        _copy_contents(path, unfinished)
+        os.sync()
+        unfinished.rename(copy)
+        sync_directory(path)
+    step(path)
+    os.sync()
+
+
+def _contents(path: Path) -> list[Path]:
+    return [entry for entry in path.iterdir() if entry.name != "lock" and not entry.name.startswith(COPY_PREFIX)]
+
+
+def _remove_contents(path: Path) -> None:
+    for entry in _contents(path):
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _copy_contents(source: Path, target: Path) -> None:
+    for entry in _contents(source):
+        if entry.is_dir():
+            shutil.copytree(entry, target / entry.name)
+        else:
+            shutil.copy2(entry, target / entry.name)
+
+
+# Identity ---------------------------------------------------------------------------------------------------
+
+
+def _holds_data(path: Path) -> bool:
+    consensus, state = path / "consensus", path / "state"
+    if (path / "identity").exists():
+        return True
+    return any(folder.is_dir() and any(folder.iterdir()) for folder in (consensus, state))
+
+
+def _identity_of(path: Path, *, may_create: bool) -> Identity:
+    name = path / "identity"
+    if not name.exists():
+        if not may_create:
+            raise _lost_identity(path, name)
+        identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST)
+        replace_durably(name, _identity_text(identity))
+        return identity
+    data = name.read_bytes()
+    try:
+        cluster, node = (line.split(" ")[1] for line in data.decode("ascii").splitlines()[1:3])
+        identity = Identity(bytes.fromhex(cluster), int(node))
+    except (ValueError, IndexError):
+        identity = Identity(b"", 0)
+    if _identity_text(identity) != data:
+        expected = "four lines of which the last is the checksum of the first three"
+        hint = f"restore the file from a copy; cluster and node also stand in {path / 'consensus' / ACTIVE_NAME}"
+        raise DamagedFile(name, 0, found=repr(data[:100]), expected=expected, hint=hint)
+    return identity
+
+
+def write_identity(path: Path, identity: Identity) -> None:
+    """Give an empty directory the identity of a cluster that it joins."""
+    assert not _holds_data(path), f"{path} holds data: its identity never changes"
+    _make_folder(path)
+    _write_version(path, VERSION)
+    replace_durably(path / "identity", _identity_text(identity))
+
+
+def _identity_text(identity: Identity) -> bytes:
+    lines = f"wakeq identity 1\ncluster {identity.cluster_id.hex()}\nnode {identity.node_id}\n".encode()
+    return lines + f"crc {crc32(lines):08x}\n".encode()
+
+
+def _lost_identity(path: Path, name: Path) -> DamagedFile:
+    """Data without an identity: never invent one, but say which one the log had."""
+    hint = "restore the file from a copy"
+    log = path / "consensus" / ACTIVE_NAME
+    if log.exists():
+        with log.open("rb") as file:
+            hint += f"; the log is of {decode_header(file.read(HEADER_BYTES), log).identity}"
+    return DamagedFile(name, 0, found="no such file", expected="the identity of the data", hint=hint)
+
+
+# File system ------------------------------------------------------------------------------------------------
+
+
+def _warnings(path: Path) -> list[str]:
+    kind = _kind_of_file_system(path)
+    return [
+        f"{path}: lies on {kind}: {reason}; use a disk of this machine"
+        for name, reason in WARN_OF.items()
+        if kind.startswith(name)
+    ]
+
+
+def _kind_of_file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """Return the type of the file system that path lies on, "" where the system does not tell."""
+    best, kind = "", ""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    real = str(path.resolve())
+    for line in lines:
+        _device, point, found, *_rest = line.split(" ")
+        point = point.replace("\\040", " ")
+        if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, found
+    return kind

@@ -1,0 +1,106 @@
+"""What every durable file needs: whole writes, synced names, and errors that say what the disk did.
+
+    in   paths, file descriptors, bytes
+    out  bytes on disk, or SyncFailed / DiskFull with file, reason and what to do
+
+Never retries a failed write or sync, and never leaves a half-written file under its final name.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+from wakeq.protocol.errors import SyncFailed
+
+FULL_BYTES = 1024 * 1024  # with less than this free, an EIO is called a full disk: LMDB reports it so
+TEMPORARY_SUFFIX = ".new"
+MODE = 0o600  # messages are nobody else's business
+_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+
+
+def free_bytes(path: Path) -> int:
+    """Return what this process may still write to the file system that holds path."""
+    state = os.statvfs(path)
+    return state.f_bavail * state.f_frsize
+
+
+def is_full(path: Path, error: OSError) -> bool:
+    """Tell a full disk from a broken one by the space that is left, not by errno alone."""
+    if error.errno in _FULL_ERRORS:
+        return True
+    try:
+        return error.errno == errno.EIO and free_bytes(path.parent) < FULL_BYTES
+    except OSError:
+        return False
+
+
+def sync_failed(path: Path, action: str, error: OSError) -> SyncFailed:
+    """Return the error for a write or sync that failed; the caller latches it and raises it ever after."""
+    reason = error.strerror or str(error)
+    if is_full(path, error):
+        hint = "the disk is full: free some space, then start the node again"
+    else:
+        hint = "the disk may be failing: look into the kernel's log before starting the node again"
+    return SyncFailed(f"{path}: {action} failed: {reason}; {hint}")
+
+
+def short_write(path: Path, written: int, size: int) -> SyncFailed:
+    """Return the error for a write of which the disk took only a part."""
+    error = OSError(errno.ENOSPC, f"only {written} of {size} bytes were written")
+    return sync_failed(path, "write", error)
+
+
+def write_all(descriptor: int, data: bytes, offset: int, path: Path) -> None:
+    """Write data at offset; anything less than all of it is an error."""
+    try:
+        written = os.pwrite(descriptor, data, offset)
+    except OSError as error:
+        raise sync_failed(path, "write", error) from error
+    if written != len(data):
+        raise short_write(path, written, len(data))
+
+
+def sync_data(descriptor: int, path: Path) -> None:
+    try:
+        os.fdatasync(descriptor)
+    except OSError as error:
+        raise sync_failed(path, "sync", error) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names durable: created, renamed and removed files in directory."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise sync_failed(directory, "sync of the directory", error) from error
+
+
+def temporary(path: Path) -> Path:
+    return path.with_name(path.name + TEMPORARY_SUFFIX)
+
+
+def replace_durably(path: Path, data: bytes) -> None:
+    """Give path this content: after a crash at any moment it has the old one or the new one, whole."""
+    new = temporary(path)
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, MODE)
+    except OSError as error:
+        raise sync_failed(new, "create", error) from error
+    try:
+        write_all(descriptor, data, 0, new)
+        sync_data(descriptor, new)
+    finally:
+        os.close(descriptor)
+    rename_durably(new, path)
+
+
+def rename_durably(old: Path, new: Path) -> None:
+    try:
+        os.rename(old, new)
+    except OSError as error:
+        raise sync_failed(old, f"rename to {new.name}", error) from error
+    sync_directory(new.parent)

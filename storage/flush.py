@@ -1,0 +1,184 @@
+"""What queues hand over becomes one cut of the state store, and the state store becomes ledgers again.
+
+Pure but for the store that it is given.  Runs in the thread of the store, never on the loop.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.ledger import Delta, Once, Session
+from wakeq.protocol.records import CHUNK_SHIFT, Chunk, Row, Side, decode_chunk, decode_row, encode_chunk, encode_row
+from wakeq.protocol.uid import UidMaker, parse, prefix
+from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View
+
+KEY = struct.Struct(">QQ")
+ID = struct.Struct(">Q")
+ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
+BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
+
+
+class Part(NamedTuple):
+    """One queue's share of a cut."""
+
+    name: str
+    queue_id: int
+    fresh: dict[int, tuple[Draft, int]]
+    aliases: dict[int, str]  # uids of imported messages among the fresh ones
+    columns: dict[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
+    sides: dict[int, Side]  # of fresh ones
+    rewrites: dict[str, Side]  # stored rows, by uid
+    gone: list[str]
+    delta: Delta
+    meta: bytes
+
+
+class Grave(NamedTuple):
+    """A dead incarnation."""
+
+    name: str
+    queue_id: int
+
+
+def key_of(name: str, uid: str) -> bytes:
+    return name.encode() + b"-" + uid.encode()
+
+
+def make_cut(
+    store: Store,
+    applied: tuple[int, int, int],
+    parts: Sequence[Part],
+    graves: Sequence[Grave],
+    asides: dict[int, bytes],
+) -> Cut:
+    """Encode everything that changed; read what has to be written again."""
+    puts: dict[int, list[tuple[bytes, bytes]]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
+    deletes: dict[int, list[bytes]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
+    for grave in graves:
+        deletes[QUEUES].append(ID.pack(grave.queue_id))
+        puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
+    for part in parts:
+        deletes[MESSAGES] += [key_of(part.name, uid) for uid in part.gone]
+        if part.queue_id:
+            _put_messages(store, part, puts[MESSAGES])
+            _put_index(part, puts[INDEX], deletes[INDEX])
+            _put_publishers(part, puts[DEDUP], deletes[DEDUP])
+            puts[QUEUES].append((ID.pack(part.queue_id), part.meta))
+    for index, what in asides.items():
+        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), what))
+    return Cut(*applied, list(puts.items()), list(deletes.items()))
+
+
+def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> None:
+    start = part.name.encode() + b"-"
+    uid_of = UidMaker(part.queue_id).uid
+    no_columns = (0, 0)
+    for number, (draft, at_ms) in part.fresh.items():
+        uid = part.aliases.get(number) or uid_of(number)
+        due_ms, expires_ms = part.columns.get(number, no_columns)
+        row = Row(
+            draft.body, draft.headers, draft.priority, draft.timeout_ms, due_ms, expires_ms, at_ms, part.sides.get(number)
+        )
+        puts.append((start + uid.encode(), encode_row(row)))
+    if part.rewrites:
+        keys = [start + uid.encode() for uid in part.rewrites]
+        for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
+            if value is not None:
+                row = decode_row(value)
+                row.side = side
+                puts.append((key, encode_row(row)))
+
+
+def _put_index(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+    for chunk_id, chunk, sides in part.delta.chunks:
+        key = KEY.pack(part.queue_id, chunk_id)
+        if chunk is None:
+            deletes.append(key)
+        else:
+            puts.append((key, encode_chunk(chunk, sides)))
+
+
+def _put_publishers(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+    start = ID.pack(part.queue_id)
+    encode = msgspec.msgpack.encode
+    rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in part.delta.ids]
+    rows += [(start + BY_SESSION + name.encode(), session) for name, session in part.delta.sessions]
+    rows += [(start + BY_ALIAS + alias.encode(), number) for number, alias in part.aliases.items()]
+    rows += [(start + BY_ALIAS + uid.encode(), None) for uid in part.gone if parse(uid) is None]
+    for key, value in rows:
+        if value is None:
+            deletes.append(key)
+        else:
+            puts.append((key, encode(value)))
+
+
+# Coming back ------------------------------------------------------------------------------------------------------------
+
+
+class StoredQueue(NamedTuple):
+    """Everything that the store knows of one queue, but the bodies."""
+
+    meta: bytes
+    chunks: list[tuple[int, Chunk]]
+    sides: dict[int, Side]
+    aliases: dict[int, str]
+    ids: list[tuple[str, Once]]
+    sessions: list[tuple[str, Session]]
+
+
+def load_queues(view: View) -> Iterator[StoredQueue]:
+    """Yield every living queue of a view."""
+    for key, meta in view.scan(QUEUES):
+        (queue_id,) = ID.unpack(key)
+        if not queue_id & ASIDE_BIT:
+            yield load_queue(view, queue_id, meta)
+
+
+def load_asides(view: View) -> dict[int, bytes]:
+    """Return the entries that were set aside, by index."""
+    rows = ((ID.unpack(key)[0], value) for key, value in view.scan(QUEUES, b""))
+    return {index & ~ASIDE_BIT: value for index, value in rows if index & ASIDE_BIT}
+
+
+def load_queue(view: View, queue_id: int, meta: bytes) -> StoredQueue:
+    """Read one queue's columns, and of messages only those that were delivered."""
+    start = ID.pack(queue_id)
+    name = msgspec.msgpack.decode(meta)["name"]
+    uid_of = UidMaker(queue_id).uid
+    ids, sessions, aliases = _load_publishers(view, start)
+    chunks = []
+    sides: dict[int, Side] = {}
+    for key, value in view.scan(INDEX, start):
+        chunk_id = KEY.unpack(key)[1]
+        chunk, offsets = decode_chunk(value)
+        chunks.append((chunk_id, chunk))
+        for offset in offsets:
+            number = (chunk_id << CHUNK_SHIFT) + offset
+            row = view.get(MESSAGES, key_of(name, aliases.get(number) or uid_of(number)))
+            if row is not None:
+                sides[number] = decode_row(row).side or Side()
+    return StoredQueue(meta, chunks, sides, aliases, ids, sessions)
+
+
+def _load_publishers(
+    view: View, start: bytes
+) -> tuple[list[tuple[str, Once]], list[tuple[str, Session]], dict[int, str]]:
+    ids: list[tuple[str, Once]] = []
+    sessions: list[tuple[str, Session]] = []
+    aliases: dict[int, str] = {}
+    decode = msgspec.msgpack.decode
+    for key, value in view.scan(DEDUP, start):
+        name = key[len(start) + 1 :].decode()
+        match key[len(start) : len(start) + 1]:
+            case b"i":
+                ids.append((name, decode(value, type=tuple[int, int, int, int])))
+            case b"s":
+                sessions.append((name, decode(value, type=Session)))
+            case _:
+                aliases[decode(value)] = name
+    ids.sort(key=lambda row: row[1][3])
+    sessions.sort(key=lambda row: row[1].used_ms)
+    return ids, sessions, aliases

@@ -1,0 +1,200 @@
+"""Metadata: `raft.metadata`, what a node must never forget about its own promises (docs/files.md).
+
+    in   term, vote, the highest index known to be committed, the node's incarnation
+    out  the same after any crash
+
+Two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first, then the
+second: a torn write spoils one and leaves the other, and a slot that rots later has its twin.  Never goes on
+after a write or sync that failed, and never takes a vote from a slot that does not fit.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from struct import Struct
+from typing import Final, Self
+from zlib import crc32
+
+from wakeq.protocol.errors import DamagedFile, SyncFailed, WrongVersion
+from wakeq.protocol.log_format import MARKER, Identity, check_prefix
+from wakeq.storage.files import replace_durably, sync_data, write_all
+from wakeq.storage.segments import check_identity, open_file, reader
+
+NAME = "raft.metadata"
+VERSION = 2
+# marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation
+SLOT = Struct(">4siQ16si?3xiQQQ")
+SLOT_BYTES = SLOT.size + 4
+SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
+FILE_BYTES = 8192
+RESTORE = (
+    "the file was not changed; a node that forgot its vote may not vote: "
+    "restore the data directory from a copy, or join the cluster again as a new node"
+)
+
+
+class _Keep:
+    """Stands for a field that a save leaves as it is; None is a vote of its own: no vote."""
+
+
+KEEP: Final = _Keep()
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Invariant: term and committed never fall; vote is of this term."""
+
+    term: int = 0
+    vote: int | None = None  # 0 is a node
+    committed: int = 0
+    incarnation: int = 0
+
+
+class Metadata:
+    """The open file.  Belongs to one thread at a time."""
+
+    def __init__(self, path: Path, descriptor: int, identity: Identity, sequence: int, state: State) -> None:
+        self.path = path
+        self.identity = identity
+        self.state = state
+        self.recovered = ""  # what opening had to mend, for the log
+        self._descriptor = descriptor
+        self._sequence = sequence
+        self._failure = ""
+
+    @classmethod
+    def open(cls, path: Path, identity: Identity | None, *, read_only: bool = False) -> Self:
+        """Open the file, or make it.  With one good slot the other is mended; with none it is refused."""
+        if not read_only and (not path.exists() or path.stat().st_size == 0):
+            assert identity is not None
+            replace_durably(path, _file(identity, 1, State()))
+        descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
+        try:
+            found, sequence, state, bad = _newest(reader(descriptor, path), path)
+            check_identity(path, 16, found, identity)
+            metadata = cls(path, descriptor, found, sequence, state)
+            if bad and not read_only:
+                metadata._mend(bad)
+            return metadata
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def term(self) -> int:
+        return self.state.term
+
+    @property
+    def vote(self) -> int | None:
+        return self.state.vote
+
+    @property
+    def committed(self) -> int:
+        return self.state.committed
+
+    @property
+    def incarnation(self) -> int:
+        return self.state.incarnation
+
+    def save(self, *, term: int | None = None, vote: int | _Keep | None = KEEP, committed: int | None = None) -> None:
+        """Make a change durable; when this returns, it is.  A new term without a vote has none."""
+        state = self.state
+        if term is not None and term != state.term:
+            assert term > state.term, f"term {term} after {state.term}"
+            state = replace(state, term=term, vote=None)
+        if not isinstance(vote, _Keep):
+            state = replace(state, vote=vote)
+        if committed is not None:
+            state = replace(state, committed=max(committed, state.committed))
+        self._write(state)
+
+    def begin_incarnation(self) -> int:
+        """Count this start of the node, so that its peers can tell older messages from newer ones."""
+        self._write(replace(self.state, incarnation=self.state.incarnation + 1))
+        return self.state.incarnation
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self._failure = self._failure or f"{self.path}: the file is closed"
+
+    def _write(self, state: State) -> None:
+        if self._failure:
+            raise SyncFailed(self._failure)
+        if state == self.state:
+            return
+        self._put(_slot(self.identity, self._sequence + 1, state))
+        self._sequence += 1
+        self.state = state
+
+    def _put(self, slot: bytes) -> None:
+        """Write both slots, one after the other: at every moment one of them is whole."""
+        try:
+            for offset in SLOT_OFFSETS:
+                write_all(self._descriptor, slot, offset, self.path)
+                sync_data(self._descriptor, self.path)
+        except SyncFailed as error:
+            self._failure = str(error)
+            raise
+
+    def _mend(self, problem: str) -> None:
+        """Write the good slot over the other one, which a crash has torn or the disk has spoilt."""
+        self._put(_slot(self.identity, self._sequence, self.state))
+        self.recovered = f"{self.path}: {problem}; the other slot was whole and has been copied over it"
+
+
+def _slot(identity: Identity, sequence: int, state: State) -> bytes:
+    body = SLOT.pack(
+        MARKER, VERSION, sequence, identity.cluster_id, identity.node_id,
+        state.vote is not None, state.vote or 0, state.term, state.committed, state.incarnation,
+    )  # fmt: skip
+    return body + crc32(body).to_bytes(4, "big")
+
+
+def _file(identity: Identity, sequence: int, state: State) -> bytes:
+    data = bytearray(FILE_BYTES)
+    for offset in SLOT_OFFSETS:
+        data[offset : offset + SLOT_BYTES] = _slot(identity, sequence, state)
+    return bytes(data)
+
+
+def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, int, State, str]:
+    """Return identity, sequence and state of the newer good slot, and what is wrong with the other one."""
+    slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
+    good = [(SLOT.unpack_from(slot)[2], slot) for slot in slots if _is_whole(slot)]
+    if not good:
+        _refuse(path, slots[0])
+    sequence, slot = max(good)
+    bad = ""
+    if len(good) < len(slots) or slots[0] != slots[1]:
+        which = next(i for i, other in enumerate(slots) if other != slot)
+        bad = f"the slot at offset {SLOT_OFFSETS[which]} was torn or out of date"
+    cluster, node, voted, vote, term, committed, incarnation = SLOT.unpack_from(slot)[3:]
+    return (
+        Identity(cluster, node),
+        sequence,
+        State(term, vote if voted else None, committed, incarnation),
+        bad,
+    )
+
+
+def _is_whole(slot: bytes) -> bool:
+    return (
+        len(slot) == SLOT_BYTES
+        and slot[:4] == MARKER
+        and int.from_bytes(slot[4:8], "big") == VERSION
+        and crc32(slot[:-4]) == int.from_bytes(slot[-4:], "big")
+    )
+
+
+def _refuse(path: Path, slot: bytes) -> None:
+    check_prefix(slot, path)
+    version = int.from_bytes(slot[4:8], "big", signed=True)
+    if len(slot) >= 8 and version != VERSION:
+        raise WrongVersion(
+            f"{path}: at offset 4: expected version {VERSION}, found {version}; "
+            "use the release that wrote it, or restore a copy that this one reads"
+        )
+    raise DamagedFile(path, 0, found="two slots with wrong checksums", expected="at least one whole slot", hint=RESTORE)

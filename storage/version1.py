@@ -1,0 +1,442 @@
+"""Version 1 of the consensus files and of the stored record: read once, imported, kept (docs/files.md).
+
+    in   raft.log, raft.metadata, raft.snapshot of version 1; key and value of a record
+    out  queues and messages in order, term and vote; or an error that names file, offset and reason
+
+The formats have no checksums, so what can be checked is checked, and the rest is reported.  Never changes a
+byte of a version 1 file: it only gets another name, and only after it was read to its end.
+"""
+
+import shutil
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+
+from wakeq.protocol.errors import BadField, DamagedFile, StorageError, WrongVersion
+from wakeq.protocol.log_format import MARKER, check_prefix
+from wakeq.storage.files import replace_durably, sync_directory
+
+LOG, METADATA, SNAPSHOT = "raft.log", "raft.metadata", "raft.snapshot"
+SUFFIX = ".v1"
+UNFINISHED = "import.unfinished"  # stands from before the first rename until the import is on disk
+NAME_BYTES = range(33, 127)
+_ENTRY = Struct(">ii")  # term, length
+_METADATA = Struct(">4sii?i")  # marker, version, term, voted or not, vote
+_SNAPSHOT = Struct(">4siii")  # marker, last index, last term, queues
+_QUEUE = Struct(">II")  # maximum size, size
+_RECORD = Struct(">qi")  # key, length
+_VALUE = Struct(">BQQQ")  # status, timeout, delay, expires
+_RESTORE = "the file was not changed: restore it from a copy, or remove it to do without what it holds"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    term: int
+    data: bytes
+    offset: int  # where its data stand in the file
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """`tail` says what follows the last whole entry: an interrupted append, or damage; nobody can tell."""
+
+    entries: list[LogEntry]
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    term: int = 0
+    vote: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedQueue:
+    """A queue and the policies that version 1 knows; None is no limit."""
+
+    name: str
+    max_size: int | None = None
+    max_message_size: int | None = None
+    priority_min: int | None = None
+    priority_max: int | None = None
+    structure: str = "H4"
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedMessage:
+    queue: str
+    key: int
+    payload: bytes
+
+
+Imported = ImportedQueue | ImportedMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    last_index: int
+    last_term: int
+    queues: list[tuple[ImportedQueue, list[ImportedMessage]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """All that version 1 held: each queue, then its messages in order.  `notes` are for the log."""
+
+    items: list[Imported]
+    state: State
+    notes: list[str] = field(default_factory=list)
+
+
+class _Cursor:
+    """Bytes with a position; every failure names file and offset."""
+
+    def __init__(self, path: object, data: bytes, position: int = 0, base: int = 0) -> None:
+        self.path, self.data, self.position, self.base = path, data, position, base
+
+    def fail(self, *, found: str, expected: str, at: int | None = None) -> DamagedFile:
+        offset = self.base + (self.position if at is None else at)
+        return DamagedFile(self.path, offset, found=found, expected=expected, hint=_RESTORE)
+
+    def take(self, size: int, what: str) -> bytes:
+        if size < 0:
+            raise self.fail(found=f"a length of {size}", expected=f"the length of {what}")
+        left = len(self.data) - self.position
+        if size > left:
+            raise self.fail(found=f"the end after {left} bytes", expected=f"{size} bytes of {what}")
+        self.position += size
+        return self.data[self.position - size : self.position]
+
+    def unpack(self, layout: Struct, what: str) -> tuple[int, ...]:
+        return layout.unpack(self.take(layout.size, what))
+
+    def name(self) -> str:
+        at = self.position
+        (size,) = self.take(1, "a queue name")
+        name = self.take(size, "a queue name")
+        if not all(byte in NAME_BYTES for byte in name):
+            raise self.fail(at=at, found=repr(name), expected="a valid queue name: bytes 33..126")
+        return name.decode("ascii")
+
+    def end(self, after: str) -> None:
+        left = len(self.data) - self.position
+        if left:
+            raise self.fail(found=f"{left} more bytes", expected=f"the end after {after}")
+
+
+# The three files --------------------------------------------------------------------------------------------
+
+
+def read_log(path: Path) -> Log:
+    """Return the entries of a version 1 log.  An absent or empty file is an empty log."""
+    data = _bytes_of(path)
+    if not data:
+        return Log([])
+    _check_header(path, data, 8)
+    entries, position = list[LogEntry](), 8
+    while position + _ENTRY.size <= len(data):
+        term, size = _ENTRY.unpack_from(data, position)
+        if size < 0:
+            raise DamagedFile(path, position + 4, found=f"length {size}", expected="a possible length", hint=_RESTORE)
+        start = position + _ENTRY.size
+        if start + size > len(data):
+            break
+        entries.append(LogEntry(term, data[start : start + size], start))
+        position = start + size
+    left = len(data) - position
+    tail = f"{path}: entry {len(entries)} is incomplete: {left} bytes from offset {position}" if left else ""
+    return Log(entries, tail)
+
+
+def read_metadata(path: Path) -> State:
+    """Return term and vote.  Node 0 is a vote: only the flag tells."""
+    data = _bytes_of(path)
+    if not data:
+        return State()
+    _check_header(path, data, _METADATA.size)
+    if len(data) > _METADATA.size:
+        expected = f"the end after {_METADATA.size} bytes"
+        raise DamagedFile(path, _METADATA.size, found="more bytes", expected=expected, hint=_RESTORE)
+    _marker, _version, term, voted, vote = _METADATA.unpack(data)
+    return State(term, vote if voted else None)
+
+
+def read_snapshot(path: Path) -> Snapshot | None:
+    """Return the image, or None if there is none."""
+    data = _bytes_of(path)
+    if not data:
+        return None
+    if len(data) < _SNAPSHOT.size:
+        raise _too_short(path, data, _SNAPSHOT.size)
+    check_prefix(data, path)
+    _marker, last_index, last_term, count = _SNAPSHOT.unpack_from(data)
+    cursor = _Cursor(path, data, _SNAPSHOT.size)
+    for offset, value, what in ((4, last_index, "index"), (8, last_term, "term"), (12, count, "count")):
+        if value < 0:
+            raise cursor.fail(at=offset, found=str(value), expected=f"a possible {what}")
+    queues, seen = list[tuple[ImportedQueue, list[ImportedMessage]]](), set[str]()
+    for _ in range(count):
+        at = cursor.position
+        queue, messages = _read_queue(cursor)
+        if queue.name in seen:
+            raise cursor.fail(at=at, found=f"queue {queue.name!r} named twice", expected="every name once")
+        seen.add(queue.name)
+        queues.append((queue, messages))
+    cursor.end("the last queue")
+    if "" not in seen:
+        raise cursor.fail(at=12, found="no default queue", expected="the default queue among the queues")
+    return Snapshot(last_index, last_term, queues)
+
+
+def _read_queue(cursor: _Cursor) -> tuple[ImportedQueue, list[ImportedMessage]]:
+    name = cursor.name()
+    max_size, size = cursor.unpack(_QUEUE, "a queue")
+    messages = []
+    for _ in range(size):
+        key, length = cursor.unpack(_RECORD, "a record")
+        messages.append(ImportedMessage(name, key, cursor.take(length, "a record's payload")))
+    return ImportedQueue(name, max_size or None), messages
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; check its owner and mode") from error
+
+
+def _check_header(path: Path, data: bytes, size: int) -> None:
+    if len(data) >= 4:
+        check_prefix(data, path)
+    if len(data) >= 8 and data[4:8] != b"\0\0\0\1":
+        version = int.from_bytes(data[4:8], "big", signed=True)
+        raise WrongVersion(f"{path}: at offset 4: expected version 1, found {version}; use its own release")
+    if len(data) < size:
+        raise _too_short(path, data, size)
+
+
+def _too_short(path: Path, data: bytes, size: int) -> DamagedFile:
+    return DamagedFile(path, 0, found=f"a file of {len(data)} bytes", expected=f"{size} bytes", hint=_RESTORE)
+
+
+# Commands in the log ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedQueue:
+    name: str
+
+
+def decode_command(data: bytes, *, path: object = "command", offset: int = 0) -> Imported | DeletedQueue:
+    """Return what a command of the TaskFlux vocabulary does; a log of version 1 has no other than these."""
+    cursor = _Cursor(path, data, base=offset)
+    match cursor.take(1, "a command"):
+        case b"E":
+            name = cursor.name()
+            key, size = cursor.unpack(_RECORD, "an Enqueue")
+            command: Imported | DeletedQueue = ImportedMessage(name, key, cursor.take(size, "a payload"))
+        case b"Q":
+            command = _decode_create(cursor)
+        case b"R":
+            command = DeletedQueue(cursor.name())
+        case marker:
+            expected = "Enqueue, CreateQueue or DeleteQueue"
+            raise cursor.fail(at=0, found=f"command {marker.hex()}", expected=expected)
+    cursor.end("the command")
+    return command
+
+
+def _decode_create(cursor: _Cursor) -> ImportedQueue:
+    name = cursor.name()
+    at = cursor.position
+    structure, max_size, max_payload = cursor.unpack(Struct(">iii"), "a CreateQueue")
+    if structure not in (0, 1, 2) or max_size < -1 or max_payload < -1:
+        found = f"implementation {structure}, sizes {max_size} and {max_payload}"
+        raise cursor.fail(at=at, found=found, expected="a CreateQueue that was accepted")
+    low = high = None
+    if cursor.take(1, "a CreateQueue") != b"\0":
+        low, high = cursor.unpack(Struct(">qq"), "a key range")
+    return ImportedQueue(
+        name, None if max_size < 0 else max_size, None if max_payload < 0 else max_payload, low, high,
+        "QA" if structure == 2 else "H4",
+    )  # fmt: skip
+
+
+# Import -----------------------------------------------------------------------------------------------------
+
+
+def needs_import(directory: Path) -> bool:
+    """Tell whether a data directory is of version 1, or an import of it was not finished."""
+    consensus = directory / "consensus"
+    if (consensus / UNFINISHED).exists():
+        return True
+    return not (directory / "VERSION").exists() and any(_is_older(consensus / name) for name in _NAMES)
+
+
+def read_import(directory: Path) -> Import:
+    """Read all of version 1, in place or set aside.  Changes nothing; refuses what it cannot trust."""
+    log_path, metadata_path, snapshot_path = (_where(directory, name) for name in _NAMES)
+    log, state, image = read_log(log_path), read_metadata(metadata_path), read_snapshot(snapshot_path)
+    notes = [log.tail] if log.tail else []
+    queues: dict[str, tuple[ImportedQueue, list[ImportedMessage]]] = {"": (ImportedQueue(""), [])}
+    for queue, messages in image.queues if image else ():
+        queues[queue.name] = (queue, list(messages))
+    commands = [decode_command(entry.data, path=log_path, offset=entry.offset) for entry in log.entries]
+    start = _entries_in_image(log, commands, image, notes) if image else 0
+    for command in commands[start:]:
+        _apply(queues, command, notes)
+    items: list[Imported] = []
+    for queue, messages in queues.values():
+        items += [queue, *messages]
+    return Import(items, state, notes)
+
+
+def _apply(
+    queues: dict[str, tuple[ImportedQueue, list[ImportedMessage]]],
+    command: Imported | DeletedQueue,
+    notes: list[str],
+) -> None:
+    """Do what the command did; one that could not be done then is noted and skipped."""
+    match command:
+        case ImportedMessage(queue=name) if name in queues:
+            queues[name][1].append(command)
+        case ImportedQueue(name=name) if name not in queues:
+            queues[name] = (command, [])
+        case DeletedQueue(name=name) if name and name in queues:
+            del queues[name]
+        case ImportedMessage(queue=name):
+            notes.append(f"a message for queue {name!r}, which did not exist, is left out")
+        case ImportedQueue(name=name) | DeletedQueue(name=name):
+            notes.append(f"{type(command).__name__} of queue {name!r} changed nothing")
+
+
+def _entries_in_image(log: Log, commands: list[Imported | DeletedQueue], image: Snapshot, notes: list[str]) -> int:
+    """Return how many entries the image already holds.
+
+    The log does not say which index its first entry has.  It is complete from index 0 if the entry at the
+    image's index has the image's term and everything in the image was put there by the entries before;
+    otherwise it was cut behind the image, and all of it comes after.
+    """
+    covered = image.last_index + 1
+    if len(log.entries) >= covered and log.entries[image.last_index].term == image.last_term:
+        put = Counter(command for command in commands[:covered] if isinstance(command, ImportedMessage))
+        held = Counter(message for _queue, messages in image.queues for message in messages)
+        if held <= put:
+            notes.append(f"the log is complete; its first {covered} entries are in the snapshot")
+            return covered
+    if log.entries and log.entries[0].term < image.last_term:
+        notes.append("the log begins in an older term than the snapshot, but does not contain it: all comes after it")
+    elif log.entries:
+        notes.append(f"the log was cut behind the snapshot; all its {len(log.entries)} entries come after it")
+    return 0
+
+
+def set_aside(directory: Path) -> None:
+    """Rename the three files to `*.v1`, and drop what an unfinished import has made in their place.
+
+    Read the import first: this is the step after which version 1 programs find nothing.  A crash at any
+    moment leaves every file under one of its two names, and `needs_import` true until `finish_import`.
+    """
+    consensus = directory / "consensus"
+    marker = consensus / UNFINISHED
+    if marker.exists():
+        _drop_unfinished(directory)
+    else:
+        replace_durably(marker, b"version 1 is being imported; the node finishes it at its next start\n")
+    for name in _NAMES:
+        path = consensus / name
+        if _is_older(path):
+            path.rename(_kept(path))
+        elif path.exists():
+            path.unlink()  # 0 bytes: the same as absent
+    sync_directory(consensus)
+
+
+def finish_import(directory: Path) -> None:
+    """Say that everything imported is on disk: from now on the `*.v1` files are only kept.
+
+    DataDirectory.finish_import calls this after it has written VERSION.
+    """
+    consensus = directory / "consensus"
+    (consensus / UNFINISHED).unlink(missing_ok=True)
+    sync_directory(consensus)
+
+
+def _drop_unfinished(directory: Path) -> None:
+    """Remove what an interrupted import made: nothing of it was ever served."""
+    consensus, state = directory / "consensus", directory / "state"
+    for path in consensus.glob("raft.*"):
+        renamed = _kept(path).exists()  # then this one is ours, whatever a crash has left in it
+        if path.suffix != SUFFIX and (renamed or not _is_older(path)):
+            path.unlink()
+    for path in state.iterdir() if state.is_dir() else ():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+_NAMES = (LOG, METADATA, SNAPSHOT)
+
+
+def _kept(path: Path) -> Path:
+    return path.with_name(path.name + SUFFIX)
+
+
+def _where(directory: Path, name: str) -> Path:
+    """Return where a file of version 1 stands now: under its name, or set aside by an unfinished import."""
+    path = directory / "consensus" / name
+    return _kept(path) if path.with_name(UNFINISHED).exists() and _kept(path).exists() else path
+
+
+def _is_older(path: Path) -> bool:
+    """Tell whether a file is not of version 2: of version 1, or one that reading it will refuse by name."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(8)
+    except OSError:
+        return False
+    number = int.from_bytes(data[4:8], "big", signed=True)
+    newer = number < 0 if path.name == SNAPSHOT else number == 2
+    return bool(data) and not (len(data) == 8 and data[:4] == MARKER and newer)
+
+
+# The stored record ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RecordVersion1:
+    """One element of a worker queue as version 1 stores it; moments are Unix seconds, 0 is none."""
+
+    qname: str
+    uid: str
+    status: int
+    timeout_s: int
+    delay_at_s: int
+    expires_at_s: int
+    item: str
+
+
+def decode_record_v1(key: bytes, value: bytes) -> RecordVersion1:
+    """Return the record of a key and its value.  Only a name may hold dashes: split at the last."""
+    name, dash, uid = key.rpartition(b"-")
+    if not dash or not uid:
+        raise BadField(f"record key {key!r}: expected a queue name, a dash and a uid")
+    try:
+        status, timeout_s, delay_at_s, expires_at_s = _VALUE.unpack_from(value)
+        item = value[_VALUE.size :].decode()
+        return RecordVersion1(name.decode(), uid.decode("ascii"), status, timeout_s, delay_at_s, expires_at_s, item)
+    except struct.error as error:
+        raise BadField(f"record {key!r}: expected {_VALUE.size} bytes or more, found {len(value)}") from error
+    except UnicodeDecodeError as error:
+        raise BadField(f"record {key!r}: expected text, found {error.object[error.start :][:8]!r}") from error
+
+
+def encode_record_v1(record: RecordVersion1) -> tuple[bytes, bytes]:
+    """Return key and value of a record."""
+    if not 0 <= record.status <= 255 or "-" in record.uid:
+        raise BadField(f"record {record.uid!r} with status {record.status}: version 1 cannot hold it")
+    key = record.qname.encode() + b"-" + record.uid.encode("ascii")
+    head = _VALUE.pack(record.status, record.timeout_s, record.delay_at_s, record.expires_at_s)
+    return key, head + record.item.encode()

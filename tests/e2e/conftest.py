@@ -1,0 +1,57 @@
+"""Brokers for the end-to-end tests: real processes on directories of their own, ended after each test."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.line_client import LineClient
+
+StartBroker = Callable[..., BrokerProcess]
+Connect = Callable[[BrokerProcess], LineClient]
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Return a function that starts a broker on a fresh directory, or on the one that it is given."""
+    brokers: list[BrokerProcess] = []
+
+    def start(*extra_args: str, data_dir: Path | None = None) -> BrokerProcess:
+        broker = BrokerProcess(data_dir or tmp_path / f"data-{len(brokers)}", *extra_args)
+        brokers.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in brokers:
+        broker.close()
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> BrokerProcess:
+    """Return a broker that no other test has touched."""
+    return start_broker()
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Return one broker for all tests of a file; each uses queues of its own and leaves it alive."""
+    broker = BrokerProcess(tmp_path_factory.mktemp("shared") / "data")
+    try:
+        yield broker.start()
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """Return a function that opens connections which are closed after the test."""
+    clients: list[LineClient] = []
+
+    def open_one(broker: BrokerProcess) -> LineClient:
+        clients.append(LineClient(broker.worker_address))
+        return clients[-1]
+
+    yield open_one
+    for client in clients:
+        client.close()

@@ -1,0 +1,93 @@
+"""Signals: the first one stops the broker cleanly, the second at once, and neither breaks a promise."""
+
+import asyncio
+import signal
+import time
+
+import pytest
+
+from tests.e2e.conftest import Connect, StartBroker
+from tests.helpers import traced
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.checker import Report, check
+from tests.helpers.history import History
+from tests.helpers.load import Load, LoadQueue
+
+CLEAN_STOP_TIMEOUT_S = 10.0
+AT_ONCE_S = 2.0
+SLOW_SYNC_S = 4.0
+
+
+async def stop_under_load(broker: BrokerProcess, *numbers: signal.Signals) -> tuple[int, Report]:
+    """Send the signals while everything is at work; start again, take what is left, and check all of it."""
+    history = History()
+    load = Load(lambda: broker.worker_address, history, seed=1, queues=(LoadQueue("load-strict", strict=True),))
+    await load.prepare()
+    load.start()
+    try:
+        while load.ops_ok < 500 and load.failure() is None:
+            await asyncio.sleep(0.01)
+        for number in numbers:
+            broker.send_signal(number)
+        status = await asyncio.to_thread(broker.wait, CLEAN_STOP_TIMEOUT_S)
+        history.crash()
+        broker.launch()
+        await asyncio.to_thread(broker.wait_ready)
+        await load.stop()
+    finally:
+        await load.abandon()
+    await load.drain()
+    return status, check(history.events)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_signal_stops_cleanly_under_load(broker: BrokerProcess, number: signal.Signals) -> None:
+    status, report = asyncio.run(stop_under_load(broker, number))
+
+    assert status == 0, broker.stderr
+    assert not report.violations, report.explain()
+
+
+def test_two_signals_under_load_break_no_promise(broker: BrokerProcess) -> None:
+    _, report = asyncio.run(stop_under_load(broker, signal.SIGTERM, signal.SIGTERM))
+
+    assert not report.violations, report.explain()
+
+
+def test_an_idle_broker_stops_cleanly_and_says_nothing_of_errors(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker()
+    sleeper = connect(broker)
+    sleeper.ask("SUB", "q")
+    sleeper.ask("ISLP", "q")
+
+    assert broker.terminate(CLEAN_STOP_TIMEOUT_S) == 0
+    assert "Traceback" not in broker.stderr
+
+
+def test_a_second_signal_does_not_wait_for_the_disk(broker: BrokerProcess, connect: Connect) -> None:
+    if reason := traced.unavailable_reason():
+        pytest.skip(reason)
+    client = connect(broker)
+    client.ask("PUB", "q", message="promised")
+    with traced.injected(broker.pid, f"{traced.SYNCS}:delay_enter={SLOW_SYNC_S * 1e6:.0f}"):
+        client.send({"cmd": "PUB", "qname": "q", "message": "on its way"})
+        broker.send_signal(signal.SIGTERM)
+        with pytest.raises(AssertionError, match="still running"):
+            _wait_alive(broker, 0.5)
+        broker.send_signal(signal.SIGTERM)
+        sent_s = time.monotonic()
+        broker.wait(SLOW_SYNC_S * 2)
+        took_s = time.monotonic() - sent_s
+
+    assert took_s < AT_ONCE_S
+    broker.restart()
+    assert connect(broker).ask("FET", "q")["msg"] == "promised"
+
+
+def _wait_alive(broker: BrokerProcess, span_s: float) -> None:
+    """Raise if the broker is still there after `span_s`, and leave it alone."""
+    deadline_s = time.monotonic() + span_s
+    while time.monotonic() < deadline_s:
+        if not broker.running:
+            return
+    raise AssertionError("still running")

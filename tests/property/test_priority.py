@@ -1,0 +1,179 @@
+"""Both priority structures against a plain sorted list, under every mix of what can be asked of them."""
+
+from bisect import insort
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from wakeq.protocol import priority
+from wakeq.protocol.priority import Heap4, KeyArray, PriorityStructure
+
+KEYS = (-(2**63), -3, 0, 1, 2, 1_023, 1_024, 2**40, 2**63 - 1)
+NEAR_KEYS = KEYS[1:7]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_bounds() -> object:
+    """Bounds so small that a few dozen numbers fill blocks, make runs and call for sweeps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(priority, "BLOCK_NUMBERS", 4)
+        patch.setattr(priority, "RUN_NUMBERS_MIN", 3)
+        patch.setattr(priority, "DEAD_NUMBERS_MIN", 2)
+        patch.setattr(priority, "SWEEP_NUMBERS", 3)
+        patch.setattr(priority, "SPENT_SEGMENTS_MAX", 1)
+        patch.setattr(priority, "STALE_KEYS_MIN", 1)
+        yield
+
+
+class Model(RuleBasedStateMachine):
+    """`rows` is what should be inside: (key, place, number), sorted; places may be negative, for the front."""
+
+    keys = KEYS
+
+    def make(self) -> PriorityStructure:
+        return Heap4()
+
+    @initialize()
+    def start(self) -> None:
+        self.structure = self.make()
+        self.rows: list[tuple[int, int, int]] = []
+        self.gone: list[int] = []  # numbers that have left and may come again
+        self.next_number = 1
+        self.back = 0
+        self.front = 0
+
+    def key_at(self, choice: int) -> int:
+        return self.keys[choice % len(self.keys)]
+
+    def fresh(self, count: int, gap: int) -> list[int]:
+        start = self.next_number + gap
+        self.next_number = start + count
+        return list(range(start, self.next_number))
+
+    def put_back(self, key: int, numbers: list[int]) -> None:
+        for number in numbers:
+            self.back += 1
+            insort(self.rows, (key, self.back, number))
+
+    def put_front(self, key: int, numbers: list[int]) -> None:
+        for number in reversed(numbers):
+            self.front -= 1
+            insort(self.rows, (key, self.front, number))
+
+    @rule(choice=st.integers(0, 8), gap=st.integers(0, 1))
+    def push(self, choice: int, gap: int) -> None:
+        key, (number,) = self.key_at(choice), self.fresh(1, gap)
+        self.structure.push(key, number)
+        self.put_back(key, [number])
+
+    @rule(choice=st.integers(0, 8), count=st.integers(0, 12), gap=st.integers(0, 1))
+    def extend_with_a_range(self, choice: int, count: int, gap: int) -> None:
+        key, numbers = self.key_at(choice), self.fresh(count, gap)
+        self.structure.extend(key, range(self.next_number - count, self.next_number))
+        self.put_back(key, numbers)
+
+    @rule(
+        choice=st.integers(0, 8),
+        order=st.permutations(range(7)),
+        count=st.integers(1, 7),
+        front=st.booleans(),
+    )
+    def put_a_mixed_list(self, choice: int, order: list[int], count: int, front: bool) -> None:
+        base = self.fresh(7, 0)
+        key, numbers = self.key_at(choice), [base[place] for place in order[:count]]
+        if front:
+            self.structure.push_front(key, numbers)
+            self.put_front(key, numbers)
+        else:
+            self.structure.extend(key, numbers)
+            self.put_back(key, numbers)
+
+    @rule(choice=st.integers(0, 8), count=st.integers(1, 9))
+    def put_a_run_in_front(self, choice: int, count: int) -> None:
+        key, numbers = self.key_at(choice), self.fresh(count, 0)
+        self.structure.push_front(key, numbers)
+        self.put_front(key, numbers)
+
+    @precondition(lambda self: self.gone)
+    @rule(choice=st.integers(0, 8), how=st.integers(0, 2), newest=st.booleans())
+    def put_in_again_what_left(self, choice: int, how: int, newest: bool) -> None:
+        key, number = self.key_at(choice), self.gone.pop(-1 if newest else 0)
+        if how == 0:
+            self.structure.push(key, number)
+            self.put_back(key, [number])
+            return
+        numbers = [number, *self.fresh(1, 1)]
+        if how == 1:
+            self.structure.extend(key, numbers)
+            self.put_back(key, numbers)
+        else:
+            self.structure.push_front(key, numbers)
+            self.put_front(key, numbers)
+
+    @rule(count=st.integers(0, 15))
+    def take(self, count: int) -> None:
+        expected = [number for _, _, number in self.rows[:count]]
+        del self.rows[:count]
+        self.gone += expected
+
+        assert self.structure.take(count) == expected
+
+    @precondition(lambda self: self.rows)
+    @rule(places=st.lists(st.integers(0, 200), min_size=1, max_size=5))
+    def discard(self, places: list[int]) -> None:
+        for place in places:
+            if self.rows:
+                key, _, number = self.rows.pop(place % len(self.rows))
+                self.structure.discard(number, key)
+                self.gone.append(number)
+
+    @rule(count=st.integers(0, 9))
+    def peek(self, count: int) -> None:
+        assert self.structure.peek(count) == [number for _, _, number in self.rows[:count]]
+
+    @rule()
+    def list_by_key(self) -> None:
+        expected: dict[int, list[int]] = {}
+        for key, _, number in self.rows:
+            expected.setdefault(key, []).append(number)
+
+        assert list(self.structure.by_key()) == list(expected.items())
+
+    @precondition(lambda self: len(self.rows) > 60)
+    @rule()
+    def clear(self) -> None:
+        self.structure.clear()
+        self.rows.clear()
+
+    @invariant()
+    def counts_what_can_be_taken(self) -> None:
+        assert len(self.structure) == len(self.rows)
+
+    def teardown(self) -> None:
+        assert self.structure.take(10**6) == [number for _, _, number in self.rows]
+        assert self.structure.pop() is None
+
+
+class NearKeys(Model):
+    """Keys of a narrow range, which lie in a bitmap of two words or more."""
+
+    keys = NEAR_KEYS
+
+    def make(self) -> PriorityStructure:
+        return KeyArray(-3, 1_500)
+
+
+class FarKeys(Model):
+    """The widest range that there is."""
+
+    def make(self) -> PriorityStructure:
+        return KeyArray(-(2**63), 2**63 - 1)
+
+
+TestHeap4 = Model.TestCase
+TestKeyArrayOfANarrowRange = NearKeys.TestCase
+TestKeyArrayOfTheWidestRange = FarKeys.TestCase
+LONG = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestHeap4.settings = TestKeyArrayOfANarrowRange.settings = TestKeyArrayOfTheWidestRange.settings = LONG

@@ -1,0 +1,173 @@
+"""The cluster clock under steps, pauses and drift; and the two sources of readings."""
+
+from datetime import timedelta
+
+import pytest
+from freezegun import freeze_time
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeq.actors.runtime.clock import Clock, ManualClock, SystemClock
+from wakeq.protocol.clock import HEARTBEAT_MS, PAUSE_MS, STEP_REPORT_MS, ClusterClock
+
+START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+def started(source: Clock, last_stamp_ms: int = 0) -> ClusterClock:
+    return ClusterClock(last_stamp_ms, source.wall_ms(), source.monotonic_ms())
+
+
+def read(clock: ClusterClock, source: Clock) -> int:
+    return clock.now(source.wall_ms(), source.monotonic_ms())
+
+
+def run(clock: ClusterClock, source: ManualClock, span_ms: int, beat_ms: int = HEARTBEAT_MS) -> int:
+    """Let time pass with a reading at each beat, as the owner's timer does."""
+    for _ in range(span_ms // beat_ms):
+        source.advance(beat_ms)
+        read(clock, source)
+    return read(clock, source)
+
+
+@pytest.mark.parametrize(
+    ("last_stamp_ms", "expected"), [(START_MS - 9, START_MS), (START_MS + 9, START_MS + 9)]
+)
+def test_it_starts_at_the_later_of_last_stamp_and_wall_clock(last_stamp_ms: int, expected: int) -> None:
+    source = ManualClock(START_MS)
+
+    assert read(started(source, last_stamp_ms), source) == expected
+
+
+def test_it_runs_with_the_wall_clock_while_nothing_happens() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+
+    assert run(clock, source, HOUR_MS) == START_MS + HOUR_MS
+    assert (clock.step_ms, clock.paused_ms, clock.take_step_ms()) == (0, 0, None)
+
+
+@pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
+def test_a_step_of_the_wall_clock_is_leaned_into_at_one_percent(step_ms: int) -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+
+    source.step_wall(step_ms)
+
+    assert read(clock, source) == START_MS
+    assert run(clock, source, 100_000) == START_MS + 100_000 + (1_000 if step_ms > 0 else -1_000)
+    assert run(clock, source, 100 * HOUR_MS, beat_ms=2_000) == source.wall_ms()
+
+
+def test_one_percent_holds_for_readings_a_millisecond_apart() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+    source.step_wall(HOUR_MS)
+
+    assert run(clock, source, 10_000, beat_ms=1) == START_MS + 10_100
+
+
+def test_a_step_is_reported_once() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+    source.step_wall(-HOUR_MS)
+    read(clock, source)
+
+    assert clock.take_step_ms() == -HOUR_MS
+    for _ in range(1_000):
+        run(clock, source, HEARTBEAT_MS)
+        assert clock.take_step_ms() is None
+    source.step_wall(2 * HOUR_MS)
+    read(clock, source)
+    assert clock.take_step_ms() == pytest.approx(HOUR_MS, abs=10_000)
+
+
+def test_a_small_difference_is_no_news() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+    source.step_wall(STEP_REPORT_MS - 1)
+    read(clock, source)
+
+    assert clock.take_step_ms() is None
+    assert clock.step_ms == STEP_REPORT_MS - 1
+
+
+def test_a_pause_adds_two_seconds_at_once_and_the_rest_little_by_little() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+
+    source.advance(60_000)
+
+    assert read(clock, source) == START_MS + PAUSE_MS + PAUSE_MS // 100
+    assert clock.paused_ms == 58_000
+    assert clock.take_step_ms() == 60_000 - PAUSE_MS - PAUSE_MS // 100
+    assert run(clock, source, 100_000) == START_MS + PAUSE_MS * 101 // 100 + 101_000
+    assert run(clock, source, 2 * HOUR_MS) == source.wall_ms()
+
+
+def test_an_idle_owner_that_keeps_its_heartbeat_never_looks_paused() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+
+    run(clock, source, HOUR_MS, beat_ms=PAUSE_MS)  # beats as late as four times the heartbeat
+
+    assert clock.paused_ms == 0
+
+
+def test_a_new_leader_goes_on_from_the_last_stamp_by_its_own_monotonic_clock() -> None:
+    source = ManualClock(START_MS + HOUR_MS)  # this node's wall clock is an hour ahead
+    clock = ClusterClock.following(START_MS, source.monotonic_ms())
+
+    assert run(clock, source, 10_000) == START_MS + 10_000 + 100
+
+
+@given(
+    readings=st.lists(
+        st.tuples(st.integers(0, 10_000), st.integers(-(10**7), 10**7)),
+        max_size=50,
+    ),
+    last_stamp_ms=st.integers(0, 2 * START_MS),
+)
+def test_it_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent(
+    readings: list[tuple[int, int]], last_stamp_ms: int
+) -> None:
+    source = ManualClock(START_MS)
+    clock = started(source, last_stamp_ms)
+    first = before = read(clock, source)
+
+    for after_ms, by_ms in readings:
+        source.advance(after_ms)
+        source.step_wall(by_ms)
+        now = read(clock, source)
+        assert before <= now <= before + min(after_ms, PAUSE_MS) * 101 / 100 + 1
+        before = now
+
+    assert before - first <= source.monotonic_ms() * 101 / 100
+
+
+def test_a_monotonic_reading_that_goes_back_stops_the_clock_and_no_more() -> None:
+    clock = ClusterClock(0, START_MS, 5_000)
+
+    assert clock.now(START_MS, 4_000) == START_MS
+    assert clock.now(START_MS + 100, 5_100) == START_MS + 100
+
+
+def test_the_system_clock_follows_freezegun() -> None:
+    with freeze_time("2026-01-02T03:04:05.678Z") as frozen:
+        source = SystemClock()
+        wall_ms, monotonic_ms = source.wall_ms(), source.monotonic_ms()
+
+        frozen.tick(timedelta(seconds=1.5))
+
+        assert wall_ms == 1_767_323_045_678
+        assert source.wall_ms() - wall_ms == 1_500
+        assert source.monotonic_ms() - monotonic_ms == 1_500
+
+
+def test_the_manual_clock_moves_only_when_told() -> None:
+    source = ManualClock(START_MS, 7)
+
+    source.advance(20)
+    source.step_wall(-5)
+
+    assert (source.wall_ms(), source.monotonic_ms()) == (START_MS + 15, 27)

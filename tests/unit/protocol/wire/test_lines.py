@@ -1,0 +1,65 @@
+"""Cutting a stream at its line ends."""
+
+import time
+
+import pytest
+
+from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
+
+
+def test_the_rest_waits_for_its_line_end() -> None:
+    reader = LineReader(100)
+
+    assert reader.receive(b"ab") == b""
+    assert reader.receive(b"c\nde") == b"abc\n"
+    assert reader.waiting_bytes == 2
+    assert reader.receive(b"\n") == b"de\n"
+    assert reader.waiting_bytes == 0
+
+
+def test_a_line_of_just_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+    assert LineReader(4).receive(b"abcd\n") == b"abcd\n"
+    with pytest.raises(LineTooLong):
+        LineReader(4).receive(b"abcde\n")
+
+
+def test_a_line_without_end_is_refused_as_soon_as_it_passes_the_limit() -> None:
+    reader = LineReader(4)
+    reader.receive(b"abcd")
+
+    with pytest.raises(LineTooLong):
+        reader.receive(b"e")
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 100])
+def test_lines_before_one_that_is_too_long_are_not_lost(step: int) -> None:
+    wire = b"a\nb\n" + b"x" * 20 + b"\nc\n"
+    reader = LineReader(10)
+
+    got: list[bytes] = []
+    with pytest.raises(LineTooLong) as refused:
+        got.extend(reader.receive(wire[start : start + step]) for start in range(0, len(wire), step))
+
+    assert b"".join(got) + refused.value.lines == b"a\nb\n"
+    assert refused.value.closes
+
+
+def test_many_lines_together_may_be_longer_than_the_limit() -> None:
+    assert LineReader(4).receive(b"abcd\n" * 10) == b"abcd\n" * 10
+
+
+def test_a_long_line_in_small_pieces_costs_what_its_length_costs() -> None:
+    def seconds(size: int) -> float:
+        reader, piece = LineReader(size), b"x" * 64
+        start = time.process_time()
+        for _ in range(size // 64):
+            reader.receive(piece)
+        return time.process_time() - start
+
+    short, long = min(seconds(1 << 20) for _ in range(3)), seconds(1 << 23)
+
+    assert long < 8 * short * 4  # eight times the length; a quadratic one would take sixty-four times as long
+
+
+def test_the_limit_of_a_line_has_room_for_base64_and_quotes() -> None:
+    assert line_bytes_max(1 << 20) > (1 << 20) * 2

@@ -1,0 +1,326 @@
+"""DataDirectory: one node at a time, one identity for ever, nothing upgraded without a copy, room kept free."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
+from wakeq.protocol.log_format import Identity
+from wakeq.storage import directory as module
+from wakeq.storage.directory import DataDirectory, write_identity
+from wakeq.storage.raft_log import SegmentedLog
+
+MIB = 1024 * 1024
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
+
+
+def test_a_first_start_lays_out_the_directory(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "data"
+
+    directory = DataDirectory.open(path)
+
+    assert directory.consensus == path / "consensus"
+    assert directory.state.is_dir()
+    assert directory.consensus.is_dir()
+    assert (path / "VERSION").read_text() == "wakeq data directory 2\n"
+    assert len(directory.identity.cluster_id) == 16
+    assert directory.identity.node_id == 1
+    assert path.stat().st_mode & 0o077 == 0
+    assert not directory.imports_version_1
+
+
+def test_the_identity_stays_and_is_never_the_same_twice(tmp_path: Path) -> None:
+    first = DataDirectory.open(tmp_path / "a")
+    first.close()
+
+    assert DataDirectory.open(tmp_path / "a").identity == first.identity
+    assert DataDirectory.open(tmp_path / "b").identity != first.identity
+
+
+def test_a_second_node_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
+    first = DataDirectory.open(tmp_path)
+
+    with pytest.raises(DirectoryInUse, match=f"in use by the node with pid {os.getpid()}; stop it"):
+        DataDirectory.open(tmp_path)
+
+    first.close()
+    DataDirectory.open(tmp_path).close()
+
+
+def test_another_process_is_refused_too_and_its_death_frees_the_directory(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from wakeq.storage.directory import DataDirectory;"
+        "d = DataDirectory.open(Path(sys.argv[1])); print('ready', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+
+    with pytest.raises(DirectoryInUse, match=f"pid {child.pid}"):
+        DataDirectory.open(tmp_path)
+    assert DataDirectory.read_only(tmp_path).holder_pid == child.pid
+    child.kill()
+    child.communicate()
+
+    DataDirectory.open(tmp_path).close()
+
+
+def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    before = contents(tmp_path)
+
+    looking = DataDirectory.read_only(tmp_path)
+
+    assert looking.identity == directory.identity
+    assert looking.holder_pid == os.getpid()
+    assert contents(tmp_path) == before
+    with pytest.raises(StorageError, match="there is no such directory"):
+        DataDirectory.read_only(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StorageError, match="is no data directory"):
+        DataDirectory.read_only(tmp_path / "empty")
+    assert not list((tmp_path / "empty").iterdir())
+
+
+# Identity and version ---------------------------------------------------------------------------------------
+
+
+def used(path: Path) -> Identity:
+    directory = DataDirectory.open(path)
+    SegmentedLog.open(directory.consensus, directory.identity, committed_at_least=0).close()
+    directory.close()
+    return directory.identity
+
+
+def test_a_lost_identity_is_never_invented(tmp_path: Path) -> None:
+    identity = used(tmp_path)
+    (tmp_path / "identity").unlink()
+
+    with pytest.raises(
+        DamagedFile, match=f"found no such file; .*the log is of cluster {identity.cluster_id.hex()} node 1"
+    ):
+        DataDirectory.open(tmp_path)
+
+    assert not (tmp_path / "identity").exists()
+
+
+@pytest.mark.parametrize("position", [0, 20, 40, 60, -2])
+def test_a_changed_identity_is_refused(tmp_path: Path, position: int) -> None:
+    used(tmp_path)
+    name = tmp_path / "identity"
+    data = bytearray(name.read_bytes())
+    data[position] ^= 1
+    name.write_bytes(data)
+
+    with pytest.raises(DamagedFile, match=r"identity: at offset 0: expected four lines"):
+        DataDirectory.open(tmp_path)
+
+    assert name.read_bytes() == data
+
+
+def test_a_node_that_joins_gets_the_identity_of_its_cluster(tmp_path: Path) -> None:
+    identity = Identity(b"c" * 16, 3)
+
+    write_identity(tmp_path / "data", identity)
+
+    assert DataDirectory.open(tmp_path / "data").identity == identity
+
+
+def test_a_lost_version_is_damage_where_there_are_data(tmp_path: Path) -> None:
+    used(tmp_path)
+    (tmp_path / "VERSION").unlink()
+    before = contents(tmp_path)
+
+    with pytest.raises(
+        DamagedFile, match="VERSION: at offset 0: expected 'wakeq data directory 2', found no such file"
+    ):
+        DataDirectory.open(tmp_path)
+
+    assert contents(tmp_path).keys() == before.keys()
+
+
+@pytest.mark.parametrize("text", ["", "2", "wakeq data directory two", "other data directory 2"])
+def test_an_unknown_version_text_is_refused(tmp_path: Path, text: str) -> None:
+    used(tmp_path)
+    (tmp_path / "VERSION").write_text(text)
+
+    with pytest.raises(DamagedFile, match="expected 'wakeq data directory 2'"):
+        DataDirectory.open(tmp_path)
+
+
+def test_a_newer_directory_is_refused(tmp_path: Path) -> None:
+    used(tmp_path)
+    (tmp_path / "VERSION").write_text("wakeq data directory 3\n")
+
+    with pytest.raises(WrongVersion, match="holds version 3, this release knows up to 2; use a newer release"):
+        DataDirectory.open(tmp_path)
+
+
+# Upgrades ---------------------------------------------------------------------------------------------------
+
+
+def one_more(path: Path) -> None:
+    """Make a step that would show if it ran twice on the same bytes."""
+    name = path / "state" / "number"
+    name.write_text(f"{int(name.read_text()) + 1}")
+
+
+def old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used(path)
+    (path / "state" / "number").write_text("10")
+    monkeypatch.setattr(module, "VERSION", 4)
+
+
+def test_an_older_directory_is_upgraded_step_by_step_with_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old(tmp_path, monkeypatch)
+
+    DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more}).close()
+
+    assert (tmp_path / "VERSION").read_text() == "wakeq data directory 4\n"
+    assert (tmp_path / "state" / "number").read_text() == "12"
+    assert (tmp_path / "before-upgrade-from-2" / "state" / "number").read_text() == "10"
+    assert (tmp_path / "before-upgrade-from-3" / "state" / "number").read_text() == "11"
+    assert not (tmp_path / "before-upgrade-from-3" / "before-upgrade-from-2").exists()
+
+
+def test_without_leave_to_upgrade_an_older_directory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old(tmp_path, monkeypatch)
+
+    with pytest.raises(
+        WrongVersion, match="holds version 2, this release works with version 4; start it without --no-up"
+    ):
+        DataDirectory.open(tmp_path, upgrade=False, upgrades={2: one_more, 3: one_more})
+
+    assert (tmp_path / "state" / "number").read_text() == "10"
+
+
+def test_an_interrupted_upgrade_begins_again_from_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old(tmp_path, monkeypatch)
+
+    def interrupted(path: Path) -> None:
+        one_more(path)
+        (path / "state" / "leftover").touch()
+        raise KeyboardInterrupt
+
+    for step in (interrupted, interrupted):
+        with pytest.raises(KeyboardInterrupt):
+            DataDirectory.open(tmp_path, upgrades={2: step, 3: one_more})
+    DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more}).close()
+
+    assert (tmp_path / "state" / "number").read_text() == "12"
+    assert not (tmp_path / "state" / "leftover").exists()
+
+
+# Version 1 --------------------------------------------------------------------------------------------------
+
+
+def seed(path: Path) -> None:
+    (path / "consensus").mkdir(parents=True)
+    (path / "consensus" / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f00000001"))
+
+
+def test_a_directory_of_version_1_waits_for_its_import(tmp_path: Path) -> None:
+    seed(tmp_path)
+
+    for _ in range(2):  # a crash before the import begins changes nothing
+        directory = DataDirectory.open(tmp_path)
+        assert directory.imports_version_1
+        assert not (tmp_path / "VERSION").exists()
+        directory.close()
+    identity = directory.identity
+    directory = DataDirectory.open(tmp_path)
+    directory.finish_import()
+    directory.close()
+
+    assert (tmp_path / "VERSION").read_text() == "wakeq data directory 2\n"
+    again = DataDirectory.open(tmp_path)
+    assert not again.imports_version_1
+    assert again.identity == identity
+
+
+def test_version_1_is_refused_without_leave_to_upgrade(tmp_path: Path) -> None:
+    seed(tmp_path)
+
+    with pytest.raises(WrongVersion, match="holds version 1"):
+        DataDirectory.open(tmp_path, upgrade=False)
+    with pytest.raises(WrongVersion, match="holds version 1"):
+        DataDirectory.read_only(tmp_path)
+
+    assert (tmp_path / "consensus" / "raft.log").stat().st_size == 8
+
+
+# Room -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size_mib", "reserve_mib"), [(16, 4), (200, 50), (256, 64), (1000, 64), (2000, 100), (100_000, 5000)]
+)
+def test_the_reserve_fits_the_size_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_mib: int, reserve_mib: int
+) -> None:
+    directory = DataDirectory.open(tmp_path)
+    state = SimpleNamespace(f_blocks=size_mib, f_frsize=MIB, f_bavail=0)
+    monkeypatch.setattr(os, "statvfs", lambda _path: state)
+
+    assert directory.reserve_bytes() == reserve_mib * MIB
+
+
+def test_a_disk_is_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory.open(tmp_path, reserve_bytes=800)
+    seen = []
+
+    for free in (801, 800, 799, 850, 899, 900, 850, 799):
+        monkeypatch.setattr(module, "free_bytes", lambda _path, free=free: free)
+        seen.append(directory.check_space())
+
+    assert seen == [False, False, True, True, True, False, False, True]
+    assert directory.full
+
+
+@pytest.mark.parametrize(
+    ("kind", "warns"), [("ext4", False), ("xfs", False), ("nfs4", True), ("overlay", True), ("fuse.sshfs", True)]
+)
+def test_file_systems_that_cannot_be_trusted_are_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, warns: bool
+) -> None:
+    monkeypatch.setattr(module, "_kind_of_file_system", lambda _path: kind)
+
+    directory = DataDirectory.open(tmp_path)
+
+    assert bool(directory.warnings) == warns
+    assert all(kind in warning for warning in directory.warnings)
+
+
+def test_the_file_system_is_that_of_the_longest_mount_point(tmp_path: Path) -> None:
+    inner = tmp_path / "a b"
+    inner.mkdir()
+    mounts = tmp_path / "mounts"
+    point = str(inner).replace(" ", "\\040")
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nhost:/x {point} nfs4 rw 0 0\nnone /proc proc rw 0 0\n")
+
+    assert module._kind_of_file_system(inner, mounts) == "nfs4"
+    assert module._kind_of_file_system(tmp_path, mounts) == "ext4"
+    assert module._kind_of_file_system(tmp_path, tmp_path / "none") == ""
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError, match="cannot be created"):
+        DataDirectory.open(tmp_path / "file" / "data")
+    shutil.rmtree(tmp_path / "none", ignore_errors=True)

@@ -1,0 +1,174 @@
+"""Metadata: a promise once saved is never forgotten, whatever happens to one of the slots."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from wakeq.protocol.errors import DamagedFile, SyncFailed, WrongVersion
+from wakeq.protocol.log_format import Identity
+from wakeq.storage.metadata import SLOT_BYTES, SLOT_OFFSETS, Metadata
+
+IDENTITY = Identity(bytes(range(16)), 3)
+
+
+def saved(path: Path) -> Path:
+    metadata = Metadata.open(path, IDENTITY)
+    metadata.save(term=7, vote=0)
+    metadata.save(committed=41)
+    metadata.close()
+    return path
+
+
+def spoil(path: Path, *offsets: int, data: bytes = b"\xff") -> None:
+    content = bytearray(path.read_bytes())
+    for offset in offsets:
+        content[offset : offset + len(data)] = data
+    path.write_bytes(content)
+
+
+def values(metadata: Metadata) -> tuple[int, int | None, int]:
+    return metadata.term, metadata.vote, metadata.committed
+
+
+def test_what_was_saved_is_there_after_reopening(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+
+    again = Metadata.open(path, IDENTITY)
+
+    assert values(again) == (7, 0, 41)
+    assert again.recovered == ""
+
+
+def test_a_vote_for_node_0_is_not_the_same_as_no_vote(tmp_path: Path) -> None:
+    path = tmp_path / "raft.metadata"
+    metadata = Metadata.open(path, IDENTITY)
+    assert metadata.vote is None
+
+    metadata.save(vote=0)
+
+    assert Metadata.open(path, IDENTITY).vote == 0
+
+
+def test_a_new_term_begins_without_a_vote(tmp_path: Path) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    metadata.save(term=8)
+
+    assert values(metadata) == (8, None, 41)
+    assert values(Metadata.open(metadata.path, IDENTITY)) == (8, None, 41)
+
+
+def test_what_is_committed_never_falls(tmp_path: Path) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    metadata.save(committed=40)
+
+    assert metadata.committed == 41
+
+
+def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "raft.metadata"
+
+    assert [Metadata.open(path, IDENTITY).begin_incarnation() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("slot", SLOT_OFFSETS)
+@pytest.mark.parametrize("byte", [0, 5, 10, 20, 33, 41, 50, SLOT_BYTES - 1])
+def test_one_bad_slot_loses_nothing_and_is_mended(tmp_path: Path, slot: int, byte: int) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, slot + byte)
+
+    again = Metadata.open(path, IDENTITY)
+
+    assert values(again) == (7, 0, 41)
+    assert f"slot at offset {slot}" in again.recovered
+    assert Metadata.open(path, IDENTITY).recovered == ""
+
+
+def test_a_crash_between_the_two_slots_keeps_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+    real, calls = os.pwrite, list[int]()
+
+    def crash_at_the_second(descriptor: int, data: bytes, offset: int) -> int:
+        calls.append(offset)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", crash_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            metadata.save(term=9, vote=2)
+
+    assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
+    spoil(metadata.path, SLOT_OFFSETS[0])
+    assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
+
+
+def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, *(offset + 44 for offset in SLOT_OFFSETS))
+    before = path.read_bytes()
+
+    with pytest.raises(DamagedFile, match="expected at least one whole slot, .*forgot its vote may not vote"):
+        Metadata.open(path, IDENTITY)
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "match"),
+    [
+        ("1276ad55", DamagedFile, "expected file prefix 2f6f0f2f, found 1276ad55"),
+        ("2f0f6f2f", DamagedFile, "little-endian"),
+        ("2f6f0f2f00000001", WrongVersion, "expected version 2, found 1"),
+        ("2f6f0f2f00000003", WrongVersion, "expected version 2, found 3"),
+    ],
+)
+def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exception], match: str) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, *SLOT_OFFSETS, data=bytes.fromhex(data))
+
+    with pytest.raises(error, match=match):
+        Metadata.open(path, IDENTITY)
+
+
+def test_the_metadata_of_another_node_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+
+    with pytest.raises(DamagedFile, match="belongs to another node"):
+        Metadata.open(path, Identity(IDENTITY.cluster_id, 4))
+
+
+def test_a_file_of_0_bytes_is_a_first_start(tmp_path: Path) -> None:
+    path = tmp_path / "raft.metadata"
+    path.touch()
+
+    assert values(Metadata.open(path, IDENTITY)) == (0, None, 0)
+
+
+def test_after_a_failed_sync_nothing_is_saved_ever_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(SyncFailed, match=r"raft\.metadata: sync failed"):
+            metadata.save(term=8)
+
+    with pytest.raises(SyncFailed, match="sync failed"):
+        metadata.save(term=9)
+    assert metadata.term == 7
+
+
+def test_looking_on_changes_nothing(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, SLOT_OFFSETS[1])
+    before = path.read_bytes()
+
+    assert values(Metadata.open(path, None, read_only=True)) == (7, 0, 41)
+    assert path.read_bytes() == before

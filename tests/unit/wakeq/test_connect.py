@@ -1,0 +1,375 @@
+"""The worker protocol's WebSocket door and the HTTP port, over real loopback sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+import uvloop
+
+from wakeq.actors.door import BURST_BYTES_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong
+from wakeq.web import server as server_module
+from wakeq.web.connect import HEARTBEAT_S, Connect, frame
+from wakeq.web.server import WebServer
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+class Writer:
+    """A subscriber that writes down what it is told, and answers every PING."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.told: list[object] = []
+        self.news = asyncio.Event()
+
+    def tell(self, message: object, /) -> None:
+        self.told.append(message)
+        if isinstance(message, Received) and message.commands == [Ping()]:
+            self.door.send([Pong()])
+        self.news.set()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not true():
+                self.news.clear()
+                await self.news.wait()
+
+    @property
+    def commands(self) -> list[object]:
+        return [command for told in self.told if isinstance(told, Received) for command in told.commands]
+
+    @property
+    def closed(self) -> str | None:
+        return next((told.reason for told in self.told if isinstance(told, Closed)), None)
+
+
+class Port:
+    """A server, the subscribers it made, and a way to connect to it."""
+
+    def __init__(self, session: aiohttp.ClientSession, **limits: object) -> None:
+        self.now_s = 1000.0
+        self.session = session
+        self.writers: list[Writer] = []
+        self.connect = Connect(self.make, clock=lambda: self.now_s, **limits)  # type: ignore[arg-type]
+        self.server = WebServer("hello")
+        self.url = ""
+        self._open: list[aiohttp.ClientWebSocketResponse] = []  # aiohttp closes what nobody holds
+
+    def make(self, door: Door) -> Writer:
+        self.writers.append(Writer(door))
+        return self.writers[-1]
+
+    async def ask(self, path: str = "/connect") -> tuple[aiohttp.ClientWebSocketResponse, Writer]:
+        """Connect, and wait until the other side knows."""
+        ws = await self.session.ws_connect(self.url + path, autoping=False, max_msg_size=0)
+        await ws.send_str('{"cmd":"PING"}')
+        self._open.append(ws)
+        assert await ws.receive_str() == '{"cmd":"pong"}'
+        subscriber = self.writers[-1]
+        subscriber.told.clear()
+        return ws, subscriber
+
+
+@asynccontextmanager
+async def serving(**limits: object) -> AsyncIterator[Port]:
+    async with aiohttp.ClientSession() as session:
+        port = Port(session, **limits)
+        for path in ("/connect", "/connect/"):
+            port.server.add("GET", path, port.connect.handle)
+        port.server.before_stop(port.connect.close)
+        port.url = f"http://127.0.0.1:{await port.server.start('127.0.0.1', 0)}"
+        try:
+            yield port
+        finally:
+            await session.close()
+            await asyncio.wait_for(port.server.close(), 10)
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
+    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
+        async def limited() -> None:
+            await asyncio.wait_for(test(), 20)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(limited())
+
+    return run_in_loop
+
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+def test_the_root_greets(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port, port.session.get(port.url + "/") as response:
+            assert (response.status, await response.text()) == (200, "hello\n")
+
+    run(test)
+
+
+def test_both_paths_are_the_same_door(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            await port.ask("/connect")
+            await port.ask("/connect/")
+
+            assert port.connect.admission.connections == 2
+
+    run(test)
+
+
+def test_a_request_that_is_no_websocket_is_refused_and_not_counted(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            async with port.session.get(port.url + "/connect") as response:
+                assert response.status == 400
+
+            assert port.connect.admission.connections == 0
+
+    run(test)
+
+
+def test_frames_that_wait_are_told_together_and_in_order(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            for number in range(200):
+                await ws.send_str(f'{{"cmd":"FET",\n"qname":"{number}"}}')
+            await subscriber.until(lambda: len(subscriber.commands) == 200)
+
+            assert subscriber.commands == [Fet(str(number)) for number in range(200)]
+            assert len(subscriber.told) < 50
+
+    run(test)
+
+
+def test_every_answer_is_a_frame_of_its_own(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+            bodies = ["", "x" * 60, "x" * 1000, "x" * 70_000]
+
+            subscriber.door.send([Msg("q", "u", 0, body) for body in bodies])
+
+            assert [(await ws.receive_json())["msg"] for _ in bodies] == bodies
+
+    run(test)
+
+
+def test_a_binary_frame_is_refused_in_its_place(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            await ws.send_str('{"cmd":"FET","qname":"a"}')
+            await ws.send_bytes(b'{"cmd":"PING"}')
+            await ws.send_str("")
+            await ws.send_str('{"cmd":"FET","qname":"b"}')
+            await subscriber.until(lambda: len(subscriber.commands) == 4)
+
+            first, binary, empty, last = subscriber.commands
+            assert (first, last) == (Fet("a"), Fet("b"))
+            assert isinstance(binary, Bad)
+            assert isinstance(empty, Bad)
+            assert "binary" in str(binary.error)
+            assert binary.error.code == empty.error.code == "BAD_JSON"
+
+    run(test)
+
+
+def test_a_frame_that_is_too_long_ends_the_connection(run: Run) -> None:
+    async def test() -> None:
+        async with serving(message_bytes_max=1000) as port:
+            ws, subscriber = await port.ask()
+
+            await ws.send_str("x" * (port.connect.frame_bytes_max + 1))
+            message = await ws.receive()
+
+            assert message.type is aiohttp.WSMsgType.CLOSE
+            assert message.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+            await ws.close()
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert subscriber.commands == []
+
+    run(test)
+
+
+def test_compression_is_never_agreed_to(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws = await port.session.ws_connect(port.url + "/connect", compress=15)
+
+            assert not ws.compress
+
+    run(test)
+
+
+def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            await ws.send_str('{"cmd":"FET","qname":"a"}')
+            await ws.close()
+            await subscriber.until(lambda: subscriber.closed is not None)
+
+            assert subscriber.told == [Received([Fet("a")]), Closed("closed by peer")]
+            assert port.connect.admission.connections == 0
+            subscriber.door.send([Pong()])
+            subscriber.door.close("again")
+            subscriber.door.pause()
+            subscriber.door.resume()
+
+    run(test)
+
+
+def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            subscriber.door.pause()
+            for _ in range(3):
+                await ws.send_str('{"cmd":"FET","qname":"a"}')
+            for _ in range(3):
+                await port.ask()  # the loop has looked at its sockets by now
+            assert len(subscriber.commands) <= 1  # one was already being waited for
+            subscriber.door.resume()
+
+            await subscriber.until(lambda: len(subscriber.commands) == 3)
+
+    run(test)
+
+
+def test_a_ping_is_answered_with_its_payload(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, _ = await port.ask()
+
+            await ws.ping(b"abc")
+            message = await ws.receive()
+
+            assert (message.type, bytes(message.data)) == (aiohttp.WSMsgType.PONG, b"abc")
+
+    run(test)
+
+
+def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            silent, gone = await port.ask()
+            lively, kept = await port.ask()
+            for _ in range(2 * HEARTBEAT_S):  # the first round forgives what was heard, the second asks
+                port.connect.sweep()
+            assert (await silent.receive()).type is aiohttp.WSMsgType.PING
+            assert (await lively.receive()).type is aiohttp.WSMsgType.PING
+            await lively.pong()
+            await lively.send_str('{"cmd":"PING"}')
+            assert await lively.receive_str() == '{"cmd":"pong"}'
+
+            for _ in range(HEARTBEAT_S):
+                port.connect.sweep()
+            await gone.until(lambda: gone.closed is not None)
+
+            assert gone.closed == "no sign of life"
+            assert kept.closed is None
+
+    run(test)
+
+
+def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            _, subscriber = await port.ask()
+
+            sent = 0
+            while subscriber.closed is None and sent < 64:
+                subscriber.door.send([Msg("q", "u", 0, "x" * MIB)])
+                sent += 1
+                await asyncio.sleep(0)
+
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert subscriber.closed == "it does not read its answers"
+            assert port.connect.admission.held_bytes == 0
+
+    run(test)
+
+
+def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            _, subscriber = await port.ask()
+            oks = [Ok("q" * 255, "u" * 16)] * 10_000
+
+            while port.connect.admission.held_bytes <= BURST_BYTES_MAX:
+                subscriber.door.send(oks)
+                await asyncio.sleep(0)
+
+            assert subscriber.door._paused  # type: ignore[attr-defined]
+            port.now_s += STUCK_S_MAX - 1
+            port.connect.sweep()
+            assert subscriber.closed is None
+            port.now_s += 1
+            port.connect.sweep()
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert subscriber.closed == "it does not read its answers"
+
+    run(test)
+
+
+def test_one_connection_too_many_is_turned_away(run: Run) -> None:
+    async def test() -> None:
+        async with serving(admission=Admission(connections_max=1)) as port:
+            await port.ask()
+
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await port.ask()
+
+            assert refused.value.status == 503
+
+    run(test)
+
+
+def test_stopping_lets_what_was_answered_go_out_and_says_goodbye(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            subscriber.door.send([Pong()] * 100)
+            closing = asyncio.create_task(port.server.close())
+            got = [await ws.receive() for _ in range(101)]
+            await ws.close()
+            await closing
+
+            assert got[-1].type is aiohttp.WSMsgType.CLOSE
+            assert {message.data for message in got[:-1]} == {'{"cmd":"pong"}'}
+            assert subscriber.closed == "the broker stops"
+
+    run(test)
+
+
+def test_a_connection_that_sends_no_request_is_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "HANDSHAKE_S_MAX", 0.01)
+
+    async def test() -> None:
+        async with serving() as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(port.url.rsplit(":", 1)[1]))
+            writer.write(b"GET /connect HTTP/1.1\r\nHost: a\r\n")
+            ws, subscriber = await port.ask()
+
+            assert await reader.read() == b""
+            await ws.send_str('{"cmd":"PING"}')
+            assert await ws.receive_str() == '{"cmd":"pong"}'
+            assert subscriber.closed is None
+
+    run(test)
+
+
+@pytest.mark.parametrize(("size", "header"), [(0, 2), (125, 2), (126, 4), (65535, 4), (65536, 10)])
+def test_a_frame_has_the_shortest_header_for_its_length(size: int, header: int) -> None:
+    assert len(frame(0x81, b"x" * size)) == size + header

@@ -1,0 +1,72 @@
+"""Proves who imports whom: the rooms, one name for each module, and that the client's side stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+ROOMS_AT_THE_TOP = {"actors", "storage", "protocol", "pipeline"}
+SERVER_ONLY = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "prometheus_client", "asyncio")
+IMPORT_MS_MAX = 80
+
+
+def run_python(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_nobody_imports_a_room_by_its_folder() -> None:
+    folders = ("wakeq", *ROOMS_AT_THE_TOP, "tests", "bench", "examples", "docs")
+    files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
+
+    found = [f"{file}: {name}" for file in files for name in imported(file) if name in ROOMS_AT_THE_TOP]
+
+    assert len(files) > 20
+    assert not found
+
+
+def imported(file: Path) -> list[str]:
+    """The first words of every absolute import of a file."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name.partition(".")[0] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            names.append(node.module.partition(".")[0])
+    return names
+
+
+def test_importing_the_client_loads_nothing_of_the_server() -> None:
+    code = "import sys, wakeq; wakeq.Client; print(' '.join(sys.modules))"
+
+    loaded = run_python(code).split()
+
+    assert "wakeq.client.blocking" in loaded
+    assert not [name for name in SERVER_ONLY if name in loaded]
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("wakeq.")}
+    assert rooms == {"client", "protocol"}
+
+
+def test_importing_wakeq_alone_loads_no_more_than_itself() -> None:
+    loaded = run_python("import sys, wakeq; print(' '.join(n for n in sys.modules if 'wakeq' in n))").split()
+
+    assert [name for name in loaded if not name.startswith("__editable__")] == ["wakeq"]
+
+
+def test_importing_the_client_takes_little_time() -> None:
+    code = (
+        "import time; began = time.process_time(); from wakeq import Client; "
+        "print((time.process_time() - began) * 1000)"
+    )
+
+    best_ms = min(float(run_python(code)) for _ in range(3))
+
+    assert best_ms < IMPORT_MS_MAX
+
+
+def test_every_public_name_can_be_had() -> None:
+    import wakeq
+
+    for name in wakeq.__all__:
+        assert getattr(wakeq, name) is not None
+    assert set(wakeq.__all__) - {"__version__"} == set(wakeq.HOMES)

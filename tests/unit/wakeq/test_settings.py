@@ -1,0 +1,133 @@
+"""Proves wakeq/settings.py: the layers, their order, and a clear word for everything that does not fit."""
+
+from pathlib import Path
+
+import pytest
+
+from wakeq.cli.reference import pages
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.errors import BadSettings
+from wakeq.settings import KNOWN, MIB, QueueDefaults, Settings, load, value_of
+
+
+def test_without_any_layer_everything_is_at_its_default() -> None:
+    loaded = load(environment={})
+
+    assert loaded.settings == Settings()
+    assert set(loaded.origins.values()) == {"default"}
+
+
+def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('host = "file"\nworker_port = 1\nhttp_port = 1\n[log]\nsegment_bytes_max = "2MiB"\n')
+    environment = {"WAKEQ_WORKER_PORT": "2", "WAKEQ_HTTP_PORT": "2"}
+
+    loaded = load(config_file=file, environment=environment, flags={"http_port": 3})
+
+    settings = loaded.settings
+    assert (settings.host, settings.worker_port, settings.http_port) == ("file", 2, 3)
+    assert settings.log.segment_bytes_max == 2 * MIB
+    assert loaded.origins["host"] == f"file {file}"
+    assert loaded.origins["worker_port"] == "environment WAKEQ_WORKER_PORT"
+    assert loaded.origins["http_port"] == "flag"
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('host = "::1"')
+
+    loaded = load(environment={"WAKEQ_CONFIG": str(file)})
+
+    assert loaded.settings.host == "::1"
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    odd: dict[str, str] = {"queue.priority_min": "-5", "queue.dead_letter": "graves", "host": "::1"}
+    range_ = {"WAKEQ_QUEUE_PRIORITY_MIN": "-5", "WAKEQ_QUEUE_PRIORITY_MAX": "9"}  # which QA needs
+    for known in KNOWN.values():
+        default = next(word for word in (odd.get(known.name), known.default, 7) if word is not None)
+        text = known.one_of[-1] if known.one_of else str(default)
+
+        loaded = load(environment={**range_, known.environment_name: text})
+
+        value = value_of(loaded.settings, known.name)
+        assert type(value) in (known.kind, type(known.default)), known.name
+        assert loaded.origins[known.name] == f"environment {known.environment_name}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"WAKEQ_WORKR_PORT": "1"}, "did you mean WAKEQ_WORKER_PORT?"),
+        ({"WAKEQ_WORKER_PORT": "99999"}, "from 0 to 65535"),
+        ({"WAKEQ_WORKER_PORT": "x"}, "it must be a whole number"),
+        ({"WAKEQ_UPGRADE": "perhaps"}, "true or false"),
+        ({"WAKEQ_QUEUE_WAKE": "some"}, "one of ready, all"),
+        ({"WAKEQ_SWITCH_INTERVAL_S": "nan"}, "a number of s from"),
+        ({"WAKEQ_MESSAGE_BYTES_MAX": "1MB"}, "also written as 64MiB"),
+        ({"WAKEQ_DATA_DIR": ""}, "a path"),
+        ({"WAKEQ_CONFIG": "/does/not/exist"}, "cannot read the settings file /does/not/exist"),
+    ],
+)
+def test_what_does_not_fit_in_the_environment_is_said(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(BadSettings) as refusal:
+        load(environment=environment)
+
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wroker_port = 1", "did you mean worker_port?"),
+        ("ids_max = 1", "did you mean dedup.ids_max?"),
+        ("base = 1", "did you mean queue.retry.base?"),
+        ("colour = 1", "`wakeq config show` lists all of them"),
+        ("[log]\nworker_port = 1", "did you mean worker_port?"),
+        ("worker_port = true", "it must be a whole number"),
+        ("worker_port = 1.5", "it must be a whole number"),
+        ("host = 5", "it must be text"),
+        ("host = ", "is not TOML"),
+        ("[queue]\npriority_min = 5\npriority_max = 4", "exchange them"),
+        ('[queue]\nstructure = "QA"', "needs a range"),
+        ("[queue.retry]\nbase = 9\nmax = 8", "queue.retry.base is above"),
+        ("worker_port = 80\nhttp_port = 80", "both 80"),
+    ],
+)
+def test_what_does_not_fit_in_the_file_is_said(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadSettings) as refusal:
+        load(config_file=file, environment={})
+
+    assert words in str(refusal.value)
+
+
+def test_what_kubernetes_says_of_a_service_of_this_name_is_no_setting() -> None:
+    links = {
+        "WAKEQ_PORT": "tcp://10.0.0.1:2601",
+        "WAKEQ_SERVICE_HOST": "10.0.0.1",
+        "WAKEQ_PORT_2601_TCP": "x",
+    }
+
+    assert load(environment=links).settings == Settings()
+
+
+def test_the_queue_defaults_are_those_of_the_catalog() -> None:
+    assert QueueDefaults().policies() == Policies()
+
+
+def test_named_queue_defaults_reach_the_policies() -> None:
+    environment = {"WAKEQ_QUEUE_MAX_SIZE": "5", "WAKEQ_QUEUE_RETRY_BASE": "2", "WAKEQ_QUEUE_LEASE": "strict"}
+
+    policies = load(environment=environment).settings.queue.policies()
+
+    assert (policies.max_size, policies.retry.base, policies.lease) == (5, 2.0, "strict")
+
+
+def test_the_pages_of_the_reference_are_what_the_code_says() -> None:
+    folder = Path(__file__).parents[3] / "docs" / "reference"
+
+    for name, text in pages().items():
+        assert (folder / name).read_text(encoding="utf-8") == text, f"{name} is old: run `make reference`"

@@ -1,0 +1,422 @@
+"""The worker protocol's TCP door, over real loopback sockets, with a subscriber that only writes down."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+from wakeq.actors.door import (
+    BURST_BYTES_MAX,
+    FRAME_S_MAX,
+    MIB,
+    STUCK_S_MAX,
+    UNREAD_BYTES_MAX,
+    Admission,
+    Backlog,
+    Closed,
+    Door,
+    Received,
+    Verdict,
+)
+from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+class Clock:
+    """Time that a test moves."""
+
+    now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Writer:
+    """A subscriber that writes down what it is told, and answers every PING."""
+
+    def __init__(self, door: Door) -> None:
+        self.door = door
+        self.told: list[object] = []
+        self.news = asyncio.Event()
+
+    def tell(self, message: object, /) -> None:
+        self.told.append(message)
+        if isinstance(message, Received) and message.commands == [Ping()]:
+            self.door.send([Pong()])
+        self.news.set()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Wait for mail until something is true."""
+        async with asyncio.timeout(5):
+            while not true():
+                self.news.clear()
+                await self.news.wait()
+
+    @property
+    def commands(self) -> list[object]:
+        return [command for told in self.told if isinstance(told, Received) for command in told.commands]
+
+    @property
+    def closed(self) -> str | None:
+        return next((told.reason for told in self.told if isinstance(told, Closed)), None)
+
+
+class Port:
+    """A listener, the subscribers it made, and a way to connect to it."""
+
+    def __init__(self, **limits: object) -> None:
+        self.clock = Clock()
+        self.writers: list[Writer] = []
+        self.listener = WorkerTcpListener(self.make, clock=self.clock, **limits)  # type: ignore[arg-type]
+        self.port = 0
+
+    def make(self, door: Door) -> Writer:
+        self.writers.append(Writer(door))
+        return self.writers[-1]
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+    async def ask(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Writer]:
+        """Connect, and wait until the other side knows."""
+        reader, writer = await self.connect()
+        writer.write(b'{"cmd":"PING"}\n')
+        assert await reader.readline() == b'{"cmd":"pong"}\n'
+        subscriber = self.writers[-1]
+        subscriber.told.clear()
+        return reader, writer, subscriber
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now_s += seconds
+        self.listener.sweep()
+
+
+@asynccontextmanager
+async def listening(**limits: object) -> AsyncIterator[Port]:
+    port = Port(**limits)
+    port.port = await port.listener.start("127.0.0.1", 0)
+    try:
+        yield port
+    finally:
+        await asyncio.wait_for(port.listener.close(), 5)
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
+    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
+        async def limited() -> None:
+            await asyncio.wait_for(test(), 20)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(limited())
+
+    return run_in_loop
+
+
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+def test_what_comes_together_is_told_once(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+
+            writer.write(b'{"cmd":"FET","qname":"a"}\n' * 100)
+            await subscriber.until(lambda: len(subscriber.commands) == 100)
+
+            assert len(subscriber.told) == 1
+            assert set(map(str, subscriber.commands)) == {str(Fet("a"))}
+
+    run(test)
+
+
+def test_a_line_in_pieces_is_told_when_it_is_whole(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+            for piece in (b'{"cmd":"FET","qname":"a"}\n{"cmd":', b'"PI', b'NG"}', b"\n"):
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+
+            await subscriber.until(lambda: len(subscriber.commands) == 2)
+            assert subscriber.commands == [Fet("a"), Ping()]
+
+    run(test)
+
+
+def test_answers_come_in_one_write_and_in_order(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            reader, _, subscriber = await port.ask()
+            replies = [Ok("q", str(number)) for number in range(1000)]
+
+            subscriber.door.send(replies)
+
+            wire = encode(replies)
+            assert await reader.readexactly(len(wire)) == wire
+
+    run(test)
+
+
+def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+
+            writer.write(b'{"cmd":"FET","qname":"a"}\n{"cmd":"unfinished')
+            writer.close()
+            await subscriber.until(lambda: subscriber.closed is not None)
+
+            assert subscriber.told == [Received([Fet("a")]), Closed("closed by peer")]
+            assert port.listener.admission.connections == 0
+            assert port.listener.admission.held_bytes == 0
+            subscriber.door.send([Pong()])
+            subscriber.door.close("again")
+            subscriber.door.pause()
+            subscriber.door.resume()
+
+    run(test)
+
+
+def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(run: Run) -> None:
+    async def test() -> None:
+        async with listening(message_bytes_max=1000) as port:
+            reader, writer, subscriber = await port.ask()
+
+            writer.write(b'{"cmd":"FET","qname":"a"}\n' + b"x" * 80_000 + b'\n{"cmd":"PING"}\n')
+            await subscriber.until(lambda: len(subscriber.commands) == 2)
+            first, bad = subscriber.commands
+
+            assert first == Fet("a")
+            assert isinstance(bad, Bad)
+            assert bad.error.code == "TOO_LARGE"
+            assert bad.error.closes
+            subscriber.door.close("a line was too long")
+            assert await reader.read() == b""
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert subscriber.commands == [first, bad]
+
+    run(test)
+
+
+def test_a_line_that_was_begun_must_be_complete_in_time(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+            _, _, idle = await port.ask()
+            door = subscriber.door
+            writer.write(b'{"cmd":')
+            while port.listener.admission.held_bytes != 7:
+                await asyncio.sleep(0)
+
+            port.pass_time(FRAME_S_MAX - 1)
+            writer.write(b'"PI')  # a byte now and then does not help
+            while port.listener.admission.held_bytes != 10:
+                await asyncio.sleep(0)
+            assert subscriber.closed is None
+            port.pass_time(1)
+            await subscriber.until(lambda: subscriber.closed is not None)
+
+            assert "not complete" in (subscriber.closed or "")
+            assert idle.closed is None
+            assert door.peer == ""
+
+    run(test)
+
+
+def test_a_connection_at_rest_is_not_watched(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+            writer.write(b'{"cmd":"FET","qn')
+            while not port.listener.admission.held_bytes:
+                await asyncio.sleep(0)
+            writer.write(b'ame":"a"}\n')
+            await subscriber.until(lambda: bool(subscriber.commands))
+
+            port.pass_time(FRAME_S_MAX + 1)
+
+            assert subscriber.closed is None
+            assert not port.listener._watched
+            assert port.listener.admission.held_bytes == 0
+
+    run(test)
+
+
+def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            reader, writer, subscriber = await port.ask()
+
+            subscriber.door.pause()
+            writer.write(b'{"cmd":"PING"}\n')
+            await writer.drain()
+            for _ in range(3):
+                await port.ask()  # the loop has looked at its sockets by now
+            assert subscriber.commands == []
+            subscriber.door.resume()
+
+            assert await reader.readline() == b'{"cmd":"pong"}\n'
+
+    run(test)
+
+
+def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+            writer.transport.pause_reading()
+            message = Msg("q", "u", 0, "x" * MIB)
+
+            sent = 0
+            while subscriber.closed is None and sent < 64:
+                subscriber.door.send([message])
+                sent += 1
+                await asyncio.sleep(0)
+
+            assert subscriber.closed == "it does not read its answers"
+            assert sent >= UNREAD_BYTES_MAX // MIB
+            assert port.listener.admission.held_bytes == 0
+
+    run(test)
+
+
+def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            reader, _, subscriber = await port.ask()
+            message = Msg("q", "u", 0, "x" * (3 * UNREAD_BYTES_MAX))
+
+            subscriber.door.send([message])
+
+            wire = encode([message])
+            assert await reader.readexactly(len(wire)) == wire
+            assert subscriber.closed is None
+
+    run(test)
+
+
+def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+            writer.transport.pause_reading()
+            oks = [Ok("q" * 255, "u" * 16)] * 30_000
+            size = len(encode(oks))
+
+            for _ in range(BURST_BYTES_MAX // size - 1):
+                subscriber.door.send(oks)
+                await asyncio.sleep(0)
+            assert not subscriber.door._paused  # type: ignore[attr-defined]
+            while port.listener.admission.held_bytes <= BURST_BYTES_MAX:
+                subscriber.door.send(oks)
+                await asyncio.sleep(0)
+
+            assert subscriber.door._paused  # type: ignore[attr-defined]
+            port.pass_time(STUCK_S_MAX - 1)
+            assert subscriber.closed is None
+            port.pass_time(1)
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert subscriber.closed == "it does not read its answers"
+
+    run(test)
+
+
+def test_one_connection_too_many_is_told_so_and_closed(run: Run) -> None:
+    async def test() -> None:
+        async with listening(admission=Admission(connections_max=1)) as port:
+            _, writer, subscriber = await port.ask()
+
+            reader, _ = await port.connect()
+            assert b'"err":"BUSY"' in await reader.read()
+            assert len(port.writers) == 1
+
+            writer.close()
+            await subscriber.until(lambda: subscriber.closed is not None)
+            await port.ask()
+            assert port.listener.refused == 1
+
+    run(test)
+
+
+def test_unfinished_lines_of_all_together_are_bounded(run: Run) -> None:
+    async def test() -> None:
+        async with listening(admission=Admission(held_bytes_max=1000)) as port:
+            _, writer, subscriber = await port.ask()
+
+            writer.write(b"x" * 2000)
+            await subscriber.until(lambda: bool(subscriber.commands))
+
+            (bad,) = subscriber.commands
+            assert isinstance(bad, Bad)
+            assert bad.error.code == "BUSY"
+
+    run(test)
+
+
+def test_stopping_lets_what_was_answered_go_out(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            reader, _, subscriber = await port.ask()
+
+            subscriber.door.send([Ok("q", "u")] * 1000)
+            await port.listener.close()
+
+            assert (await reader.read()).count(b"\n") == 1000
+            assert subscriber.closed == "the broker stops"
+            with pytest.raises(OSError):
+                await port.connect()
+
+    run(test)
+
+
+def test_accepted_connections_have_keepalive_and_no_delay(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, _, subscriber = await port.ask()
+            sock = subscriber.door._transport.get_extra_info("socket")  # type: ignore[attr-defined]
+
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert [
+                sock.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            ] == [5, 2, 3]
+            assert subscriber.door.peer.startswith("127.0.0.1:")
+
+    run(test)
+
+
+# --- the judgement alone ---
+
+
+def test_a_peer_that_reads_slowly_but_reads_is_kept() -> None:
+    backlog, now_s, waiting = Backlog(0, 0.0), 0.0, BURST_BYTES_MAX + MIB
+    assert backlog.wrote(waiting, waiting, now_s, burst=True, crowded=False) is Verdict.PAUSE
+
+    while waiting > UNREAD_BYTES_MAX // 2:
+        assert backlog.check(waiting, now_s) is Verdict.KEEP
+        now_s += STUCK_S_MAX - 1
+        waiting -= MIB
+
+    assert backlog.check(waiting, now_s) is Verdict.RESUME
+
+
+def test_oks_that_wait_do_not_make_an_answer_to_something_else_too_much() -> None:
+    backlog = Backlog(0, 0.0)
+    backlog.wrote(100 * MIB, 100 * MIB, 0.0, burst=True, crowded=False)
+
+    verdict = backlog.wrote(100, 100 * MIB + 100, 0.0, burst=False, crowded=False)
+
+    assert verdict is Verdict.KEEP
+
+
+def test_when_too_much_is_held_for_all_a_burst_pauses_earlier() -> None:
+    assert Backlog(0, 0.0).wrote(5 * MIB, 5 * MIB, 0.0, burst=True, crowded=True) is Verdict.PAUSE
+    assert Backlog(0, 0.0).wrote(5 * MIB, 5 * MIB, 0.0, burst=True, crowded=False) is Verdict.KEEP

@@ -1,0 +1,58 @@
+"""What the verbs share: where the broker is, the question before destruction, the exit statuses."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from wakeq.cli.output import say
+from wakeq.client import Client
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_NOTHING = 3  # there was no message to fetch
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """Where the verbs find the broker."""
+
+    address: str
+
+    @contextmanager
+    def connect(self) -> Iterator[Client]:
+        with Client(self.address) as client:
+            yield client
+
+
+def json_option(command: Command) -> Command:
+    """Add --json, which every verb that reads has."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, of a stable shape.")(command)
+
+
+def yes_option(command: Command) -> Command:
+    """Add --yes, which every verb that destroys has."""
+    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+
+
+def queue_name(queue: str) -> str:
+    """A queue as a sentence names it."""
+    return f"queue {queue}" if queue else "the default queue"
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is destroyed; `--yes` has answered already."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody is here to answer, so nothing was changed: give --yes")
+    if not click.confirm(question, default=False, err=True):
+        say("nothing was changed")
+        raise click.exceptions.Exit(EXIT_FAILED)

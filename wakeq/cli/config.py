@@ -1,0 +1,61 @@
+"""`wakeq config`: what the settings are, where they came from, whether a file is right."""
+
+import os
+from pathlib import Path
+
+import click
+import msgspec
+
+from wakeq.cli.common import json_option
+from wakeq.cli.output import print_json, print_table
+from wakeq.cli.serve import given_settings, settings_options
+from wakeq.settings import KNOWN, Loaded, load, shown, value_of
+
+
+@click.group()
+def config() -> None:
+    """Look at settings, or check a file of them."""
+
+
+@config.command()
+@settings_options
+@click.option("--origin", is_flag=True, help="Say where each value came from, its default and its unit.")
+@json_option
+def show(*, origin: bool, as_json: bool, **given: object) -> None:
+    """Show the settings that `wakeq serve` would take, given the same flags."""
+    loaded = given_settings(**given)  # type: ignore[arg-type]
+    if as_json:
+        print_json({"settings": _as_rows(loaded)})
+    elif origin:
+        columns = ("name", "value", "origin", "default", "unit", "reload")
+        rows = [[row[column] for column in columns] for row in _as_rows(loaded)]
+        print_table(columns, rows)
+    else:
+        print_table(("name", "value"), [(name, _shown(loaded, name)) for name in KNOWN])
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check a settings FILE by itself, without the environment and without starting anything."""
+    loaded = load(config_file=file, environment={})
+    named = sum(origin != "default" for origin in loaded.origins.values())
+    click.echo(f"{file}: {named} settings, all right")
+
+
+def _shown(loaded: Loaded, name: str) -> str:
+    return shown(value_of(loaded.settings, name), KNOWN[name].unit)
+
+
+def _as_rows(loaded: Loaded) -> list[dict[str, object]]:
+    return [
+        {
+            "name": name,
+            "value": msgspec.to_builtins(value_of(loaded.settings, name), enc_hook=os.fspath),
+            "origin": loaded.origins[name],
+            "default": msgspec.to_builtins(known.default, enc_hook=os.fspath),
+            "unit": known.unit,
+            "reload": known.reloadable,
+        }
+        for name, known in KNOWN.items()
+    ]

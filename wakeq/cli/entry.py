@@ -1,0 +1,82 @@
+"""The door of the command line: the group of all verbs, and what becomes of an error.
+
+    argv  -->  a verb  -->  exit status
+
+A mistake of the user, of the broker or of the disk is one line on standard error and a documented status
+(docs/reference/exit-codes.md), never a traceback; a bug is a traceback.  Nothing here imports the server: the
+verbs load what they need when they run, so that `wakeq pub` starts quickly.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from wakeq import __version__
+from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
+from wakeq.cli.config import config
+from wakeq.cli.inspect import inspect
+from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
+from wakeq.cli.output import say
+from wakeq.cli.queues import queue
+from wakeq.cli.serve import serve
+from wakeq.client import DEFAULT_ADDRESS
+from wakeq.protocol.errors import WakeqError
+
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+@click.group(context_settings=HELP)
+@click.option(
+    "--broker",
+    metavar="HOST:PORT",
+    envvar="WAKEQ_BROKER",
+    default=DEFAULT_ADDRESS,
+    show_default=True,
+    show_envvar=True,
+    help="The worker port of the broker.",
+)
+@click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context, broker: str) -> None:
+    """A durable task broker: start one, talk to one, look at one."""
+    context.obj = Broker(broker)
+
+
+for verb in (serve, pub, fetch, ack, nack, touch, queue, ping, inspect, config):
+    cli.add_command(verb)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status."""
+    if "_WAKEQ_COMPLETE" in os.environ:  # the shell asks what could come next
+        cli.main(prog_name="wakeq")
+    try:
+        with cli.make_context("wakeq", list(sys.argv[1:] if arguments is None else arguments)) as context:
+            status = cli.invoke(context)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except click.exceptions.NoArgsIsHelpError as mistake:
+        click.echo(mistake.format_message(), err=True)
+        return EXIT_USAGE
+    except click.ClickException as mistake:
+        return _explain_usage(mistake)
+    except WakeqError as error:
+        say(str(error))
+        return error.exit_status
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+
+
+def _explain_usage(mistake: click.ClickException) -> int:
+    """Say a click error in one line, like every other one."""
+    context = getattr(mistake, "ctx", None)
+    what = " ".join(mistake.format_message().split()).rstrip(".")
+    say(f"{what}; try `{context.command_path if context else 'wakeq'} --help`")
+    return EXIT_USAGE

@@ -1,0 +1,200 @@
+"""The verbs of messages: pub, fetch, ack, nack, touch, and ping.
+
+Bodies go to standard output as they are, everything that is said about them to standard error, so that
+`wakeq fetch QUEUE > file` keeps a body to the byte.
+"""
+
+import shlex
+import sys
+import time
+
+import click
+
+from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
+from wakeq.cli.output import print_json, say
+from wakeq.client import Message
+from wakeq.protocol.wire.worker import text_of
+from wakeq.protocol.wire.worker_commands import COUNT_MAX, WAIT_S_MAX
+
+SECONDS = click.IntRange(min=0)
+
+
+def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+    """`--header name=value` as a map."""
+    headers = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise click.BadParameter(f"{pair} has no value; write NAME=VALUE")
+        headers[name] = value
+    return headers
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("body", default="-")
+@click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Hide it for so long.")
+@click.option("--timeout", "timeout_s", type=SECONDS, metavar="S", help="Bring a delivery back after so long.")
+@click.option("--expires", "expires_s", type=SECONDS, metavar="S", default=0, help="Keep it only so long.")
+@click.option("--priority", type=int, metavar="N", default=0, help="The smallest goes first; default 0.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, callback=headers_of, help="Repeatable.")
+@click.option("--id", "publish_id", metavar="ID", default="", help="Store it once for this id.")
+@json_option
+@click.pass_obj
+def pub(
+    broker: Broker,
+    queue: str,
+    body: str,
+    delay_s: int,
+    timeout_s: int | None,
+    expires_s: int,
+    priority: int,
+    headers: dict[str, str],
+    publish_id: str,
+    as_json: bool,
+) -> None:
+    """Publish BODY (or standard input, for - or nothing) to QUEUE and print its uid.
+
+    "" is the default queue.  A BODY that begins with a dash goes behind two: wakeq pub QUEUE -- -5
+    """
+    content = sys.stdin.buffer.read() if body == "-" else body.encode(errors="surrogateescape")
+    with broker.connect() as client:
+        uid = client.publish(
+            queue,
+            content,
+            delay=delay_s,
+            timeout=timeout_s,
+            expires=expires_s,
+            priority=priority,
+            headers=headers,
+            id=publish_id,
+        )
+    if as_json:
+        print_json({"uid": uid, "queue": queue})
+    else:
+        click.echo(uid)
+
+
+@click.command()
+@click.argument("queue")
+@click.option(
+    "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
+)
+@click.option("--count", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
+@click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge what has been printed.")
+@json_option
+@click.pass_obj
+def fetch(broker: Broker, queue: str, wait_s: int, count: int, acknowledge: bool, as_json: bool) -> int:
+    """Fetch from QUEUE and print the bodies.
+
+    Without --ack a message comes back after its timeout, unless `wakeq ack QUEUE UID` follows; uid and
+    lease are said on standard error.  Ends with status 3 if there was nothing.
+    """
+    with broker.connect() as client:
+        messages = client.fetch_many(queue, count, wait=wait_s)
+        if not messages:
+            say(f"{queue_name(queue)} has nothing to fetch now; --wait S waits for a message")
+            return EXIT_NOTHING
+        for message in messages:
+            print_message(message, as_json=as_json, leased=not acknowledge)
+        sys.stdout.flush()
+        if acknowledge:  # only now that it has been printed
+            client.ack_many(messages)
+    return 0
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("uids", metavar="UID...", nargs=-1, required=True)
+@click.option("--lease", help="The lease that fetch gave; an older one is refused.")
+@click.pass_obj
+def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> None:
+    """Say that messages of QUEUE are done with; they are gone for good."""
+    with broker.connect() as client:
+        if not client.ack(queue, *uids, lease=lease):
+            say(f"{_uids(uids)} gone from {queue_name(queue)} already")
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("uids", metavar="UID...", nargs=-1, required=True)
+@click.option("--delay", "delay_s", type=SECONDS, metavar="S", help="Hide them so long; else as the queue says.")
+@click.option("--lease", help="The lease that fetch gave; an older one is refused.")
+@click.pass_obj
+def nack(broker: Broker, queue: str, uids: tuple[str, ...], delay_s: int | None, lease: str | None) -> int:
+    """Give messages back to QUEUE, to be delivered again.  Status 3 if one is gone."""
+    with broker.connect() as client:
+        known = client.nack(queue, *uids, delay=delay_s, lease=lease)
+    return _settled(known, queue, uids)
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("uids", metavar="UID...", nargs=-1, required=True)
+@click.option("--timeout", "timeout_s", type=SECONDS, metavar="S", help="From now; else as at the delivery.")
+@click.option("--lease", help="The lease that fetch gave; an older one is refused.")
+@click.pass_obj
+def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> None:
+    """Keep messages of QUEUE for longer."""
+    with broker.connect() as client:
+        client.touch(queue, *uids, timeout=timeout_s, lease=lease)
+
+
+@click.command()
+@json_option
+@click.pass_obj
+def ping(broker: Broker, as_json: bool) -> None:
+    """Ask the broker whether it answers."""
+    with broker.connect() as client:
+        version = client.broker_version
+        began_s = time.monotonic()
+        client.ping()
+        took_ms = round((time.monotonic() - began_s) * 1000, 3)
+    if as_json:
+        print_json({"broker": broker.address, "version": version, "took_ms": took_ms})
+    else:
+        click.echo(f"{broker.address} answers in {took_ms} ms; wakeq {version}")
+
+
+def print_message(message: Message, *, as_json: bool, leased: bool) -> None:
+    """The body to standard output, as it is; what is needed to acknowledge it to standard error."""
+    if as_json:
+        print_json(_as_facts(message))
+        return
+    output = sys.stdout.buffer
+    output.write(message.body if message.body.endswith(b"\n") else message.body + b"\n")
+    output.flush()
+    if leased:
+        lease = f" --lease {message.lease}" if message.lease else ""
+        click.echo(
+            f"uid {message.uid} lease {message.lease or '-'} delivery {message.delivery}; "
+            f"when done: wakeq ack {shlex.quote(message.queue)} {message.uid}{lease}",
+            err=True,
+        )
+
+
+def _as_facts(message: Message) -> dict[str, object]:
+    """The stable shape of --json: `body` is text, or base64 where `encoding` says so."""
+    body, encoding = text_of(message.body)
+    return {
+        "queue": message.queue,
+        "uid": message.uid,
+        "lease": message.lease,
+        "delivery": message.delivery,
+        "priority": message.priority,
+        "headers": dict(message.headers),
+        "dead": message.dead,
+        "encoding": "base64" if encoding else "text",
+        "body": body,
+    }
+
+
+def _settled(known: bool, queue: str, uids: tuple[str, ...]) -> int:
+    if known:
+        return 0
+    say(f"{_uids(uids)} not with a worker of {queue_name(queue)} now; it may be acknowledged or timed out")
+    return EXIT_NOTHING
+
+
+def _uids(uids: tuple[str, ...]) -> str:
+    return f"{uids[0]} is" if len(uids) == 1 else f"one of {', '.join(uids)} is"

@@ -1,0 +1,155 @@
+"""`wakeq queue`: the verbs of queues.  Whatever is done here goes over the worker protocol."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.output import print_facts, print_json, print_table
+
+COUNT = click.IntRange(min=0)
+LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "dead_letter")
+PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "msg")
+PEEKED_CHARS_MAX = 60
+
+POLICY_OPTIONS = (
+    click.option("--max-size", type=COUNT, metavar="N", help="Messages it holds at most."),
+    click.option("--max-bytes", type=COUNT, metavar="BYTES", help="Bytes it holds at most."),
+    click.option("--max-message-size", type=COUNT, metavar="BYTES", help="The largest body."),
+    click.option("--priority-min", type=int, metavar="N", help="The smallest priority."),
+    click.option("--priority-max", type=int, metavar="N", help="The largest priority."),
+    click.option("--structure", type=click.Choice(["H4", "QA"]), help="The priority structure."),
+    click.option("--timeout", type=COUNT, metavar="S", help="A delivery comes back after so long."),
+    click.option("--max-deliveries", type=COUNT, metavar="N", help="Then it is a dead letter; 0: never."),
+    click.option("--dead-letter", metavar="QUEUE", help="Where dead letters go; else QUEUE.dead."),
+    click.option("--retry-backoff", type=click.Choice(["fixed", "exponential"]), help="How pauses grow."),
+    click.option("--retry-base", type=click.FloatRange(min=0), metavar="S", help="The first pause."),
+    click.option("--retry-max", type=click.FloatRange(min=0), metavar="S", help="The longest pause."),
+    click.option("--retry-jitter", type=click.FloatRange(0, 1), metavar="PART", help="The part drawn at random."),
+    click.option("--wake", type=click.Choice(["ready", "all"]), help="Who is woken."),
+    click.option("--lease", type=click.Choice(["fast", "strict"]), help="Whether deliveries wait for a commit."),
+    click.option("--on-disconnect", type=click.Choice(["keep", "release"]), help="What becomes of leases."),
+)
+
+
+def policy_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Add a flag for each policy."""
+    for option in reversed(POLICY_OPTIONS):
+        command = option(command)
+    return command
+
+
+def named_policies(given: Mapping[str, Any], retry: Mapping[str, Any]) -> dict[str, Any]:
+    """The policies that were named, as CREATE and UPDATE want them; `retry` is what is not named of it."""
+    policies = {name: value for name, value in given.items() if value is not None}
+    parts = {name.removeprefix("retry_"): policies.pop(name) for name in list(policies) if name.startswith("retry_")}
+    if parts:
+        policies["retry"] = {**retry, **parts}
+    return policies
+
+
+@click.group()
+def queue() -> None:
+    """Look at queues, make them, change them, empty them.  "" is the default queue."""
+
+
+@queue.command("list")
+@click.argument("prefix", default="")
+@json_option
+@click.pass_obj
+def list_(broker: Broker, prefix: str, as_json: bool) -> None:
+    """List the queues, or those whose name begins with PREFIX."""
+    with broker.connect() as client:
+        queues = client.queues(prefix)
+    if as_json:
+        print_json({"queues": queues})
+    else:
+        print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in queues])
+
+
+@queue.command()
+@click.argument("name", metavar="QUEUE")
+@policy_options
+@click.pass_obj
+def create(broker: Broker, /, name: str, **given: Any) -> None:
+    """Make QUEUE with the policies named; the others are the broker's defaults."""
+    with broker.connect() as client:
+        client.create_queue(name, **named_policies(given, {}))
+    click.echo(f"{queue_name(name)} is made")
+
+
+@queue.command()
+@click.argument("name", metavar="QUEUE")
+@policy_options
+@click.option("--reset", multiple=True, metavar="POLICY", help="Set one back to its default; repeatable.")
+@click.pass_obj
+def update(broker: Broker, /, name: str, reset: tuple[str, ...], **given: Any) -> None:
+    """Change the policies named; the others stay."""
+    resets: dict[str, Any] = {policy.replace("-", "_"): None for policy in reset}
+    if not resets and all(value is None for value in given.values()):
+        raise click.UsageError("no policy is named, so there is nothing to change")
+    with broker.connect() as client:
+        policies = client.stats(name).get("policies")
+        retry = policies.get("retry", {}) if isinstance(policies, dict) else {}
+        client.update_queue(name, **named_policies(given, retry), **resets)
+    click.echo(f"{queue_name(name)} is changed")
+
+
+@queue.command()
+@click.argument("name", metavar="QUEUE")
+@yes_option
+@click.pass_obj
+def delete(broker: Broker, name: str, yes: bool) -> None:
+    """Delete QUEUE with all that is in it."""
+    confirm(f"Delete {queue_name(name)} and every message in it?", yes=yes)
+    with broker.connect() as client:
+        client.delete_queue(name)
+    click.echo(f"{queue_name(name)} is deleted")
+
+
+@queue.command()
+@click.argument("name", metavar="QUEUE")
+@yes_option
+@click.pass_obj
+def purge(broker: Broker, name: str, yes: bool) -> None:
+    """Delete every message of QUEUE; the queue stays."""
+    confirm(f"Delete every message in {queue_name(name)}?", yes=yes)
+    with broker.connect() as client:
+        count = client.purge(name)
+    click.echo(f"{count} messages deleted")
+
+
+@queue.command()
+@click.argument("name", metavar="[QUEUE]", required=False)
+@json_option
+@click.pass_obj
+def stats(broker: Broker, name: str | None, as_json: bool) -> None:
+    """Show counts and policies of QUEUE, or of the whole node."""
+    with broker.connect() as client:
+        facts = client.stats(name)
+    print_json(facts) if as_json else print_facts(facts)
+
+
+@queue.command()
+@click.argument("name", metavar="QUEUE")
+@click.option("--count", type=click.IntRange(1, 100), metavar="N", default=10, show_default=True)
+@click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True)
+@json_option
+@click.pass_obj
+def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> None:
+    """Look at the next messages of QUEUE without taking them."""
+    with broker.connect() as client:
+        messages = client.peek(name, count, state=state)
+    if as_json:
+        print_json({"queue": name, "messages": messages})
+    else:
+        print_table(PEEK_COLUMNS, [[_peeked(one, column) for column in PEEK_COLUMNS] for one in messages])
+
+
+def _peeked(message: Mapping[str, Any], column: str) -> object:
+    """One cell; bodies are cut."""
+    value = message.get(column)
+    if column == "msg" and isinstance(value, str) and len(value) > PEEKED_CHARS_MAX:
+        return value[: PEEKED_CHARS_MAX - 1] + "…"
+    return value

@@ -1,0 +1,262 @@
+"""The pages of docs/reference, made from what the code says of itself, so that they cannot differ from it.
+
+    settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md
+
+`python -m wakeq.cli.reference docs/reference` writes them; a test and `make docs` compare them.  Prints
+nothing that depends on the machine, or on the release of click, that it runs with.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from wakeq.cli.common import (
+    EXIT_BROKEN_PIPE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOTHING,
+    EXIT_USAGE,
+)
+from wakeq.cli.entry import cli
+from wakeq.protocol import errors
+from wakeq.settings import INT64_MIN, KNOWN, Known, shown
+
+MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
+
+SETTINGS_INTRO = f"""\
+# Settings
+
+{MADE}
+
+A value is taken from the last of these that names it: the default, the TOML file (`--config FILE` or
+`WAKEQ_CONFIG`), the environment, the flags of `wakeq serve` (`--set NAME=VALUE` for those without a flag of
+their own). `wakeq config show --origin` says which one it was; `wakeq config check FILE` checks a file
+without starting anything. Unknown names, wrong types and values out of range are errors. Bytes may be written
+as `64MiB`.
+"""
+
+CLI_INTRO = f"""\
+# The command line
+
+{MADE}
+
+Results go to standard output, what is said about them to standard error. An error is one line,
+`wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every verb that reads has `--json`,
+one value a line; fields are added to it, never renamed. Verbs that destroy ask first, unless `--yes` has
+answered. There is no colour where the output is no terminal or `NO_COLOR` is set. Completion in bash:
+`eval "$(_WAKEQ_COMPLETE=bash_source wakeq)"`, and likewise for zsh and fish.
+"""
+
+ERRORS_INTRO = f"""\
+# Errors
+
+{MADE}
+
+Codes never change once released. The first table are the values of `err` in a `nok`, beside a `detail` for
+people; the Python client raises the class of the same line (all are `wakeq.WakeqError`). A client that meets
+a code it does not know treats it as `REFUSED`.
+
+## On the wire
+
+| Code | Class | Meaning, and what to do |
+| --- | --- | --- |
+"""
+
+IN_PROCESS = """
+## In the process
+
+| Code | Class | Exit status | Meaning |
+| --- | --- | --- | --- |
+"""
+
+EXIT_INTRO = f"""\
+# Exit codes
+
+{MADE}
+
+The same for every verb. "Nothing to fetch" has a status of its own, so that a script can tell it from a
+refusal: `while wakeq fetch jobs --ack; do :; done; test $? = 3` empties a queue, or fails if it could not.
+From 64 on they are those of `sysexits.h`.
+
+| Status | Meaning | Errors |
+| --- | --- | --- |
+"""
+
+MEANINGS = {
+    "INTERNAL": "A fault of the broker itself. Report it, with the broker's log.",
+    "REFUSED": "Refused for a reason that has no code of its own; the detail says which.",
+    "BAD_JSON": "The line or frame is not a JSON object. Nothing was done; the connection stays open.",
+    "BAD_COMMAND": "There is no such `cmd`. Is the client newer than the broker?",
+    "BAD_FIELD": "A field is missing, of the wrong type or out of its range; the detail names it.",
+    "BAD_NAME": "A queue's name has bytes outside of 33..126, or more than 255 of them.",
+    "TOO_LARGE": "A message, batch or line beyond its limit. Split it, or raise `message_bytes_max`.",
+    "Q_NOT_FOUND": "There is no such queue. Publish to it, or create it.",
+    "Q_EXISTS": "CREATE of a queue that exists. Use UPDATE to change it.",
+    "QUEUE_FULL": "The queue or the node is at its limit of messages or bytes. Try later, or raise it.",
+    "KEY_RANGE": "The priority is outside of what the queue allows (`priority_min`, `priority_max`).",
+    "STALE_LEASE": "The message timed out and was delivered again: this lease is over. Do not repeat it.",
+    "NOT_LEADER": "This node does not serve now; `leader` says who does.",
+    "NO_QUORUM": "The node has no majority behind it. Try another node, or later.",
+    "UNKNOWN": "The change may have been made or not. Repeat it with the same `id` or session number.",
+    "BUSY": "Not now: a bound was reached. The same command may succeed later.",
+    "DISK_FULL": "The disk is nearly full. Publishes are refused; acknowledging and deleting still work.",
+    "STORAGE": "The data directory cannot be used or trusted; the message says why, and what to do.",
+    "DAMAGED": "A file's marker, version, checksum or content does not fit; the message names the place.",
+    "IN_USE": "Another broker holds the data directory; the message names its process.",
+    "VERSION": "The data directory is of a release that this one does not read, or may not upgrade.",
+    "SYNC_FAILED": "The disk refused a write. The broker stopped rather than promise what it cannot keep.",
+    "SETTINGS": "A setting, flag or address is wrong; the message says what would be right.",
+    "UNREACHABLE": "No broker answers at the address.",
+    "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
+}
+
+STATUSES = {
+    0: "Done. For `serve`: stopped cleanly.",
+    EXIT_FAILED: "The broker refused it (standard error says why), or the question was answered no.",
+    EXIT_USAGE: "The command line is wrong.",
+    EXIT_NOTHING: "Nothing there: no message to fetch, or nobody holds the one to nack or touch.",
+    65: "A file of the data directory is damaged.",
+    66: "The data directory is of another release.",
+    69: "No broker answers, or the connection ended.",
+    70: "The data directory cannot be used or trusted.",
+    73: "The data directory is in use by another broker.",
+    74: "A write or sync failed; the broker stopped.",
+    78: "A setting is wrong.",
+    EXIT_INTERRUPTED: "Ended by Ctrl-C.",
+    EXIT_BROKEN_PIPE: "Whoever read the output stopped reading.",
+}
+
+
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    return SETTINGS_INTRO + "\n".join(_settings_tables()) + "\n"
+
+
+def _settings_tables() -> Iterator[str]:
+    table = None
+    for known in KNOWN.values():
+        section, _, name = known.name.rpartition(".")
+        if section != table:
+            table = section
+            yield f"\n## `[{section}]`\n" if section else "\n## The node\n"
+            yield "| Name | Default | Unit | Range | Environment | Reload | What it is |"
+            yield "| --- | --- | --- | --- | --- | --- | --- |"
+        cells = (
+            f"`{name}`",
+            f"`{shown(known.default, known.unit)}`",
+            known.unit or "-",
+            _range(known),
+            f"`{known.environment_name}`",
+            "yes" if known.reloadable else "no",
+            known.about,
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _range(known: Known) -> str:
+    if known.one_of:
+        return ", ".join(f"`{word}`" for word in known.one_of)
+    if known.least is None:
+        return "-"
+    if known.least == INT64_MIN:
+        return "Int64"
+    return f"{known.least:,}..{known.most:,}" if known.most is not None else f"from {known.least:,}"
+
+
+def cli_page() -> str:
+    """docs/reference/cli.md."""
+    return CLI_INTRO + "".join(_command(path, command) for path, command in _commands(cli, "wakeq"))
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name in sorted(command.commands):
+            yield from _commands(command.commands[name], f"{path} {name}")
+
+
+def _command(path: str, command: click.Command) -> str:
+    """What it takes and what it does."""
+    arguments = [_argument(item) for item in command.params if isinstance(item, click.Argument)]
+    options = [item for item in command.params if isinstance(item, click.Option)]
+    usage = " ".join([path, *(["COMMAND ..."] if isinstance(command, click.Group) else arguments)])
+    paragraphs = "\n\n".join(" ".join(part.split()).replace("  ", " ") for part in (command.help or "").split("\n\n"))
+    text = f"\n## {path}\n\n`{usage}`\n\n{paragraphs}\n"
+    if options:
+        text += "\n| Option | |\n| --- | --- |\n" + "".join(map(_option, options))
+    return text
+
+
+def _argument(item: click.Argument) -> str:
+    name = item.metavar or (item.name or "").upper()
+    return name if item.required or name.startswith("[") else f"[{name}]"
+
+
+def _option(item: click.Option) -> str:
+    """One row of a table of options."""
+    value = "" if item.is_flag else f" {item.metavar or _value(item.type)}"
+    notes = [item.help or ""]
+    if item.envvar:
+        notes.append(f"Else `{item.envvar}`.")
+    if item.show_default:
+        notes.append(f"Default: {item.default}.")
+    return f"| `{', '.join(item.opts)}{value}` | {' '.join(filter(None, notes))} |\n"
+
+
+def _value(kind: Any) -> str:
+    if isinstance(kind, click.Choice):
+        return "/".join(kind.choices)
+    return {"integer": "N", "path": "PATH"}.get(kind.name, "TEXT")
+
+
+def errors_page() -> str:
+    """docs/reference/errors.md."""
+    wire = [f"| `{code}` | `{kind.__name__}` | {MEANINGS[code]} |\n" for code, kind in errors.BY_CODE.items()]
+    others = [
+        f"| `{kind.code}` | `{kind.__name__}` | {kind.exit_status} | {MEANINGS[kind.code]} |\n"
+        for kind in tree(errors.WakeqError)
+        if kind.code not in errors.BY_CODE
+    ]
+    return ERRORS_INTRO + "".join(wire) + IN_PROCESS + "".join(others)
+
+
+def exit_codes_page() -> str:
+    """docs/reference/exit-codes.md."""
+    codes: dict[int, list[str]] = {}
+    for kind in tree(errors.WakeqError):
+        if kind.exit_status != EXIT_FAILED:
+            codes.setdefault(kind.exit_status, []).append(f"[`{kind.code}`](errors.md)")
+    rows = [f"| {status} | {text} | {', '.join(codes.get(status, ['-']))} |\n" for status, text in STATUSES.items()]
+    return EXIT_INTRO + "".join(rows)
+
+
+def tree(kind: type[errors.WakeqError]) -> Iterator[type[errors.WakeqError]]:
+    """The error and all below it that errors.py declares."""
+    if kind.__module__ == errors.__name__:
+        yield kind
+    for below in kind.__subclasses__():
+        yield from tree(below)
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its file name."""
+    return {
+        "settings.md": settings_page(),
+        "cli.md": cli_page(),
+        "errors.md": errors_page(),
+        "exit-codes.md": exit_codes_page(),
+    }
+
+
+def main() -> None:
+    """Write the pages into the directory named."""
+    folder = Path(sys.argv[1])
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
