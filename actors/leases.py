@@ -99,7 +99,7 @@ class Leases:
         elif numbers:
             self.available.extend(0, numbers)
 
-    # --- coming in ---------------------------------------------------------------------------------------------------
+    # --- coming in -------------------------------------------------------------------------------------------------
 
     def published(self, numbers: Sequence[int], *, plain: bool, now_ms: int) -> None:
         """Take new messages; `plain` says that none has a priority, a delay or an expiry."""
@@ -138,7 +138,7 @@ class Leases:
             self._expiring = True
             self.expiries.add(expires_ms, number)
 
-    # --- going out ---------------------------------------------------------------------------------------------------
+    # --- going out -------------------------------------------------------------------------------------------------
 
     def next_numbers(self, count: int) -> list[int]:
         """Return the next messages in line, leaving them there."""
@@ -204,7 +204,7 @@ class Leases:
         lease.until_ms = until_ms
         heapq.heappush(self._ends, (until_ms, number))
 
-    # --- coming to an end --------------------------------------------------------------------------------------------
+    # --- coming to an end ------------------------------------------------------------------------------------------
 
     def leave(self, numbers: Iterable[int]) -> None:
         """An outcome is on its way: until then neither hand out nor release."""
@@ -262,7 +262,7 @@ class Leases:
         new._first_wait_ms, new._ended = self._first_wait_ms, self._ended
         return new
 
-    # --- time --------------------------------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------------------------
 
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
@@ -312,7 +312,7 @@ class Leases:
             return 0
         return self.ledger.expires_of(number)
 
-    # --- who waits, who sleeps ---------------------------------------------------------------------------------------
+    # --- who waits, who sleeps -------------------------------------------------------------------------------------
 
     def wait(self, waiter: Waiter) -> None:
         """Let a FET wait for a message."""

@@ -61,7 +61,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     answers: list[tuple[Any, Any, Any]]
 
 
-# Straight ---------------------------------------------------------------------------------------------------------------
+# Straight ---------------------------------------------------------------------------------------------------------
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
@@ -173,7 +173,7 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     prefix: str = ""
 
 
-# Barrier ----------------------------------------------------------------------------------------------------------------
+# Barrier ----------------------------------------------------------------------------------------------------------
 
 
 class Judge(msgspec.Struct, frozen=True, gc=False):
@@ -189,7 +189,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     code: int
 
 
-# Writing down -----------------------------------------------------------------------------------------------------------
+# Writing down -----------------------------------------------------------------------------------------------------
 
 
 class Collect(msgspec.Struct, frozen=True, gc=False):
@@ -239,5 +239,3 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
-
-

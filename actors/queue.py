@@ -8,14 +8,12 @@ a file: bodies that are no longer in memory come by mail from the reader.
 """
 
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
-
 from msgspec.structs import replace
 
 from wakeq.actors.bodies import CACHED_MAX, Bodies
@@ -32,7 +30,6 @@ from wakeq.actors.messages import (
     Fetch,
     Flushed,
     Gone,
-    Item,
     Judge,
     Leaving,
     Loaded,
@@ -168,7 +165,7 @@ class QueueProcess(Process):
                     refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
                     asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
-    # --- the ring: what is committed ---------------------------------------------------------------------------------
+    # --- the ring: what is committed -------------------------------------------------------------------------------
 
     def on_committed(self, message: Committed) -> None:
         answers: dict[Process, list[tuple[Any, Any, Any]]] = {}
@@ -295,7 +292,7 @@ class QueueProcess(Process):
         code = self.ledger.judge(entry) if isinstance(entry, Publish) else self.ledger.judge_ack(entry)  # type: ignore[arg-type]
         message.reply_to.tell(Verdict(message.place, code))
 
-    # --- straight: deliveries ----------------------------------------------------------------------------------------
+    # --- straight: deliveries --------------------------------------------------------------------------------------
 
     def on_lead(self, message: Lead) -> None:
         self.term = message.term
@@ -307,9 +304,7 @@ class QueueProcess(Process):
         leases = self.leases
         if leases is None or not (self.exists or message.subscribed):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
-            message.subscriber.tell(
-                Answered([(message.ticket, want.place, refusal) for want in message.wants])
-            )
+            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
             return
         now_ms = self._now_ms()
         leases.fetched(message.subscriber)
@@ -320,11 +315,8 @@ class QueueProcess(Process):
                 self._hand_out(numbers, message, want, now_ms)
             elif want.wait_ms:
                 until_ms = now_ms + want.wait_ms
-                leases.wait(
-                    Waiter(
-                        message.subscriber, message.ticket, want.place, want.count, until_ms, message.worker, message.door
-                    )
-                )
+                worker, door = message.worker, message.door
+                leases.wait(Waiter(message.subscriber, message.ticket, want.place, want.count, until_ms, worker, door))
             else:
                 empty.append((message.ticket, want.place, None))
         if empty:
@@ -489,7 +481,7 @@ class QueueProcess(Process):
         else:
             self.leases.leave(message.numbers)
 
-    # --- straight: ends and extensions of deliveries -------------------------------------------------------------------
+    # --- straight: ends and extensions of deliveries ---------------------------------------------------------------
 
     def _number_of(self, uid: str) -> int:
         """Return the number of a uid of this incarnation, -1 for any other."""
@@ -567,7 +559,8 @@ class QueueProcess(Process):
         assert self.leases is not None, "only a leader ends deliveries"
         places = asker.place if asker is not None else [None] * len(numbers)
         last = self.ledger.policies.max_deliveries
-        back, dead = [], []
+        back: list[tuple[int, Token, Any]] = []
+        dead: list[tuple[int, Token, Any]] = []
         for row in zip(numbers, tokens, places, strict=True):
             (dead if last and self._deliveries_of(row[0]) >= last else back).append(row)
         self.leases.leave(numbers)
@@ -623,18 +616,14 @@ class QueueProcess(Process):
             headers["wakeq-error"] = error or side.error
         letter = Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(headers))
         queue = dead_letter_of(self.name, self.ledger.policies)
-        entry = Ack(
-            self.name, self.ledger.id, [number], [token], [Publish(queue, [letter], forced=True)], dead=True
-        )
+        entry = Ack(self.name, self.ledger.id, [number], [token], [Publish(queue, [letter], forced=True)], dead=True)
         self._raft_log.tell(Propose([(entry, asker)]))
 
-    def _propose_dead_loaded(
-        self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None
-    ) -> None:
+    def _propose_dead_loaded(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
         if self.ledger.lives(number):
             self._propose_dead(number, token, reason, error, asker)
 
-    # --- time ----------------------------------------------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------------------------
 
     def on_alarm(self, message: Alarm) -> None:
         leases = self.leases
@@ -653,7 +642,7 @@ class QueueProcess(Process):
             self._end_wait(waiter, None)
         self._settle(now_ms)
 
-    # --- coming back -----------------------------------------------------------------------------------------------------
+    # --- coming back -----------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredQueue) -> None:
         """Take the state that was written down; only before any mail."""
@@ -673,7 +662,7 @@ class QueueProcess(Process):
         self.created_ms = meta.created_ms
         self.uids = UidMaker(meta.id)
 
-    # --- looking -------------------------------------------------------------------------------------------------------
+    # --- looking ---------------------------------------------------------------------------------------------------
 
     def on_peek(self, message: Peek) -> None:
         asker = message.asker
@@ -757,7 +746,7 @@ class QueueProcess(Process):
             "policies": as_dict(ledger.policies),
         }
 
-    # --- writing down --------------------------------------------------------------------------------------------------
+    # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
         fresh = self.bodies.collect()

@@ -41,7 +41,7 @@ from wakeq.actors.messages import (
 from wakeq.actors.queue import Lead, QueueMeta, QueueProcess, Services
 from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
-from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, as_dict, changed, check
+from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check
 from wakeq.protocol.commands import (
     Ack,
     CreateQueue,
@@ -68,12 +68,6 @@ BACKLOG_BYTES_MAX = 128 << 20  # of the log that the state store does not have y
 NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
 
 DEFAULT_QUEUE = ""
-
-
-class Serve(msgspec.Struct, frozen=True, gc=False):
-    """The log has been replayed and this node leads in `term`."""
-
-    term: int
 
 
 class FlushDone(msgspec.Struct, frozen=True, gc=False):
@@ -127,8 +121,10 @@ class Gathering:
         self._missing -= 1
         if not self._missing:
             asker, answers = self._asker, self._answers
-            result = answers if self._whole else Outcome(
-                answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:]
+            result = (
+                answers
+                if self._whole
+                else Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
             )
             asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
 
@@ -184,7 +180,7 @@ class Queues(Process):
         else:  # straight commands of queues that have no process
             self._forward(message)
 
-    # --- coming back -----------------------------------------------------------------------------------------------------
+    # --- coming back -----------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredQueue) -> None:
         """Take a queue from the state store; only before any mail."""
@@ -195,13 +191,15 @@ class Queues(Process):
     def restore_asides(self, asides: dict[int, bytes]) -> None:
         self._aside.update(asides)
 
-    def on_serve(self, message: Serve) -> None:
-        """Lead: every queue builds what only a leader has."""
-        self.term = message.term
+    def _lead(self, term: int) -> None:
+        """Lead: every queue builds what only a leader has; the default queue always exists."""
+        self.term = term
         for process in self._processes.values():
-            process.tell(Lead(message.term))
+            process.tell(Lead(term))
+        if DEFAULT_QUEUE not in self.catalog.queues:
+            self._services.raft_log.tell(Propose([(CreateQueue(DEFAULT_QUEUE, Policies()), None)]))
 
-    # --- what is committed ---------------------------------------------------------------------------------------------
+    # --- what is committed -----------------------------------------------------------------------------------------
 
     def on_committed(self, message: Committed) -> None:
         self._waiting.append(message.items)
@@ -282,7 +280,7 @@ class Queues(Process):
         if asker is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
-    # --- the catalog -----------------------------------------------------------------------------------------------------
+    # --- the catalog -----------------------------------------------------------------------------------------------
 
     def _spawn(self, name: str) -> QueueProcess:
         process = self.runtime.spawn(QueueProcess, name, self._services, self._settings.limits, self)
@@ -356,14 +354,19 @@ class Queues(Process):
             self._rebuild(entry.queue)
         return False
 
-    def _route_nothing(self, entry: Any, item: Item) -> bool:
-        self._answer(item[4], Outcome("", 0, [Result.DONE]))
+    def _route_noop(self, entry: Noop, item: Item) -> bool:
+        """The first entry of a term: this node leads if it is the one that proposed it."""
+        if item[4] is not None:
+            self._lead(item[1])
         return False
 
-    # --- entries that touch several queues -----------------------------------------------------------------------------
+    def _route_imported(self, entry: Imported, item: Item) -> bool:
+        return False
+
+    # --- entries that touch several queues -------------------------------------------------------------------------
 
     def _begin_barrier(self, item: Item) -> None:
-        entry = item[3]
+        entry = _with_follow_ups(item)
         exists = self.catalog.queues
         owing = {place: part for place, part in enumerate(_parts_of(entry)) if part.queue in exists}
         self._barrier = Barrier(item, owing)
@@ -386,7 +389,8 @@ class Queues(Process):
         """All verdicts are in: all of them apply, or none."""
         barrier, self._barrier = self._barrier, None
         assert barrier is not None, "a verdict without a question"
-        index, term, at_ms, entry, asker = barrier.item
+        index, term, at_ms, _, asker = barrier.item
+        entry = _with_follow_ups(barrier.item)
         if barrier.code:
             self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
             if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
@@ -408,7 +412,7 @@ class Queues(Process):
         for gather, place, outcome in message.answers:
             gather.add(place, outcome)
 
-    # --- straight commands of queues that have no process yet --------------------------------------------------------------
+    # --- straight commands of queues that have no process yet ------------------------------------------------------
 
     def _forward(self, message: Any) -> None:
         process = self._processes.get(message.queue)
@@ -445,7 +449,7 @@ class Queues(Process):
     def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
         """It was for a queue that has no process: there is nothing that it could concern."""
 
-    # --- writing down --------------------------------------------------------------------------------------------------
+    # --- writing down ----------------------------------------------------------------------------------------------
 
     def _flush_in_time(self) -> None:
         """Have a cut made soon; at once if much has come together."""
@@ -565,7 +569,7 @@ class Queues(Process):
                 ready, self._ready = self._ready, None
                 ready()
 
-    # --- queues that crash -----------------------------------------------------------------------------------------------
+    # --- queues that crash -----------------------------------------------------------------------------------------
 
     def on_crashed(self, message: Crashed) -> None:
         """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
@@ -598,7 +602,7 @@ class Queues(Process):
                         return load_queue(view, ID.unpack(key)[0], meta)
             return None
 
-        def done(result: StoredQueue | None | BaseException) -> None:
+        def done(result: StoredQueue | BaseException | None) -> None:
             error = result if isinstance(result, BaseException) else None
             self.tell(Reread(name, None if isinstance(result, BaseException) else result, error))
 
@@ -634,6 +638,12 @@ def _creation(item: Item, name: str, policies: Policies) -> Item:
     return (item[0], item[1], item[2], CreateQueue(name, policies), None)
 
 
+def _with_follow_ups(item: Item) -> Ack:
+    entry = item[3]
+    assert isinstance(entry, Ack), "only an acknowledgement has follow-ups"
+    return entry
+
+
 def _parts_of(entry: Ack) -> list[Ack | Publish]:
     """Return what each queue has to do of an entry that touches several: the acknowledgement first."""
     return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]
@@ -652,7 +662,6 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     EndWaits: Queues.on_nothing,
     Crashed: Queues.on_crashed,
     Reread: Queues.on_reread,
-    Serve: Queues.on_serve,
 }
 
 _CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
@@ -661,6 +670,6 @@ _CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
     DeleteQueue: Queues._route_delete,
     PurgeQueue: Queues._route_purge,
     SetAside: Queues._route_set_aside,
-    Noop: Queues._route_nothing,
-    Imported: Queues._route_nothing,
+    Noop: Queues._route_noop,
+    Imported: Queues._route_imported,
 }

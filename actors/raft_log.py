@@ -124,9 +124,9 @@ class RaftLog(Process):
         state = self.core.campaign()
         self._metadata.save(term=state.term, vote=state.vote)
         self.core.elected()
-        self.on_propose(Propose([(Noop(), None)]))
+        self.on_propose(Propose([(Noop(), Asker(message.queues, None, None))]))
 
-    # --- in ------------------------------------------------------------------------------------------------------------
+    # --- in --------------------------------------------------------------------------------------------------------
 
     def on_propose(self, message: Propose) -> None:
         if self._throttled is not None:
@@ -166,7 +166,7 @@ class RaftLog(Process):
         for propose in waiting:
             self.on_propose(propose)
 
-    # --- to disk -------------------------------------------------------------------------------------------------------
+    # --- to disk ---------------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:
         """Sync once everybody who has something to propose in this turn has done so."""
@@ -232,7 +232,7 @@ class RaftLog(Process):
         assert self._queues is not None, "started first"
         self._queues.tell(Committed(items))
 
-    # --- what is no longer needed ----------------------------------------------------------------------------------------
+    # --- what is no longer needed ----------------------------------------------------------------------------------
 
     def on_roll(self, message: Roll) -> None:
         """Note how far the log is known to be committed, and seal a full segment."""

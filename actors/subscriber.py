@@ -129,7 +129,7 @@ class Subscriber(Process):
             if process is not None:
                 process.tell(gone)
 
-    # --- in --------------------------------------------------------------------------------------------------------------
+    # --- in --------------------------------------------------------------------------------------------------------
 
     def _receive(self, commands: Sequence[Any]) -> None:
         self._in_flight += len(commands)
@@ -184,7 +184,7 @@ class Subscriber(Process):
             self._known = set()
         self._known.add(name)
 
-    # --- publishing --------------------------------------------------------------------------------------------------------
+    # --- publishing ------------------------------------------------------------------------------------------------
 
     def _publish(self, run: Sequence[Any]) -> None:
         """Make one entry of all plain publishes to a queue; one that is a whole of its own has its own entry."""
@@ -204,7 +204,9 @@ class Subscriber(Process):
                 self._reply(pending, place, wire.nok(error, pub.cmd_id))
                 continue
             if pub.n is not None and not self._session:
-                self._reply(pending, place, wire.nok(BadField("n needs a session: send HELLO with one first"), pub.cmd_id))
+                self._reply(
+                    pending, place, wire.nok(BadField("n needs a session: send HELLO with one first"), pub.cmd_id)
+                )
                 continue
             numbered = pub.n is not None
             found = gathered.get(pub.qname)
@@ -235,9 +237,7 @@ class Subscriber(Process):
         if found is not None:
             drafts, places, ordinals = found
             session = self._session if ordinals else ""
-            entry = Publish(
-                name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker
-            )
+            entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
             items.append((entry, Asker(self, pending, places)))
 
     def _whole(
@@ -265,7 +265,7 @@ class Subscriber(Process):
         for name in names:
             self._busy[name] = self._busy.get(name, 0) + 1
 
-    # --- acknowledging -------------------------------------------------------------------------------------------------------
+    # --- acknowledging ---------------------------------------------------------------------------------------------
 
     def _ack(self, run: Sequence[Any]) -> None:
         """Make one entry of all plain acknowledgements of a queue."""
@@ -303,9 +303,7 @@ class Subscriber(Process):
             entry = self._ack_entry(name, uids, tokens)
             items.append((entry, Asker(self, pending, places)))
 
-    def _ack_entry(
-        self, name: str, uids: list[str], tokens: list[Token], publishes: Sequence[Publish] = ()
-    ) -> log.Ack:
+    def _ack_entry(self, name: str, uids: list[str], tokens: list[Token], publishes: Sequence[Publish] = ()) -> log.Ack:
         first = next((found for found in map(parse, uids) if found is not None), None)
         queue_id = 0 if first is None else first[0]
         numbers = numbers_of(uids, prefix_of(queue_id))
@@ -356,7 +354,9 @@ class Subscriber(Process):
         asker = Asker(self, Part(pending, 0, uids), list(range(len(uids))))
         self._queue(command.qname).tell(Touch(asker, command.qname, uids, tokens, timeout_ms))
 
-    def _settle_straight(self, run: Sequence[Any], begin: Callable[[Any, Pending, list[str], list[Token]], None]) -> None:
+    def _settle_straight(
+        self, run: Sequence[Any], begin: Callable[[Any, Pending, list[str], list[Token]], None]
+    ) -> None:
         """Tell a queue about deliveries; what it answers uid by uid becomes one reply for each command."""
         (command,) = run
         pending = self._begin(run, 1)
@@ -368,7 +368,7 @@ class Subscriber(Process):
         self._make_busy(pending, (command.qname,))
         begin(command, pending, uids, tokens)
 
-    # --- fetching and sleeping -----------------------------------------------------------------------------------------------
+    # --- fetching and sleeping -------------------------------------------------------------------------------------
 
     def _fetch(self, run: Sequence[Any]) -> None:
         """Tell each queue what is wanted of it; a FET with wait and cmd_id is answered whenever it is."""
@@ -390,7 +390,7 @@ class Subscriber(Process):
 
     def _want(self, name: str, pending: Pending, wants: list[Want]) -> None:
         self._know(name)
-        subscribed = self.runtime.groups.is_member(("subscribers", name), self)
+        subscribed = self.runtime.groups.has(("subscribers", name), self)
         message = Fetch(name, self, pending, wants, self._worker, self._door.kind, subscribed)
         self._queue(name).tell(message)
 
@@ -398,7 +398,7 @@ class Subscriber(Process):
         (command,) = run
         self._know(command.qname)
         pending = self._begin(run, 1)
-        subscribed = self.runtime.groups.is_member(("subscribers", command.qname), self)
+        subscribed = self.runtime.groups.has(("subscribers", command.qname), self)
         self._queue(command.qname).tell(Sleep(Asker(self, pending, 0), command.qname, subscribed))
 
     def _subscribe(self, run: Sequence[Any]) -> None:
@@ -421,7 +421,7 @@ class Subscriber(Process):
         self._queue(command.qname).tell(Gone(self, command.qname, asleep_only=True))
         self._reply(pending, 0, wire.Okuns(qname=command.qname, cmd_id=command.cmd_id))
 
-    # --- queues, and the rest ------------------------------------------------------------------------------------------------
+    # --- queues, and the rest --------------------------------------------------------------------------------------
 
     def _change_queue(self, run: Sequence[Any]) -> None:
         (command,) = run
@@ -472,7 +472,7 @@ class Subscriber(Process):
             self._send()
             self._door.close(run[-1].error.code)
 
-    # --- out -----------------------------------------------------------------------------------------------------------------
+    # --- out -------------------------------------------------------------------------------------------------------
 
     def _reply(self, pending: Pending, place: int, reply: wire.Reply) -> None:
         if pending.replies[place] is None:
@@ -596,7 +596,7 @@ class Part(msgspec.Struct, gc=False):
         self.results = [None] * len(self.uids)
 
 
-# --- pure helpers ---------------------------------------------------------------------------------------------------------
+# --- pure helpers -------------------------------------------------------------------------------------------------
 
 
 def _runs(commands: Sequence[Any]) -> list[Sequence[Any]]:

@@ -5,9 +5,11 @@ noisy machine is for a reader, not for a gate.
 """
 
 import argparse
+import asyncio
 import os
 import shlex
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 
 import uvloop
@@ -57,6 +59,13 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def measured(work: Coroutine[None, None, str]) -> str:
+    try:
+        return uvloop.run(work)
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise SystemExit("interrupted; nothing was kept") from None
+
+
 def main() -> None:
     options = parser().parse_args()
     parent = Path(os.environ.get("WAKEQ_BENCH_DIR") or REPOSITORY.parent)
@@ -77,10 +86,10 @@ def main() -> None:
                 notes = home.warnings + skipped
                 for note in notes:
                     runner.say(note)
-                print(uvloop.run(runner.run(order, home.path, notes)))
+                print(measured(runner.run(order, home.path, notes)))
             case ["profile", name]:
                 (workload, *_) = chosen_workloads(name)
-                print(uvloop.run(profile(workload, Plan(seconds=options.seconds), home.path)))
+                print(measured(profile(workload, Plan(seconds=options.seconds), home.path)))
             case _:
                 parser().error("nothing, or: profile WORKLOAD")
 

@@ -8,6 +8,7 @@ import asyncio
 import json
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -57,6 +58,13 @@ def allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
+def end_on_sigterm() -> None:
+    """Being asked to end is no reason to leave servers and their data behind."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+
+
 def present(names: list[str]) -> tuple[list[type[Peer]], list[str]]:
     """The peers that can be measured here, and a sentence for each of the others."""
     sentences = [sentence for name in names if (sentence := PEERS[name].missing())]
@@ -66,6 +74,7 @@ def present(names: list[str]) -> tuple[list[type[Peer]], list[str]]:
 async def run(order: Order, home: Path, skipped: list[str]) -> str:
     """Measure everything, and return the report."""
     allow_many_files()
+    end_on_sigterm()
     before = machine_line("before", home)
     outcome = Outcome()
     for turn in range(order.rounds):

@@ -16,7 +16,7 @@ class WakeqError(Exception):
     exit_status: ClassVar[int] = 1
 
 
-# What a client asked for and cannot have ------------------------------------------------------------------------------
+# What a client asked for and cannot have --------------------------------------------------------------------------
 
 
 class Refused(WakeqError):
@@ -105,7 +105,7 @@ class DiskFull(Refused):
     code = "DISK_FULL"
 
 
-# What the disk did ----------------------------------------------------------------------------------------------------
+# What the disk did ------------------------------------------------------------------------------------------------
 
 
 class StorageError(WakeqError):
@@ -147,7 +147,7 @@ class SyncFailed(StorageError):
     exit_status = 74
 
 
-# What a user of the command line or of the client meets ---------------------------------------------------------------
+# What a user of the command line or of the client meets -----------------------------------------------------------
 
 
 class BadSettings(WakeqError):

@@ -101,7 +101,7 @@ class Ledger:
         """Messages that are ready or delayed: what the size policy counts."""
         return self.living - self.out
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- looking ---------------------------------------------------------------------------------------------------
 
     def lives(self, number: int) -> bool:
         chunk = self.chunks.get(number >> CHUNK_SHIFT)
@@ -158,7 +158,7 @@ class Ledger:
                 if size:
                     yield base + offset
 
-    # --- publishing --------------------------------------------------------------------------------------------------
+    # --- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self, entry: Publish, at_ms: int) -> Results:
         """Return a message number, or a refusal, for each draft."""
@@ -253,7 +253,7 @@ class Ledger:
                 self.aliases[draft.alias] = number + i
                 self.aliased[number + i] = draft.alias
 
-    # --- publishing once ---------------------------------------------------------------------------------------------
+    # --- publishing once -------------------------------------------------------------------------------------------
 
     def _publish_once(self, entry: Publish, at_ms: int) -> Results:
         self._forget(at_ms)
@@ -321,7 +321,7 @@ class Ledger:
         while self.sessions and next(iter(self.sessions.values())).used_ms <= oldest:
             self._dirty_sessions.add(self.sessions.popitem(last=False)[0])
 
-    # --- deliveries --------------------------------------------------------------------------------------------------
+    # --- deliveries ------------------------------------------------------------------------------------------------
 
     def deliver(self, entry: Delivered, term: int) -> None:
         """Note that messages are out; of one that is gone nothing is noted."""
@@ -377,7 +377,7 @@ class Ledger:
         self._touched.add(number)
         return Result.DONE
 
-    # --- ends --------------------------------------------------------------------------------------------------------
+    # --- ends ------------------------------------------------------------------------------------------------------
 
     def judge_ack(self, entry: Ack) -> int:
         """Return 0 if every message of the entry could be removed, else the first refusal."""
@@ -449,7 +449,7 @@ class Ledger:
             self.aliases.pop(self.aliased.pop(number), None)
         self._dirty_chunks.add(chunk_id)
 
-    # --- writing down, and coming back ---------------------------------------------------------------------------------
+    # --- writing down, and coming back -----------------------------------------------------------------------------
 
     @property
     def changed(self) -> bool:

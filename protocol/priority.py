@@ -125,8 +125,7 @@ class Fifo:
         for place in range(self._first, len(self._segments)):
             segment = self._segments[place]
             start = self._at if place == self._first else 0
-            index = index_in(segment, number, start)
-            if index >= 0:
+            if holds(segment, number, start):
                 self._replace(place, pieces_without(segment[start:], [number]))
                 return
         raise AssertionError(f"number {number} is not in this FIFO")
@@ -227,19 +226,19 @@ def segments_of(numbers: Sequence[int]) -> list[Segment]:
     return [array("q", numbers[at : at + BLOCK_NUMBERS]) for at in range(0, len(numbers), BLOCK_NUMBERS)]
 
 
-def index_in(segment: Segment, number: int, start: int) -> int:
-    """Return where the number is from `start` on, or -1; blocks are searched as bytes, far faster."""
+def holds(segment: Segment, number: int, start: int) -> bool:
+    """Tell whether the number is there from place `start` on; blocks are searched as bytes, far faster."""
     if isinstance(segment, range):
-        return number - segment.start if segment.start + start <= number < segment.stop else -1
+        return segment.start + start <= number < segment.stop
     data, wanted, width = segment.tobytes(), number.to_bytes(8, sys.byteorder, signed=True), segment.itemsize
     at = data.find(wanted, start * width)
     while at % width and at > 0:  # found across two numbers
         at = data.find(wanted, at + 1)
-    return at // width
+    return at >= 0
 
 
 def pieces_without(segment: Segment, gone: list[int]) -> list[Segment]:
-    """Return where the number is from `start` on, or -1; blocks are searched as bytes: far faster."""
+    """Cut numbers, which are inside and in its order, out of a segment; short runs go into blocks."""
     if isinstance(segment, array):
         left = set(gone)
         block = array("q", [number for number in segment if number not in left])
@@ -512,7 +511,7 @@ class PriorityStructure:
             self._drop_key(key)
 
     def _sweep(self) -> None:
-        """Clear a piece of a Fifo of its dead: as much as a turn can bear, and far more than came in since."""
+        """Clear a piece of a Fifo of its dead: as much as a turn can bear, and more than came in since."""
         key = self._sweep_key
         fifo = self._fifos.get(key) if key is not None else None
         if not isinstance(fifo, Fifo):

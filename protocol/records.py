@@ -60,7 +60,7 @@ class BadRecord(StorageError):
     code = "BAD_RECORD"
 
 
-# Entries --------------------------------------------------------------------------------------------------------------
+# Entries ----------------------------------------------------------------------------------------------------------
 
 
 def encode_entry(entry: Entry, at_ms: int) -> bytes:
@@ -144,9 +144,7 @@ def _encode_ack(entry: Ack, at_ms: int) -> bytes:
     rows = zip(entry.numbers, entry.tokens, strict=True)
     items = [_pack_item(0, 0, 0, number, 0, term, sequence, 0, 0) for number, (term, sequence) in rows]
     kind = Kind.DEAD if entry.dead else Kind.ACK
-    head = _head(
-        kind, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door
-    )
+    head = _head(kind, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door)
     foreign = _to_msgpack(entry.foreign) if entry.foreign else b""
     follows = [_sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
     return b"".join([head, *items, _sized(foreign), *follows])
@@ -211,7 +209,9 @@ def _decode(
         case Kind.RELEASED:
             reason = Reason(items[0][0]) if items else Reason.NONE
             tokens: list[Token] = [(item[5], item[6]) for item in items]
-            return Released(name, queue_id, numbers, [item[4] for item in items], tokens, reason, payload[end:].decode())
+            return Released(
+                name, queue_id, numbers, [item[4] for item in items], tokens, reason, payload[end:].decode()
+            )
         case Kind.ACK | Kind.DEAD:
             return _decode_ack(kind, name, items, payload, end, head)
         case Kind.EXPIRED:
@@ -295,7 +295,7 @@ def _take_sized(payload: bytes, at: int) -> tuple[bytes, int]:
     return payload[at + 4 : at + 4 + size], at + 4 + size
 
 
-# Rows of the state store ----------------------------------------------------------------------------------------------
+# Rows of the state store ------------------------------------------------------------------------------------------
 
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
@@ -368,7 +368,7 @@ def decode_row(value: bytes) -> Row:
     return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)
 
 
-# An index chunk: the columns of up to CHUNK neighbouring numbers, so that a start reads no messages ---------------------
+# An index chunk: the columns of up to CHUNK neighbouring numbers, so that a start reads no messages ---------------
 
 CHUNK_SHIFT = 9
 CHUNK = 1 << CHUNK_SHIFT

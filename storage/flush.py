@@ -80,7 +80,14 @@ def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> 
         uid = part.aliases.get(number) or uid_of(number)
         due_ms, expires_ms = part.columns.get(number, no_columns)
         row = Row(
-            draft.body, draft.headers, draft.priority, draft.timeout_ms, due_ms, expires_ms, at_ms, part.sides.get(number)
+            draft.body,
+            draft.headers,
+            draft.priority,
+            draft.timeout_ms,
+            due_ms,
+            expires_ms,
+            at_ms,
+            part.sides.get(number),
         )
         puts.append((start + uid.encode(), encode_row(row)))
     if part.rewrites:
@@ -115,7 +122,7 @@ def _put_publishers(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[b
             puts.append((key, encode(value)))
 
 
-# Coming back ------------------------------------------------------------------------------------------------------------
+# Coming back ------------------------------------------------------------------------------------------------------
 
 
 class StoredQueue(NamedTuple):

@@ -5,7 +5,7 @@
 
 Two sides.  `append`, `append_many` and `take_buffer` belong to the loop and make no system call.  `write`,
 `roll`, `truncate_from`, `cut_below` and `reset` belong to the one thread that writes the log.  Reading is
-for any thread. Never looks inside a payload, never goes on after a write or sync that failed, never says
+for any thread.  Never looks inside a payload, never goes on after a write or sync that failed, never says
 that something is written before it is synced.
 """
 

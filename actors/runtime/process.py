@@ -23,6 +23,7 @@ from pykka.messages import _ActorStop
 from wakeq.actors.runtime.reply import Reply
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
     from wakeq.actors.runtime.runtime import Runtime
@@ -68,6 +69,7 @@ class Process(pykka.Actor):
     __slots__ = ("_mail", "runtime")
 
     runtime: Runtime  # set by spawn, before __init__ runs
+    unread: Sequence[Any] = ()  # the mail that a failed process leaves behind, for its on_failure
     _mail: deque[Any] | None
 
     def __init__(self) -> None:

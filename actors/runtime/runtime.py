@@ -119,6 +119,8 @@ class Runtime:
         if process._mail is DEAD:
             return
         mail, process._mail = process._mail, DEAD
+        if reason is not None:
+            process.unread = [message for message in mail or () if type(message) is not Envelope]
         try:
             reason = self._last_words(process, reason)
         finally:

@@ -20,6 +20,7 @@ from bench.flow import Flow, Load
 
 START_S_MAX = 90.0
 STOP_S_MAX = 60.0
+ANSWER_S_MAX = 10.0
 REPOSITORY = Path(__file__).parents[2]
 LOG_TAIL_BYTES = 600
 PORTS = range(21_000, 31_000)  # below the range that clients' sockets are given from
@@ -45,7 +46,10 @@ def find_program(name: str) -> str | None:
 
 
 def output_of(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=ANSWER_S_MAX)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown ({type(error).__name__})"
     return (done.stdout + done.stderr).strip()
 
 

@@ -63,15 +63,16 @@ async def long_queue(peer: Peer, plan: Plan) -> Figures:
     held = 0
     for power in POWERS_FULL if plan.full else POWERS:
         goal = max(100, int(10**power * plan.scale))
-        await fill(peer, (goal - held) // 100 * 100, body_bytes=100, most_s=SLOW_S_MAX)
-        held = goal
+        if more := (goal - held) // 100 * 100:
+            await fill(peer, more, body_bytes=100, most_s=SLOW_S_MAX)
+        held += more
         await until_quiet(peer)
         flow = Flow(count=plan.count(LIVES), backlog_max=BACKLOG_ABOVE, balanced=True)
         done = await live_all(peer, flow, Load())
         figures[f"rate_{power}"] = done["rate"]
         figures[f"cpu_us_{power}"] = done["server"] / 100 / done["rate"] * 1e6
     costs = [value for name, value in figures.items() if name.startswith("cpu_us_")]
-    return figures | {"growth": max(costs[1:]) / costs[0], "resident_mb": resident_mb(peer)}
+    return figures | {"growth": max(costs[1:]) / (costs[0] or float("nan")), "resident_mb": resident_mb(peer)}
 
 
 async def many_queues(peer: Peer, plan: Plan) -> Figures:

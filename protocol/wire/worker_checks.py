@@ -72,9 +72,7 @@ def contents_of(pub: Pub) -> list[Content]:
 
 def followup_content(part: Followup) -> Content:
     """Return the message of one item of an ACK's `publish`."""
-    return Content(
-        body_of(part), part.timeout, part.delay or 0, part.expires or 0, part.priority or 0, part.headers
-    )
+    return Content(body_of(part), part.timeout, part.delay or 0, part.expires or 0, part.priority or 0, part.headers)
 
 
 def _content(item: str | Item, pub: Pub) -> Content:
@@ -193,9 +191,7 @@ def check_policies(command: Policies) -> Policies:
     if isinstance(low, int) and isinstance(high, int) and low > high:
         raise BadField(f"priority_min ({low}) is greater than priority_max ({high})")
     if isinstance(command.retry, Retry) and command.retry.max < command.retry.base:
-        raise BadField(
-            f"retry.max ({command.retry.max:g} s) is less than retry.base ({command.retry.base:g} s)"
-        )
+        raise BadField(f"retry.max ({command.retry.max:g} s) is less than retry.base ({command.retry.base:g} s)")
     return command
 
 

@@ -215,9 +215,7 @@ def _why_bad_field(text: str, kind: type[CommandBase]) -> str:
     names: list[str] = re.findall(r"[a-z_]+", path)
     must_be = _must_be(names, path, kind)
     got = _GOT.search(complaint)
-    return f"{path.replace('[...]', '')} must be {must_be}" + (
-        f", not {_WORDS.get(got[1], got[1])}" if got else ""
-    )
+    return f"{path.replace('[...]', '')} must be {must_be}" + (f", not {_WORDS.get(got[1], got[1])}" if got else "")
 
 
 def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:

@@ -60,6 +60,7 @@ async def run_of(fault: Fault, directory: Path) -> Report:
     return check(history.events)
 
 
+@pytest.mark.long
 def test_every_planted_fault_is_caught_and_a_healthy_run_passes(tmp_path: Path) -> None:
     async def all_of_them() -> list[Report]:
         return await asyncio.gather(*(run_of(fault, tmp_path) for fault in SHOWN_BY))
@@ -79,6 +80,7 @@ def loop_over(directory: Path, fault: Fault) -> Outcome:
         broker.close()
 
 
+@pytest.mark.long
 def test_the_crash_loop_passes_a_healthy_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 

@@ -28,9 +28,9 @@ def small_bounds() -> object:
 
 
 class Model(RuleBasedStateMachine):
-    """`rows` is what should be inside: (key, place, number), sorted; places may be negative, for the front."""
+    """`rows` is what should be inside: (key, place, number), sorted; a negative place is one in front."""
 
-    keys = KEYS
+    keys: tuple[int, ...] = KEYS
 
     def make(self) -> PriorityStructure:
         return Heap4()

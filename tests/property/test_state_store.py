@@ -95,9 +95,7 @@ class StoresAgree(RuleBasedStateMachine):
     @rule(queue_id=queue_ids, first=st.integers(0, 5), count=st.integers(1, 60))
     def commit_run(self, queue_id: int, first: int, count: int) -> None:
         """Consecutive numbers, as a queue gives them: the way on which records are appended."""
-        run = [
-            (prefix_of(queue_id) + b"%08d" % number, b"r" * 1000) for number in range(first, first + count)
-        ]
+        run = [(prefix_of(queue_id) + b"%08d" % number, b"r" * 1000) for number in range(first, first + count)]
         self.index += 1
         self.commit_both(Cut(self.index, 1, self.index, puts=[(MESSAGES, run)]))
 
@@ -105,9 +103,7 @@ class StoresAgree(RuleBasedStateMachine):
     def bury(self, queue_id: int) -> None:
         self.index += 1
         grave = [(GRAVES, [(number_of(queue_id), prefix_of(queue_id))])]
-        self.commit_both(
-            Cut(self.index, 1, self.index, puts=grave, deletes=[(QUEUES, [number_of(queue_id)])])
-        )
+        self.commit_both(Cut(self.index, 1, self.index, puts=grave, deletes=[(QUEUES, [number_of(queue_id)])]))
 
     def commit_both(self, cut: Cut) -> None:
         self.memory.commit(cut)

@@ -41,7 +41,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
     for row in shown:
         table.add_row(*map(escape, row))
-    Console(no_color="NO_COLOR" in os.environ).print(table)
+    Console(color_system=None if os.environ.get("NO_COLOR") else "auto").print(table)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

@@ -1,6 +1,6 @@
 """`wakeq queue`: the verbs of queues.  Whatever is done here goes over the worker protocol."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -9,8 +9,8 @@ from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_optio
 from wakeq.cli.output import print_facts, print_json, print_table
 
 COUNT = click.IntRange(min=0)
-LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "dead_letter")
-PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "msg")
+LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers")
+PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "error", "msg")
 PEEKED_CHARS_MAX = 60
 
 POLICY_OPTIONS = (
@@ -65,7 +65,7 @@ def list_(broker: Broker, prefix: str, as_json: bool) -> None:
     if as_json:
         print_json({"queues": queues})
     else:
-        print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in queues])
+        print_queues(queues)
 
 
 @queue.command()
@@ -128,7 +128,12 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
     """Show counts and policies of QUEUE, or of the whole node."""
     with broker.connect() as client:
         facts = client.stats(name)
-    print_json(facts) if as_json else print_facts(facts)
+    if as_json:
+        print_json(facts)
+    elif name is None and "queues" in facts:
+        print_queues(facts["queues"])
+    else:
+        print_facts(facts)
 
 
 @queue.command()
@@ -145,6 +150,12 @@ def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> No
         print_json({"queue": name, "messages": messages})
     else:
         print_table(PEEK_COLUMNS, [[_peeked(one, column) for column in PEEK_COLUMNS] for one in messages])
+
+
+def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
+    """A line for each queue; the default queue has no name, which is shown as two quotes."""
+    rows = [{**row, "qname": row.get("qname") or '""'} for row in queues]
+    print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows])
 
 
 def _peeked(message: Mapping[str, Any], column: str) -> object:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from wakeq.client.message import Body, Message, bytes_of_body
+from wakeq.client.patience import Patience
 from wakeq.client.session import Answer, Event, NotTheProtocol, Session, Ticket, repeatable
 from wakeq.client.transport import DEFAULT_ADDRESS, Transport, default_address
 from wakeq.protocol.errors import BadField, BrokerUnreachable, Disconnected, WakeqError
@@ -28,7 +29,6 @@ __all__ = ["DEFAULT_ADDRESS", "Client"]
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0  # a broker that says nothing for so long is hung
 RECONNECT_FOR_S = 10.0  # how long a call outlives its broker
-PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0  # between two attempts to connect
 
 
 class Silent(Disconnected):
@@ -164,9 +164,7 @@ class Client:
             return [self._message(queue, reply)]
         return [self._message(queue, one) for one in reply.messages] if isinstance(reply, wire.Msgs) else []
 
-    def ack(
-        self, queue: str, *uids: str, lease: str | None = None, then: Sequence[tuple[str, Body]] = ()
-    ) -> bool:
+    def ack(self, queue: str, *uids: str, lease: str | None = None, then: Sequence[tuple[str, Body]] = ()) -> bool:
         """The messages are done with; `then` is published in the same step.  False: one was gone."""
         followups = [_followup(target, body) for target, body in then] or None
         command = wire.Ack(qname=queue, publish=followups, **_which(uids, lease))
@@ -267,30 +265,37 @@ class Client:
             raise outcome
         return outcome
 
-    def _persistently(
-        self, command: wire.Command, ticket: Ticket, timeout_s: float
-    ) -> wire.Reply | WakeqError:
-        began_s = lost_at_s = time.monotonic()
-        pause_s = 0.0  # none before the first attempt
+    def _persistently(self, command: wire.Command, ticket: Ticket, timeout_s: float) -> wire.Reply | WakeqError:
+        patience = Patience(self._reconnect_for_s)
+        until_s = time.monotonic() + timeout_s
         while True:
             try:
                 self._connect()
-                pause_s, lost_at_s = self._rested(pause_s, lost_at_s)
-                return self._waited(ticket, timeout_s)
+                patience.renew()
+                return self._waited(ticket, until_s)
             except (Silent, Closed, NotTheProtocol):
                 raise
             except (Disconnected, BrokerUnreachable):
                 self._drop()
                 if ticket in self._outcomes:  # it must not be repeated
                     return self._outcomes.pop(ticket)
-    def _waited(self, ticket: Ticket, timeout_s: float) -> wire.Reply | WakeqError:
-        until_s = time.monotonic() + timeout_s
+                if not patience.pause():
+                    raise
+            if isinstance(command, wire.Fet) and command.wait:  # wait only for what is left of it
+                left_s = max(0.0, until_s - self._answer_timeout_s - time.monotonic())
+                self._session.amend(ticket, msgspec.structs.replace(command, wait=left_s))
+            else:
+                until_s = time.monotonic() + timeout_s
+
+    def _waited(self, ticket: Ticket, until_s: float) -> wire.Reply | WakeqError:
         while ticket not in self._outcomes:
             self._exchange(until_s)
         return self._outcomes.pop(ticket)
 
     def _connect(self) -> None:
         """Have a connection, greeted by the broker."""
+        if self._closed:
+            raise Closed("this client was closed; make another one")
         if self._transport is not None:
             return
         self._transport = Transport(self.address, timeout_s=self._connect_timeout_s)
@@ -308,9 +313,7 @@ class Client:
         assert self._transport is not None
         left_s = until_s - time.monotonic()
         if left_s <= 0:
-            raise Silent(
-                f"{self.address} accepted the connection and does not answer; is it a wakeq worker port?"
-            )
+            raise Silent(f"{self.address} accepted the connection and does not answer; is it a wakeq worker port?")
         if data := self._session.bytes_to_send():
             self._transport.send(data, timeout_s=left_s)
         if received := self._transport.receive(timeout_s=left_s):

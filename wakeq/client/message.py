@@ -10,9 +10,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-Body: TypeAlias = (
-    str | bytes | bytearray | memoryview | dict[str, Any] | list[Any] | int | float | bool | None
-)
+Body: TypeAlias = str | bytes | bytearray | memoryview | dict[str, Any] | list[Any] | int | float | bool | None
 
 
 class Settler(Protocol):

@@ -38,9 +38,7 @@ from wakeq.protocol.wire.worker import (
     encode_commands,
 )
 
-UNDER_WAY_MAX = (
-    1024  # the ledger knows the last 1,024 uids of a session: so many publishes can be repeated safely
-)
+UNDER_WAY_MAX = 1024  # the ledger knows the last 1,024 uids of a session: so many publishes can be repeated safely
 REPLY_BYTES_MAX = 1024 * 1024 * 1024  # a line that is longer is no reply of a broker
 REPEATABLE = (Pub, Fet, Ack, Touch, Sub, Uns, Ping, Hello, List, Stats, Peek, Update)
 
@@ -141,9 +139,7 @@ class Session:
         end = self._buffer.rfind(b"\n", seen) + 1
         if not end:
             if len(self._buffer) > REPLY_BYTES_MAX:
-                raise NotTheProtocol(
-                    f"a reply of more than {REPLY_BYTES_MAX} bytes; is this the worker port?"
-                )
+                raise NotTheProtocol(f"a reply of more than {REPLY_BYTES_MAX} bytes; is this the worker port?")
             return []
         lines = bytes(self._buffer[:end])
         del self._buffer[:end]
@@ -198,6 +194,4 @@ def repeatable(command: Command) -> bool:
 
 def _in_doubt(command: Command) -> Disconnected:
     verb = type(command).__name__.upper()
-    return Disconnected(
-        f"the connection ended before {verb} was answered; see whether it was done, then repeat it"
-    )
+    return Disconnected(f"the connection ended before {verb} was answered; see whether it was done, then repeat it")

@@ -95,13 +95,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         self._transport = self._subscriber = self._reader = None
         self._listener.leave(self, watch.held_bytes if watch else 0, entered=subscriber is not None)
         if subscriber is not None:
-            reason = (
-                watch.reason
-                if watch and watch.reason
-                else f"connection lost: {exc}"
-                if exc
-                else "closed by peer"
-            )
+            reason = watch.reason if watch and watch.reason else f"connection lost: {exc}" if exc else "closed by peer"
             subscriber.tell(Closed(reason))
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
@@ -121,9 +115,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         self._hold()
         if self._listener.admission.crowded and self._reader is not None:
             self._reader = None
-            return self._end(
-                lines, Busy("too much is unfinished on all connections together; try again later")
-            )
+            return self._end(lines, Busy("too much is unfinished on all connections together; try again later"))
         return decode(lines) if lines else []
 
     def _end(self, lines: bytes, error: Refused) -> list[Command | Bad]:
@@ -193,9 +185,7 @@ class WorkerTcpDoor(asyncio.Protocol):
             return
         if watch.closing_at_s is not None and now_s - watch.closing_at_s >= FRAME_S_MAX:
             self.drop(watch.reason or "it did not close in time")
-        elif (
-            watch.line_since_s is not None and now_s - watch.line_since_s >= FRAME_S_MAX and not self._paused
-        ):
+        elif watch.line_since_s is not None and now_s - watch.line_since_s >= FRAME_S_MAX and not self._paused:
             self.drop(f"a line was not complete after {FRAME_S_MAX:g} s")
         elif watch.backlog is not None:
             self._check_backlog(watch, watch.backlog, transport.get_write_buffer_size(), now_s)
@@ -237,9 +227,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         if not was or self._paused or self._transport is None or self._transport.is_closing():
             return
         if self._watch is not None and self._watch.line_since_s is not None:
-            self._watch.line_since_s = (
-                self._listener.clock()
-            )  # the peer could not go on while we did not read
+            self._watch.line_since_s = self._listener.clock()  # the peer could not go on while we did not read
         self._transport.resume_reading()
 
     def _watched(self) -> _Watch:
@@ -286,9 +274,7 @@ class WorkerTcpListener:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         listening = _listening_socket(found[0][0], found[0][4])
-        self._server = await loop.create_server(
-            lambda: WorkerTcpDoor(self), sock=listening, backlog=ACCEPT_BACKLOG
-        )
+        self._server = await loop.create_server(lambda: WorkerTcpDoor(self), sock=listening, backlog=ACCEPT_BACKLOG)
         return int(listening.getsockname()[1])
 
     async def close(self, reason: str = "the broker stops") -> None:

@@ -59,9 +59,7 @@ class ConnectDoor:
 
     kind = DOOR_WORKER_WS
 
-    def __init__(
-        self, connect: "Connect", socket: web.WebSocketResponse, transport: asyncio.Transport
-    ) -> None:
+    def __init__(self, connect: "Connect", socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
         self._connect = connect
         self._socket = socket
         self._transport = transport

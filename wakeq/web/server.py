@@ -29,9 +29,7 @@ class WebServer:
         self._app = web.Application(middlewares=[self._heard])
         self._app.router.add_get("/", self._greet)
 
-    def add(
-        self, method: str, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> None:
+    def add(self, method: str, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
         """Serve a path; only before `start`."""
         self._app.router.add_route(method, path, handler)
 

@@ -6,6 +6,7 @@ promises nothing, and must never be mistaken for the broker: no timeouts, no del
 
 import asyncio
 import json
+import sys
 from collections import deque
 from typing import Any, cast
 
@@ -101,4 +102,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    if "--version" in sys.argv:
+        raise SystemExit("a fake")
     asyncio.run(main())

@@ -30,9 +30,7 @@ def run(clock: ClusterClock, source: ManualClock, span_ms: int, beat_ms: int = H
     return read(clock, source)
 
 
-@pytest.mark.parametrize(
-    ("last_stamp_ms", "expected"), [(START_MS - 9, START_MS), (START_MS + 9, START_MS + 9)]
-)
+@pytest.mark.parametrize(("last_stamp_ms", "expected"), [(START_MS - 9, START_MS), (START_MS + 9, START_MS + 9)])
 def test_it_starts_at_the_later_of_last_stamp_and_wall_clock(last_stamp_ms: int, expected: int) -> None:
     source = ManualClock(START_MS)
 

@@ -157,6 +157,29 @@ def test_what_is_discarded_in_its_order_leaves_no_mark() -> None:
     assert structure.take(1) == [4_500]
 
 
+def test_marks_behind_the_head_go_with_it() -> None:
+    structure = Heap4()
+    structure.extend(0, [1, 5, 9, 13])
+    structure.discard(5, 0)
+    structure.discard(9, 0)
+
+    structure.discard(1, 0)
+
+    assert not structure._dead
+    assert structure.peek(2) == [13]
+
+
+def test_a_number_is_not_mistaken_for_the_bytes_of_its_neighbours() -> None:
+    structure = Heap4()
+    first_block = [5, 1, *range(1_000, 1_000 + 3 * priority.BLOCK_NUMBERS, 3)][: priority.BLOCK_NUMBERS]
+    structure.extend(0, [*first_block, 256, 7])  # the end of 5 and the start of 1 read as 256
+    structure.discard(256, 0)
+
+    structure.push(0, 256)
+
+    assert structure.take(2_000) == [*first_block, 7, 256]
+
+
 def test_keys_that_were_emptied_by_discards_do_not_pile_up() -> None:
     structure = Heap4()
     structure.push(0, 0)

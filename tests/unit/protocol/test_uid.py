@@ -29,9 +29,7 @@ def test_a_uid_reads_back_as_what_it_was_made_from(queue_id: int, number: int) -
 
 
 @given(first=st.tuples(QUEUE_IDS, NUMBERS), second=st.tuples(QUEUE_IDS, NUMBERS))
-def test_the_order_of_texts_is_the_order_of_queue_and_number(
-    first: tuple[int, int], second: tuple[int, int]
-) -> None:
+def test_the_order_of_texts_is_the_order_of_queue_and_number(first: tuple[int, int], second: tuple[int, int]) -> None:
     texts = [UidMaker(queue_id).uid(number).encode() for queue_id, number in (first, second)]
 
     assert (texts[0] < texts[1]) == (first < second)

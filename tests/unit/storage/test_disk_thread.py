@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
@@ -59,13 +60,33 @@ def test_work_is_done_in_one_other_thread_and_in_order(thread: DiskThread, resul
     assert len({ident for _, ident in got} | {threading.get_ident()}) == 2
 
 
-def test_a_sleeping_thread_is_woken_by_every_single_piece_of_work(
-    thread: DiskThread, results: Results
-) -> None:
+def test_a_sleeping_thread_is_woken_by_every_single_piece_of_work(thread: DiskThread, results: Results) -> None:
     for number in range(300):
         thread.submit(lambda number=number: number, results.done)  # type: ignore[misc]
 
         assert results.next() == number
+
+
+def test_work_that_comes_while_the_thread_falls_asleep_is_not_forgotten(thread: DiskThread, results: Results) -> None:
+    class Meddling(deque[Any]):
+        """Looks empty once, and has got work by then: what a submitter does between two steps of the thread."""
+
+        armed = True
+
+        def __bool__(self) -> bool:
+            if self.armed and not len(self):
+                self.armed = False
+                thread.submit(lambda: "came late", results.done)
+                return False
+            return len(self) > 0
+
+    thread.submit(lambda: None, results.done)
+    results.next()
+    thread._jobs = Meddling()
+
+    thread.submit(lambda: "first", results.done)
+
+    assert [results.next(), results.next()] == ["first", "came late"]
 
 
 def test_results_go_through_deliver() -> None:

@@ -117,6 +117,8 @@ def test_tables_are_copied_only_while_a_view_sees_them() -> None:
         own = store._tables[MESSAGES]
         store.commit(puts(3, (b"c", b"3")))
         assert store._tables[MESSAGES] is own
+    with store.read():
+        pass
     store.commit(puts(4, (b"d", b"4")))
 
     assert store._tables[MESSAGES] is own
@@ -141,9 +143,7 @@ def test_scan_is_in_key_order_after_any_deletes_and_returns() -> None:
 def test_sweep_removes_a_buried_queue_in_slices_and_leaves_its_neighbours() -> None:
     store = MemoryStore()
     dead, alive = (7).to_bytes(8, "big"), (8).to_bytes(8, "big")
-    store.commit(
-        puts(1, *((b"q-0000007_%08d" % n, b"") for n in range(10)), (b"q-0000008_00000001", b"kept"))
-    )
+    store.commit(puts(1, *((b"q-0000007_%08d" % n, b"") for n in range(10)), (b"q-0000008_00000001", b"kept")))
     store.commit(puts(2, (dead + b"1", b""), (alive + b"1", b""), table=INDEX))
     store.commit(puts(3, (dead + b"\x01x", b""), (alive + b"\x01x", b""), table=DEDUP))
     store.commit(puts(4, (alive, b""), table=QUEUES))

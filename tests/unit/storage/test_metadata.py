@@ -112,7 +112,7 @@ def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
     spoil(path, *(offset + 44 for offset in SLOT_OFFSETS))
     before = path.read_bytes()
 
-    with pytest.raises(DamagedFile, match="expected at least one whole slot, .*forgot its vote may not vote"):
+    with pytest.raises(DamagedFile, match=r"expected at least one whole slot, .*forgot its vote may not vote"):
         Metadata.open(path, IDENTITY)
 
     assert path.read_bytes() == before

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from wakeq.protocol.errors import DamagedFile, StorageError, SyncFailed, TooLarge, WrongVersion
-from wakeq.protocol.log_format import HEADER_BYTES, PAYLOAD_BYTES_MAX, RECORD_BYTES, Identity
+from wakeq.protocol.log_format import (
+    HEADER_BYTES,
+    PAYLOAD_BYTES_MAX,
+    RECORD_BYTES,
+    TRAILER_BYTES,
+    Identity,
+    decode_footer,
+    footer_offset,
+    record_seed,
+)
 from wakeq.storage import files, raft_log, segments
 from wakeq.storage.raft_log import EntriesGone, SegmentedLog
 
@@ -379,7 +388,7 @@ def test_a_bad_header_is_refused(tmp_path: Path) -> None:
 def test_the_log_of_another_node_is_refused(tmp_path: Path, other: Identity) -> None:
     three_batches(tmp_path)
 
-    with pytest.raises(DamagedFile, match="expected cluster .*, found cluster .*belongs to another node"):
+    with pytest.raises(DamagedFile, match=r"expected cluster .*, found cluster .*belongs to another node"):
         open_log(tmp_path, identity=other)
 
 
@@ -410,10 +419,10 @@ def test_the_footer_keeps_the_notes_of_its_caller(tmp_path: Path) -> None:
     path = two_sealed(tmp_path)[1]
 
     data = path.read_bytes()
-    seed = raft_log.record_seed(IDENTITY)
-    at = segments.footer_offset(data[-segments.TRAILER_BYTES :], seed=seed)
+    seed = record_seed(IDENTITY)
+    at = footer_offset(data[-TRAILER_BYTES:], seed=seed)
     assert at is not None
-    footer = segments.decode_footer(data[at:], at, seed=seed)
+    footer = decode_footer(data[at:], at, seed=seed)
 
     assert footer is not None
     assert (footer.count, footer.first_index, footer.last_index, footer.last_term) == (10, 11, 20, 1)
@@ -615,7 +624,9 @@ def test_a_reset_log_begins_behind_the_snapshot(tmp_path: Path) -> None:
     write(log, 2, term=6)
     log.close()
 
-    assert indexes(open_log(tmp_path, committed=102)) == [101, 102]
+    again = open_log(tmp_path, committed=102)
+    assert indexes(again) == [101, 102]
+    assert [again.term_at(i) for i in (99, 100, 101, 102)] == [None, 6, 6, 6]
 
 
 def test_a_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from wakeq.protocol.errors import Busy, DamagedFile, StorageError, SyncFailed, WrongVersion
 from wakeq.storage import files, state
-from wakeq.storage.environment import DATA_FILE
+from wakeq.storage.environment import DATA_FILE, lengthen
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import (
     APPLIED_KEY,
@@ -93,8 +93,8 @@ def test_what_was_committed_is_there_after_reopening(store: StateStore, director
 
 
 def test_of_two_puts_of_one_key_the_later_one_stays(store: StateStore) -> None:
-    store.commit(put(1, [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]))
-    store.commit(put(2, [(b"b", b"4"), (b"c", b"5"), (b"c", b"6")]))
+    store.commit(put(1, [(b"a", b"9"), (b"b", b"2"), (b"a", b"3")]))
+    store.commit(put(2, [(b"b", b"4"), (b"c", b"7"), (b"c", b"6")]))
 
     assert store.get_many([b"a", b"b", b"c"]) == [b"3", b"4", b"6"]
 
@@ -191,6 +191,21 @@ def test_churn_does_not_grow_the_file(store: StateStore) -> None:
     assert sizes[-1] <= 1.2 * sizes[9]
 
 
+def test_the_file_is_never_left_shorter_than_its_last_page(
+    store: StateStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # When LMDB itself leaves it short is its secret: another file stands for one that it left so.
+    short = tmp_path / "short"
+    short.write_bytes(b"page")
+    monkeypatch.setattr(state, "lengthen", lambda env, path, read_only: lengthen(env, short, read_only=read_only))
+
+    store.commit(put(1, numbered(0, 500)))
+
+    stats = store.stats()
+    assert short.stat().st_size == stats.pages * stats.page_bytes
+    assert short.read_bytes().rstrip(b"\0") == b"page"
+
+
 # The map --------------------------------------------------------------------------------------------
 
 
@@ -241,7 +256,8 @@ def test_a_reader_of_another_process_follows_a_grown_map(directory: Path) -> Non
     code = f"""
 import pathlib
 from wakeq.storage.state import StateStore
-store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id=None, node_id=None, read_only=True)
+store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id=None, node_id=None, read_only=True,
+                        map_bytes=1 << 20)
 print(store.applied().log_index, flush=True)
 input()
 print(store.applied().log_index, store.stats().records[1])

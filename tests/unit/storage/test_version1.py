@@ -409,7 +409,7 @@ def test_a_crash_at_any_step_of_an_import_leaves_all_of_it_to_the_next_start(
         directory = tmp_path / str(steps)
         directory.mkdir()
         imported = read_import(whole_seed(directory))
-        done = []
+        done: list[Path] = []
 
         def rename(self: Path, target: Path, done: list[Path] = done, steps: int = steps) -> Path:
             if len(done) == steps:

@@ -280,6 +280,16 @@ def test_queue_update_keeps_what_is_not_named_of_the_retry_policy(fake: type[Fak
     )
 
 
+def test_the_default_queue_can_be_seen_in_a_table(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fake, "answer", lambda _self, _name: {"queues": [{"qname": "", "ready": 1}]})
+
+    main(["queue", "stats"])
+
+    assert capsys.readouterr().out.splitlines()[1].startswith('""\t1')
+
+
 def test_tables_are_tab_separated_lines_where_there_is_no_terminal(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq import Client, errors
-from wakeq.client import blocking, transport
+from wakeq.client import blocking, patience, transport
 from wakeq.client.message import Body, bytes_of_body
 from wakeq.client.session import UNDER_WAY_MAX, Answer, Awoken, Event, NotTheProtocol, Session
 from wakeq.protocol.wire import worker as wire
@@ -262,7 +262,7 @@ def scripted(script: Script) -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocking, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
 
 
 def test_a_publish_whose_answer_was_lost_is_repeated_in_the_same_session() -> None:
@@ -404,6 +404,99 @@ def test_a_peer_of_another_protocol_is_said() -> None:
 
     with pytest.raises(NotTheProtocol):
         session.receive(b"HTTP/1.1 400 Bad Request\r\n")
+
+
+class FakeTime:
+    """A clock that only sleeping and the test move."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, span_s: float) -> None:
+        self.now_s += span_s
+
+
+def test_a_wait_that_is_partly_over_is_repeated_for_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    clock = FakeTime()
+    monkeypatch.setattr(blocking, "time", clock)
+
+    def script(connection: int, command: wire.Command) -> wire.Reply | None:
+        if isinstance(command, wire.Sub):
+            return wire.Oksub(qname=command.qname)
+        assert isinstance(command, wire.Fet)
+        waits.append(command.wait)
+        clock.now_s += 60.0
+        return wire.Nomsg(qname="q", cmd_id=command.cmd_id) if connection == 2 else None
+
+    with scripted(script) as address, Client(address) as client:
+        assert client.fetch("q", wait=100) is None
+
+    assert waits == [100.0, 40.0]
+
+
+def test_patience_with_a_broker_that_stays_away_ends_after_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)
+    attempts = patience.Patience(10.0)
+
+    tries = 0
+    while attempts.pause():
+        tries += 1
+
+    assert 109.0 <= clock.now_s <= 110.0
+    assert 10 <= tries <= 20
+
+
+def test_patience_is_new_after_a_connection_that_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(patience, "time", clock)
+    attempts = patience.Patience(10.0)
+
+    for _ in range(10):
+        attempts.renew()
+        clock.now_s += 60.0
+        assert attempts.pause()
+
+
+def test_patience_ends_with_a_broker_that_breaks_every_connection_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeTime()
+    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)
+    attempts = patience.Patience(10.0)
+
+    for _ in range(100):
+        attempts.renew()
+        if not attempts.pause():
+            break
+
+    assert clock.now_s <= 110.0
+
+
+def test_a_wait_ends_when_another_thread_closes_the_client() -> None:
+    asked = threading.Event()
+
+    def script(_: int, command: wire.Command) -> list[wire.Reply]:
+        if isinstance(command, wire.Fet):
+            asked.set()
+        return []
+
+    def close_later() -> None:
+        asked.wait(5)
+        client.close()
+
+    with scripted(script) as address:
+        client = Client(address)
+        threading.Thread(target=close_later).start()
+
+        with pytest.raises(errors.Disconnected, match="closed"):
+            client.fetch("q", wait=60)
 
 
 def test_a_closed_client_says_so() -> None:

@@ -21,7 +21,7 @@ from wakeq.actors.door import (
     Received,
     Verdict,
 )
-from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.listeners.worker_tcp import CLOSE_SLICE, WorkerTcpListener
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -372,6 +372,24 @@ def test_stopping_lets_what_was_answered_go_out(run: Run) -> None:
             assert subscriber.closed == "the broker stops"
             with pytest.raises(OSError):
                 await port.connect()
+
+    run(test)
+
+
+def test_peers_that_go_all_at_once_are_closed_a_few_in_each_turn(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            writers = [(await port.ask())[1] for _ in range(2 * CLOSE_SLICE + 10)]
+            for writer in writers:
+                writer.transport.abort()
+
+            most, before = 0, len(port.listener.doors)
+            while port.listener.doors:
+                await asyncio.sleep(0)
+                most, before = max(most, before - len(port.listener.doors)), len(port.listener.doors)
+
+            assert 0 < most <= CLOSE_SLICE
+            assert all(writer.closed == "closed by peer" for writer in port.writers)
 
     run(test)
 

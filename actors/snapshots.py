@@ -1,0 +1,123 @@
+"""Snapshots: has an image of the state written when the log has grown enough, and the log cut behind it.
+
+    Flushed (queues) --> due? --> a thread of its own writes the image from a view --> Cut (raft log)
+
+One at a time, with a deadline that grows with the live data.  Must never hold up the loop or the state's writer.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.messages import Flushed
+from wakeq.actors.raft_log import Cut
+from wakeq.actors.runtime import Process
+from wakeq.protocol.errors import DiskFull
+from wakeq.protocol.log_format import Identity
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.snapshot import SnapshotHeader, write_snapshot
+from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
+
+DEADLINE_S_MIN = 60.0
+BYTES_A_SECOND_MIN = 4 << 20  # slower than this and the snapshot is given up: its reader pins pages
+
+logger = logging.getLogger("wakeq.snapshots")
+
+
+class TooSlow(Exception):
+    """The snapshot took longer than the pages that it pins are worth."""
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """The thread's report: the index that the image covers, or why there is none."""
+
+    index: int
+    size_bytes: int
+    error: BaseException | None
+
+
+class Snapshots(Process):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        path: Path,
+        identity: Identity,
+        store: Store,
+        log: SegmentedLog,
+        raft_log: Process,
+        new_thread: Callable[[], Disk],
+        bytes_min: int,
+    ) -> None:
+        super().__init__()
+        self.taken = 0
+        self._path = path
+        self._identity = identity
+        self._store = store
+        self._log = log
+        self._raft_log = raft_log
+        self._new_thread = new_thread
+        self._bytes_min = bytes_min
+        self._last_bytes = path.stat().st_size if path.exists() else 0
+        self._thread: Disk | None = None
+
+    def on_receive(self, message: Any) -> None:
+        if isinstance(message, Written):
+            self._written(message)
+        elif isinstance(message, Flushed) and self._thread is None:
+            if self._log.size_bytes > max(self._bytes_min, self._last_bytes):
+                self._begin()
+
+    def _begin(self) -> None:
+        self._thread = self._new_thread()
+        path, identity, store = self._path, self._identity, self._store
+        deadline_s = time.monotonic() + DEADLINE_S_MIN + 2 * self._last_bytes / BYTES_A_SECOND_MIN
+
+        def check() -> None:
+            if time.monotonic() > deadline_s:
+                raise TooSlow(f"{path}: not written in time; the disk is too busy, the next try follows")
+
+        def work() -> Written:
+            with store.read() as view:
+                applied = view.applied()
+                header = SnapshotHeader(identity, applied.log_index, applied.term, applied.clock_ms)
+                size = write_snapshot(path, header, living_items(view), check=check)
+            return Written(applied.log_index, size, None)
+
+        def done(result: Written | BaseException) -> None:
+            self.tell(Written(0, 0, result) if isinstance(result, BaseException) else result)
+
+        self._thread.submit(work, done)
+
+    def _written(self, message: Written) -> None:
+        assert self._thread is not None, "begun before"
+        self._thread.close(wait=False)
+        self._thread = None
+        if message.error is None:
+            self.taken += 1
+            self._last_bytes = message.size_bytes
+            self._raft_log.tell(Cut(message.index))
+        elif isinstance(message.error, TooSlow | DiskFull):
+            logger.warning("%s", message.error)
+        else:
+            raise message.error
+
+
+def living_items(view: View) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield every record but those of dead incarnations."""
+    graves = dict(view.scan(GRAVES))
+    prefixes = set(graves.values())
+    for key, value in view.scan(MESSAGES):
+        if not prefixes or key[: key.rindex(b"-") + 9] not in prefixes:
+            yield MESSAGES, key, value
+    for table in (INDEX, DEDUP):
+        for key, value in view.scan(table):
+            if key[:8] not in graves:
+                yield table, key, value
+    for key, value in view.scan(QUEUES):
+        yield QUEUES, key, value

@@ -1,0 +1,348 @@
+"""Node: builds everything that lives as long as a broker does, joins it, and takes it down again.
+
+    settings --> files, threads, processes, listeners --> one line when it is ready ... --> exit status
+
+The only place that does so.  It knows no rule of queues and no byte of a protocol.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from wakeq import __version__
+from wakeq.actors.door import Admission, Door
+from wakeq.actors.messages import Committed, Item, Loaded, Pressure, Propose, Refusal
+from wakeq.actors.queue import Services as QueueServices
+from wakeq.actors.queues import Queues
+from wakeq.actors.queues import Settings as QueuesSettings
+from wakeq.actors.raft_log import Cut, RaftLog, Started
+from wakeq.actors.runtime import Down, Process, Runtime, Timers
+from wakeq.actors.runtime.clock import Clock, SystemClock
+from wakeq.actors.snapshots import Snapshots
+from wakeq.actors.subscriber import Limits as SubscriberLimits
+from wakeq.actors.subscriber import Services as SubscriberServices
+from wakeq.actors.subscriber import Subscriber
+from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.opening import Opened, open_all
+from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
+from wakeq.protocol.errors import StorageError, WakeqError
+from wakeq.protocol.ledger import Limits
+from wakeq.protocol.raft.core import Core, HardState
+from wakeq.protocol.records import decode_entry
+from wakeq.settings import Settings
+from wakeq.storage.disk_thread import DiskThread
+from wakeq.storage.flush import load_asides, load_queues
+from wakeq.web.connect import Connect
+from wakeq.web.server import WebServer
+
+REPLAY_BATCH = 2_048  # entries that are applied before the loop's other work has its turn
+READER_CHECK_S = 10.0
+BUG_STATUS = 70
+
+logger = logging.getLogger("wakeq.node")
+
+
+class Guard(Process):
+    """Watches what the node cannot do without; the first that ends takes the node with it."""
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        super().__init__()
+        self._failed = failed
+
+    def on_receive(self, message: Any) -> None:
+        if isinstance(message, Down):
+            self._failed(message.reason or RuntimeError(f"{message.tag} ended"))
+
+
+class Node:
+    """A broker on a running loop: `start`, then `stop`."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.runtime = Runtime()
+        self.failed: asyncio.Future[Any] | None = None
+        self._workers = 0
+        self._threads: list[DiskThread] = []
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self._beats = 0
+
+    # --- up --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> dict[str, str]:
+        """Open, recover, serve; return the addresses by door."""
+        loop = asyncio.get_running_loop()
+        self.failed = loop.create_future()
+        self.runtime.attach(loop)
+        settings = self.settings
+        self.files = open_all(
+            settings.data_dir, upgrade=settings.upgrade, segment_bytes_max=settings.log.segment_bytes_max
+        )
+        try:
+            self._build(loop, self.files)
+            await self._recover(self.files)
+            await self._lead()
+            return await self._listen()
+        except BaseException:
+            await self._close_files()
+            raise
+
+    def _thread(self, name: str) -> DiskThread:
+        loop = asyncio.get_running_loop()
+        thread = DiskThread(name, loop.call_soon_threadsafe)
+        self._threads.append(thread)
+        return thread
+
+    def _build(self, loop: asyncio.AbstractEventLoop, files: Opened) -> None:
+        """Make the processes; none has mail yet."""
+        settings, runtime = self.settings, self.runtime
+        applied = files.store.applied()
+        self._cluster_clock = ClusterClock(applied.clock_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
+        self.timers = runtime.spawn(Timers, self.now_ms, loop.call_later)
+        metadata, log = files.metadata, files.log
+        core = Core(
+            files.directory.identity.node_id,
+            HardState(metadata.term, metadata.vote),
+            log.last_index,
+            log.last_term,
+            log.last_index,
+        )
+        self.raft_log = runtime.spawn(
+            RaftLog, core, log, metadata, self._thread("wakeq-log"), self.now_ms, loop.call_later
+        )
+        self._reader = self._thread("wakeq-reader")
+        services = QueueServices(self.raft_log, self.timers, self.now_ms, self._load, loop.call_later)
+        dedup = settings.dedup
+        self.queues = runtime.spawn(
+            Queues,
+            files.store,
+            log,
+            self._thread("wakeq-state"),
+            services,
+            QueuesSettings(
+                Limits(dedup.ids_max, dedup.window_s * 1000),
+                settings.store.flush_after_ms,
+                settings.store.flush_bytes,
+            ),
+            (applied.log_index, applied.term, applied.clock_ms),
+        )
+        self.snapshots = runtime.spawn(
+            Snapshots,
+            files.snapshot_path,
+            files.directory.identity,
+            files.store,
+            log,
+            self.raft_log,
+            lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
+            settings.snapshot.bytes_min,
+        )
+        self._guard = runtime.spawn(Guard, self._fail)
+        essential = {"the log": self.raft_log, "the queues": self.queues, "the timers": self.timers}
+        for name, process in (essential | {"the snapshots": self.snapshots}).items():
+            runtime.monitor(self._guard, process, name)
+
+    def now_ms(self) -> int:
+        """Return the moment by the cluster clock."""
+        return self._cluster_clock.now(self.clock.wall_ms(), self.clock.monotonic_ms())
+
+    def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
+        """Have bodies read in the reader's thread; they come to the process by mail."""
+        store = self.files.store
+
+        def done(result: list[bytes | None] | BaseException) -> None:
+            if isinstance(result, BaseException):
+                self._fail(result)
+            else:
+                process.tell(Loaded(dict(zip(numbers, result, strict=True)), ticket))
+
+        self._reader.submit(lambda: store.get_many(keys), done)
+
+    async def _recover(self, files: Opened) -> None:
+        """Take the state from the store, then apply the log from there."""
+        with files.store.read() as view:
+            for stored in load_queues(view):
+                self.queues.restore(stored)
+            self.queues.restore_asides(load_asides(view))
+        last_ms = files.store.applied().clock_ms
+        items: list[Item] = []
+        for index, term, payload in files.log.entries(files.store.applied().log_index + 1):
+            entry, at_ms = decode_entry(payload)
+            last_ms = max(last_ms, at_ms)
+            items.append((index, term, at_ms, entry, None))
+            if len(items) == REPLAY_BATCH:
+                await self._replay(items)
+                items = []
+        await self._replay(items)
+        self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
+
+    async def _replay(self, items: list[Item]) -> None:
+        if not items:
+            return
+        self.queues.tell(Committed(items))
+        while self.queues.applied[0] < items[-1][0]:
+            await self._turn()
+
+    async def _turn(self) -> None:
+        """Let the processes go on; raise what one of them died of."""
+        await asyncio.sleep(0)
+        assert self.failed is not None, "started"
+        if self.failed.done():
+            raise self.failed.result()
+
+    async def _lead(self) -> None:
+        self.raft_log.tell(Started(self.queues))
+        while not self.queues.term:
+            await self._turn()
+        if self.files.imported is not None:
+            await self._import()
+        self._beat()
+
+    async def _import(self) -> None:
+        """Put what version 1 held through the log like anything else, and finish once all of it is written down."""
+        from wakeq.importing import entries_of
+
+        assert self.files.imported is not None, "asked before"
+        for entry in entries_of(self.files.imported):
+            self.raft_log.tell(Propose([(entry, None)]))
+            await self._turn()
+        await self._flush()
+        self.files.directory.finish_import()
+
+    async def _listen(self) -> dict[str, str]:
+        settings = self.settings
+        limits = SubscriberLimits(settings.message_bytes_max, __version__)
+        services = SubscriberServices(self.raft_log, self.queues, limits)
+        admission = Admission(settings.connections_max)
+
+        def make_subscriber(door: Door) -> Subscriber:
+            self._workers += 1
+            return self.runtime.spawn(Subscriber, door, self._workers, services)
+
+        self._tcp = WorkerTcpListener(
+            make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max
+        )
+        worker_port = await self._tcp.start(settings.host, settings.worker_port)
+        self._web = WebServer()
+        connect = Connect(make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max)
+        for path in ("/connect", "/connect/"):
+            self._web.add("GET", path, connect.handle)
+        self._web.before_stop(connect.close)
+        http_port = await self._web.start(settings.host, settings.http_port)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+
+    # --- while it runs ---------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Read the clock often enough to tell a pause, and look at the disk."""
+        self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_MS / 1000, self._beat)
+        self.now_ms()
+        step_ms = self._cluster_clock.take_step_ms()
+        if step_ms:
+            logger.warning(
+                "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
+            )
+        self._look_at_disk()
+        self._beats += 1
+        if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
+            self.files.store.reader_check()
+
+    def _look_at_disk(self) -> None:
+        directory = self.files.directory
+        was_full = directory.full
+        if directory.check_space() == was_full and self._beats:
+            return
+        if directory.full:
+            detail = (
+                f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, "
+                f"{directory.reserve_bytes() >> 20} MiB are kept for acknowledgements; make room"
+            )
+            logger.error("publishes are refused: %s", detail)
+            self.raft_log.tell(Pressure(Refusal("DISK_FULL", detail)))
+            self.raft_log.tell(Cut(self.queues.flushed_index))
+        elif was_full:
+            logger.warning("publishes are taken again: the disk has room")
+            self.raft_log.tell(Pressure(None))
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_result(error)
+
+    # --- down ------------------------------------------------------------------------------------------------------
+
+    async def _flush(self) -> None:
+        """Write everything down that is committed."""
+        flushed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.queues.flush_now(lambda: flushed.set_result(None) if not flushed.done() else None)
+        assert self.failed is not None, "started"
+        await asyncio.wait([flushed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+
+    async def stop(self) -> None:
+        """Take no more, answer what was taken, write everything down, close."""
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        await self._tcp.close()
+        await self._web.close()
+        assert self.failed is not None, "started"
+        if not self.failed.done():
+            await self._flush()
+        await self._close_files()
+
+    async def _close_files(self) -> None:
+        for thread in self._threads:
+            await asyncio.to_thread(thread.close)
+        self.files.close()
+
+
+def run(settings: Settings) -> int:
+    """Run a broker until it is told to stop; return its exit status."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    sys.setswitchinterval(settings.switch_interval_s)
+    try:
+        import uvloop
+
+        return uvloop.run(_serve(settings))
+    except WakeqError as error:
+        print(f"wakeq: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+async def _serve(settings: Settings) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stopping)
+    node = Node(settings)
+    addresses = await node.start()
+    print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
+    assert node.failed is not None, "started"
+    told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([told, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not node.failed.done():
+        await node.stop()
+    if node.failed.done():
+        return _broken(node.failed.result())
+    return 0
+
+
+def _on_signal(number: int, stopping: asyncio.Event) -> None:
+    """The first signal stops cleanly, the second at once."""
+    if stopping.is_set():
+        os._exit(128 + number)
+    stopping.set()
+
+
+def _broken(error: BaseException) -> int:
+    """Say what ended the node.  Nothing is written any more: what a failed disk holds cannot be known."""
+    status = error.exit_status if isinstance(error, WakeqError) else BUG_STATUS
+    hint = "" if isinstance(error, StorageError) else "; this is a bug, the log above says where"
+    print(f"wakeq: {type(error).__name__}: {error}{hint}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(status)

@@ -1,0 +1,122 @@
+"""Opening: a data directory becomes files that fit each other, or one error that says why not.
+
+    path --> directory, metadata, log, state store; checked against each other; the state rebuilt if it is missing
+
+Must never repair what it cannot prove: what was promised is in the log, and a gap between log and state is refused.
+"""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from wakeq.protocol.errors import DamagedFile
+from wakeq.storage import version1
+from wakeq.storage.directory import DataDirectory
+from wakeq.storage.metadata import Metadata
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.snapshot import read_snapshot, snapshot_version
+from wakeq.storage.state import StateStore
+from wakeq.storage.store import Cut
+
+logger = logging.getLogger("wakeq.opening")
+
+METADATA_NAME = "raft.metadata"
+SNAPSHOT_NAME = "raft.snapshot"
+LOAD_BATCH = 20_000  # records of a snapshot in one transaction
+
+
+@dataclass(slots=True)
+class Opened:
+    """The files of a node.  Invariant: the log goes on where the state ends, or earlier."""
+
+    directory: DataDirectory
+    metadata: Metadata
+    log: SegmentedLog
+    store: StateStore
+    imported: version1.Import | None = None
+
+    @property
+    def snapshot_path(self) -> Path:
+        return self.directory.consensus / SNAPSHOT_NAME
+
+    def close(self) -> None:
+        self.log.close()
+        self.store.close()
+        self.metadata.close()
+        self.directory.close()
+
+
+def open_all(path: Path, *, upgrade: bool, segment_bytes_max: int) -> Opened:
+    """Take a data directory for this process."""
+    directory = DataDirectory.open(path, upgrade=upgrade)
+    try:
+        return _open_files(directory, segment_bytes_max)
+    except BaseException:
+        directory.close()
+        raise
+
+
+def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
+    imported = None
+    if directory.imports_version_1:
+        imported = version1.read_import(directory.path)
+        version1.set_aside(directory.path)
+    for warning in directory.warnings:
+        logger.warning("%s", warning)
+    identity = directory.identity
+    metadata = Metadata.open(directory.consensus / METADATA_NAME, identity)
+    store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
+    snapshot = directory.consensus / SNAPSHOT_NAME
+    if store.applied().log_index == 0 and snapshot_version(snapshot) is not None:
+        _rebuild_state(store, snapshot, directory)
+    applied = store.applied()
+    log = SegmentedLog.open(
+        directory.consensus,
+        identity,
+        committed_at_least=max(metadata.committed, applied.log_index),
+        create_first_index=applied.log_index + 1,
+        create_previous_term=applied.term,
+    )
+    log.segment_bytes_max = segment_bytes_max
+    opened = Opened(directory, metadata, log, store, imported)
+    _check_fit(opened)
+    for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
+        if problem:
+            logger.warning("%s", problem)
+    return opened
+
+
+def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) -> None:
+    """The state store is empty although there is a snapshot: fill it, all at once or not at all."""
+    header, items = read_snapshot(snapshot, directory.identity)
+    logger.warning("%s is empty; rebuilding it from %s", directory.state, snapshot)
+    puts: dict[int, list[tuple[bytes, bytes]]] = {}
+    count = 0
+    for table, key, value in items:
+        puts.setdefault(table, []).append((key, value))
+        count += 1
+        if count % LOAD_BATCH == 0:
+            store.commit(Cut(0, 0, 0, list(puts.items())))
+            puts = {}
+    store.commit(Cut(header.last_index, header.last_term, header.clock_ms, list(puts.items())))
+
+
+def _check_fit(opened: Opened) -> None:
+    log, applied = opened.log, opened.store.applied()
+    path = opened.directory.consensus / "raft.log"
+    if log.first_index > applied.log_index + 1:
+        raise DamagedFile(
+            path,
+            0,
+            found=f"a log that begins at entry {log.first_index}",
+            expected=f"one that goes on behind entry {applied.log_index}, where the state ends",
+            hint="restore the whole data directory from one copy; parts of two do not make one",
+        )
+    if log.last_index < max(applied.log_index, opened.metadata.committed):
+        raise DamagedFile(
+            path,
+            0,
+            found=f"a log that ends at entry {log.last_index}",
+            expected=f"entries up to {max(applied.log_index, opened.metadata.committed)}, which were committed",
+            hint="restore the whole data directory from one copy; parts of two do not make one",
+        )
