@@ -111,6 +111,7 @@ class Flow:
         out_of_time = self._ends_at is not None and time.perf_counter() >= self._ends_at
         out_of_work = self._count is not None and self._count - self.sent < batch
         self.closed = self.closed or out_of_time or out_of_work
+        self._notice()
 
     def _notice(self) -> None:
         if self.closed:

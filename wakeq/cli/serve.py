@@ -1,12 +1,16 @@
 """`wakeq serve`: read the settings, hand them to the node, end with its status."""
 
+import errno
 import os
+import socket
 from pathlib import Path
 
 import click
 
-from wakeq.protocol.errors import BadSettings
-from wakeq.settings import Loaded, load
+from wakeq.protocol.errors import BadSettings, StorageError
+from wakeq.settings import Loaded, Settings, load
+
+CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
 def settings_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -66,5 +70,22 @@ def serve(**given: object) -> int:
     loaded = given_settings(**given)  # type: ignore[arg-type]
     from wakeq.node import run
 
-    status: int = run(loaded.settings)
-    return status
+    try:
+        return run(loaded.settings)
+    except OSError as error:
+        raise _explained(error, loaded.settings) from error
+
+
+def _explained(error: OSError, settings: Settings) -> Exception:
+    """What the user can do about it, if anything; else the error itself, which is a bug."""
+    if error.filename is not None:
+        return StorageError(
+            f"{error.filename}: {error.strerror}; check its owner and rights, or use another --data-dir"
+        )
+    if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
+        ports = f"worker port {settings.worker_port} and HTTP port {settings.http_port}"
+        return BadSettings(
+            f"cannot listen on {settings.host}, {ports}: {error.strerror}; "
+            f"give another --host, --worker-port or --http-port (0 takes a free one)"
+        )
+    return error

@@ -133,6 +133,22 @@ def test_whoever_waits_for_a_flow_hears_of_a_broken_connection() -> None:
     asyncio.run(scenario())
 
 
+def test_a_flow_that_closes_after_its_last_answer_still_ends() -> None:
+    async def scenario() -> None:
+        flow = Flow(count=10)
+        waiting = asyncio.create_task(flow.all_finished())
+        flow.grant(10)
+        flow.confirm(10)
+        flow.finish(10)
+        await asyncio.sleep(0)
+
+        assert flow.grant(1) == 0
+
+        await asyncio.wait_for(waiting, 1)
+
+    asyncio.run(scenario())
+
+
 def test_a_balanced_flow_holds_consumers_back_until_something_was_published() -> None:
     async def scenario() -> None:
         flow, resumed = Flow(count=10, balanced=True), []

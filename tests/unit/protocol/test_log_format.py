@@ -112,3 +112,12 @@ def test_a_search_that_crafted_payloads_would_make_endless_ends_as_damage(
 
     assert batch_start_after(bytes(crafted) * 10, seed=SEED, bad_index=7) is None
     assert batch_start_after(bytes(crafted) * 20, seed=SEED, bad_index=7) is not None
+
+
+def test_a_checksum_that_ends_in_zeros_does_not_hide_its_record() -> None:
+    candidates = (batch(2, b"%d" % number) for number in range(5000))
+    ending_in_zero = [each for each in candidates if each.data[7] == 0]
+
+    assert ending_in_zero
+    for later in ending_in_zero:
+        assert batch_start_after(bytes(50) + later.data, seed=SEED, bad_index=1) == (50, 2)

@@ -1,8 +1,10 @@
 """Proves wakeq/cli: what is printed where, exit statuses, questions before destruction, and no traceback."""
 
+import errno
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from wakeq.cli.output import plain
 from wakeq.cli.reference import MEANINGS, STATUSES, tree
 from wakeq.client import Message
 from wakeq.protocol import errors
+from wakeq.settings import Settings
 
 Calls = list[tuple[Any, ...]]
 
@@ -359,6 +362,33 @@ def test_mistakes_are_one_line_that_says_what_to_try(
     assert words in said
     assert said.count("\n") == 1
     assert said.startswith("wakeq: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (OSError(errno.EADDRINUSE, "Address already in use"), 78, "--worker-port"),
+        (socket.gaierror(-2, "Name or service not known"), 78, "--host"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data"), 70, "/data: Permission denied"),
+    ],
+)
+def test_a_broker_that_cannot_start_says_why_in_one_line(
+    fake: type[FakeClient],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: OSError,
+    status: int,
+    words: str,
+) -> None:
+    def run(_: Settings) -> int:
+        raise error
+
+    monkeypatch.setattr("wakeq.node.run", run)
+
+    assert main(["serve"]) == status
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
 
 
 def test_control_c_ends_with_130_and_nothing_said(

@@ -186,12 +186,16 @@ def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
 
 def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(run: Run) -> None:
     async def test() -> None:
-        async with listening(message_bytes_max=1000) as port:
+        async with listening() as port:
+            port.listener.line_bytes_max = 100
             reader, writer, subscriber = await port.ask()
 
-            writer.write(b'{"cmd":"FET","qname":"a"}\n' + b"x" * 80_000 + b'\n{"cmd":"PING"}\n')
+            writer.write(b'{"cmd":"FET","qname":"a"}\n' + b"x" * 101 + b'\n{"cmd":"FET","qname":"b"}\n')
             await subscriber.until(lambda: len(subscriber.commands) == 2)
             first, bad = subscriber.commands
+            writer.write(b'{"cmd":"FET","qname":"c"}\n')
+            for _ in range(3):
+                await port.ask()  # the loop has looked at its sockets by now
 
             assert first == Fet("a")
             assert isinstance(bad, Bad)

@@ -1,6 +1,8 @@
 """The worker protocol's codec: golden frames, refusals in plain words, extensions, replies."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from wakeq.protocol.wire.worker import (
     Ack,
     Awk,
     Bad,
+    Command,
     Content,
     Create,
     Del,
@@ -159,10 +162,11 @@ def test_one_bad_line_does_not_hurt_its_neighbours() -> None:
     assert isinstance(bad, Bad)
 
 
-def test_one_bad_queue_name_does_not_hurt_its_neighbours() -> None:
-    first, bad, second = decode(encode_commands([Fet("q"), Fet("q q"), Fet("q")]))
+@pytest.mark.parametrize("named", [Fet, partial(Pub, message="a"), partial(Ack, uid="u"), Sub])
+def test_one_bad_queue_name_does_not_hurt_its_neighbours(named: Callable[[str], Command]) -> None:
+    first, bad, second = decode(encode_commands([named("q"), named("q q"), named("q")]))
 
-    assert first == second == Fet("q")
+    assert first == second == named("q")
     assert isinstance(bad, Bad)
     assert bad.error.code == "BAD_NAME"
 
@@ -189,9 +193,7 @@ def test_cmd_id_comes_back_from_a_command_that_was_refused() -> None:
 
 
 def test_without_cmd_id_the_reply_has_none() -> None:
-    assert encode([Okslp("q", cmd_id=one('{"cmd":"ISLP","qname":"q"}').cmd_id)]) == (
-        b'{"cmd":"okslp","qname":"q"}\n'
-    )
+    assert encode([Okslp("q", cmd_id=one('{"cmd":"ISLP","qname":"q"}').cmd_id)]) == (b'{"cmd":"okslp","qname":"q"}\n')
 
 
 # --- refusals ---
@@ -423,6 +425,4 @@ def test_a_reader_refuses_what_is_no_reply() -> None:
 
 
 def test_replies_are_lines_in_one_write() -> None:
-    assert encode([Ok("q", "u"), Oksub("q")]) == (
-        b'{"cmd":"ok","qname":"q","uid":"u"}\n{"cmd":"oksub","qname":"q"}\n'
-    )
+    assert encode([Ok("q", "u"), Oksub("q")]) == (b'{"cmd":"ok","qname":"q","uid":"u"}\n{"cmd":"oksub","qname":"q"}\n')
