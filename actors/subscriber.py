@@ -195,7 +195,7 @@ class Subscriber(Process):
         for place, pub in enumerate(run):
             try:
                 if pub.id is not None or pub.messages is not None:
-                    drafts = [_draft(content, limit) for content in wire.contents_of(pub)]
+                    drafts = _drafts(pub, limit)
                     self._close_gathered(gathered, pub.qname, items, pending)
                     items.append(self._whole(pub, drafts, pending, place))
                     continue
@@ -625,6 +625,19 @@ def _draft(content: wire.Content, limit: int) -> Draft:
         (content.timeout or 0) * 1000,
         headers,
     )
+
+
+def _drafts(pub: wire.Pub, limit: int) -> list[Draft]:
+    """Return the messages of a PUB that is a whole of its own."""
+    if not wire.are_texts(pub) or pub.headers is not None:
+        return [_draft(content, limit) for content in wire.contents_of(pub)]
+    assert pub.messages is not None, "texts"
+    bodies = [text.encode() for text in pub.messages if type(text) is str]
+    _check_size(max(map(len, bodies)), limit)
+    priority, delay_ms, expires_ms, timeout_ms = pub.priority, pub.delay * 1000, pub.expires * 1000, 0
+    if pub.timeout is not None:
+        timeout_ms = pub.timeout * 1000
+    return [Draft(body, priority, delay_ms, expires_ms, timeout_ms) for body in bodies]
 
 
 def _plain_draft(pub: wire.Pub, limit: int) -> Draft:

@@ -65,7 +65,8 @@ FIELDS = Policies.__struct_fields__
 
 def as_dict(policies: Policies) -> dict[str, object]:
     """Return every policy under its name, defaults too."""
-    return {name: msgspec.to_builtins(getattr(policies, name)) for name in FIELDS}
+    fields: dict[str, object] = {name: getattr(policies, name) for name in FIELDS}
+    return fields | {"retry": msgspec.structs.asdict(policies.retry)}
 
 
 def changed(policies: Policies, changes: dict[str, object]) -> Policies:

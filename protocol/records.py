@@ -300,6 +300,7 @@ def _take_sized(payload: bytes, at: int) -> tuple[bytes, int]:
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
 ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
+_CRC = struct.Struct(">I")
 STATUS_MAX = 255
 
 
@@ -344,7 +345,30 @@ def encode_row(row: Row) -> bytes:
     return b"".join((fixed[:-4], struct.pack(">I", zlib.crc32(value)), row.headers, error, row.body))
 
 
+def encode_fresh(
+    fresh: dict[int, tuple[Draft, int]], columns: dict[int, tuple[int, int]], sides: dict[int, Side]
+) -> list[bytes]:
+    """Return the values of new messages.  Those that only have a body share everything before it."""
+    values = []
+    head, head_crc, head_ms = b"", 0, -1
+    crc32, pack = zlib.crc32, _CRC.pack
+    for number, (draft, at_ms) in fresh.items():
+        body = draft.body
+        if draft.headers or draft.priority or draft.timeout_ms or number in sides or number in columns:
+            due_ms, expires_ms = columns.get(number, (0, 0))
+            side = sides.get(number)
+            row = Row(body, draft.headers, draft.priority, draft.timeout_ms, due_ms, expires_ms, at_ms, side)
+            values.append(encode_row(row))
+            continue
+        if at_ms != head_ms:
+            head, head_ms = ROW.pack(*_PLAIN, at_ms, 0, 0, 0)[:-4], at_ms
+            head_crc = crc32(head)
+        values.append(head + pack(crc32(body, head_crc)) + body)
+    return values
+
+
 _NO_SIDE = Side()
+_PLAIN = (0,) * 12  # every field of a row before the moment of publication, of a message that only has a body
 
 
 def decode_row(value: bytes) -> Row:

@@ -11,7 +11,17 @@ import msgspec
 
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.ledger import Delta, Once, Session
-from wakeq.protocol.records import CHUNK_SHIFT, Chunk, Row, Side, decode_chunk, decode_row, encode_chunk, encode_row
+from wakeq.protocol.records import (
+    CHUNK_SHIFT,
+    Chunk,
+    Row,
+    Side,
+    decode_chunk,
+    decode_row,
+    encode_chunk,
+    encode_fresh,
+    encode_row,
+)
 from wakeq.protocol.uid import UidMaker, parse, prefix
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View
 
@@ -74,22 +84,13 @@ def make_cut(
 
 def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> None:
     start = part.name.encode() + b"-"
-    uid_of = UidMaker(part.queue_id).uid
-    no_columns = (0, 0)
-    for number, (draft, at_ms) in part.fresh.items():
-        uid = part.aliases.get(number) or uid_of(number)
-        due_ms, expires_ms = part.columns.get(number, no_columns)
-        row = Row(
-            draft.body,
-            draft.headers,
-            draft.priority,
-            draft.timeout_ms,
-            due_ms,
-            expires_ms,
-            at_ms,
-            part.sides.get(number),
-        )
-        puts.append((start + uid.encode(), encode_row(row)))
+    if part.fresh:
+        numbers = list(part.fresh)
+        uids = UidMaker(part.queue_id).uids(numbers)
+        if part.aliases:
+            uids = [part.aliases.get(number) or uid for number, uid in zip(numbers, uids, strict=True)]
+        keys = [start + uid.encode() for uid in uids]
+        puts += zip(keys, encode_fresh(part.fresh, part.columns, part.sides), strict=True)
     if part.rewrites:
         keys = [start + uid.encode() for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):

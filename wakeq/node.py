@@ -7,6 +7,7 @@ The only place that does so.  It knows no rule of queues and no byte of a protoc
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -42,6 +43,7 @@ from wakeq.web.server import WebServer
 
 REPLAY_BATCH = 2_048  # entries that are applied before the loop's other work has its turn
 READER_CHECK_S = 10.0
+GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
 BUG_STATUS = 70
 
 logger = logging.getLogger("wakeq.node")
@@ -303,6 +305,7 @@ def run(settings: Settings) -> int:
     """Run a broker until it is told to stop; return its exit status."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     sys.setswitchinterval(settings.switch_interval_s)
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         import uvloop
 
@@ -319,6 +322,7 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, _on_signal, number, stopping)
     node = Node(settings)
     addresses = await node.start()
+    gc.freeze()
     print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
     assert node.failed is not None, "started"
     told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())

@@ -17,6 +17,7 @@ from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker_checks import (
     CHECKS,
     Content,
+    are_texts,
     body_of,
     contents_of,
     followup_content,
@@ -136,6 +137,7 @@ __all__ = [
     "Touch",
     "Uns",
     "Update",
+    "are_texts",
     "body_of",
     "bytes_of",
     "contents_of",

@@ -70,6 +70,11 @@ def contents_of(pub: Pub) -> list[Content]:
     return [_content(item, pub) for item in pub.messages]
 
 
+def are_texts(pub: Pub) -> bool:
+    """Return whether a batch is nothing but texts that go out as they came."""
+    return pub.enc is None and pub.messages is not None and set(map(type, pub.messages)) == {str}
+
+
 def followup_content(part: Followup) -> Content:
     """Return the message of one item of an ACK's `publish`."""
     return Content(body_of(part), part.timeout, part.delay or 0, part.expires or 0, part.priority or 0, part.headers)
@@ -113,8 +118,9 @@ def check_pub(pub: Pub) -> Pub:
         return pub
     if pub.message is not None or pub.msg is not None:
         raise BadField("give message or messages, not both")
-    for place, item in enumerate(pub.messages):
-        _check_item(item, pub, f"messages[{place}]")
+    if not are_texts(pub):
+        for place, item in enumerate(pub.messages):
+            _check_item(item, pub, f"messages[{place}]")
     return pub
 
 

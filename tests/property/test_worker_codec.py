@@ -37,7 +37,7 @@ from wakeq.protocol.wire.worker import (
     text_of,
 )
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NAMES = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=12)
 UIDS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=18)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -68,9 +68,7 @@ COMMANDS = st.one_of(PUBS, BATCHES, FETS, ACKS, NACKS)
 REPLIES = st.one_of(
     st.builds(Ok, NAMES, UIDS, cmd_id=CMD_IDS),
     st.builds(Okack, uid=UIDS, qname=NAMES, known=st.booleans(), cmd_id=CMD_IDS),
-    st.builds(
-        Msg, NAMES, UIDS, st.integers(0, 2**31), TEXTS, priority=INT64, headers=HEADERS, cmd_id=CMD_IDS
-    ),
+    st.builds(Msg, NAMES, UIDS, st.integers(0, 2**31), TEXTS, priority=INT64, headers=HEADERS, cmd_id=CMD_IDS),
     st.builds(Nok, st.just("BUSY"), TEXTS, cmd_id=CMD_IDS),
 )
 
@@ -85,9 +83,7 @@ FIELDS = st.sampled_from(
      "wait", "uid", "uids", "lease", "leases", "publish", "cmd_id", "retry", "id", "n", "session", "state",
      "error"]
 )  # fmt: skip
-KINDS = st.sampled_from(
-    ["PUB", "FET", "ACK", "NACK", "TOUCH", "CREATE", "UPDATE", "PEEK", "HELLO", "STATS", "?"]
-)
+KINDS = st.sampled_from(["PUB", "FET", "ACK", "NACK", "TOUCH", "CREATE", "UPDATE", "PEEK", "HELLO", "STATS", "?"])
 NEARLY = st.builds(
     lambda kind, fields: json.dumps({"cmd": kind, **fields}).encode(),
     KINDS,
@@ -131,9 +127,7 @@ def test_any_body_comes_back_as_it_was(body: bytes) -> None:
 
 
 @given(
-    lines=st.lists(
-        st.one_of(COMMANDS.map(lambda c: encode_commands([c])[:-1]), NEARLY, st.just(b"x"), st.just(b""))
-    ),
+    lines=st.lists(st.one_of(COMMANDS.map(lambda c: encode_commands([c])[:-1]), NEARLY, st.just(b"x"), st.just(b""))),
     places=st.lists(st.integers(0, 10_000), max_size=6),
 )
 def test_any_cut_of_the_stream_gives_the_same(lines: list[bytes], places: list[int]) -> None:

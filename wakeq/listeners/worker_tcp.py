@@ -34,7 +34,9 @@ SWEEP_EVERY_S = 1.0
 WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
 CLOSE_SLICE = 128  # connections closed in one turn of the loop
 
-_BY_SUBSCRIBER, _BY_BACKLOG, _BY_END = 1, 2, 4  # who paused reading
+_BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
+_ENDED = 4  # what comes is thrown away: to close with bytes unread would destroy the last answer on its way
+_SAID_GOODBYE = 8  # our side of the stream is shut
 
 
 class _Watch:
@@ -57,7 +59,7 @@ class _Watch:
 class WorkerTcpDoor(asyncio.Protocol):
     """One connection."""
 
-    __slots__ = ("_listener", "_paused", "_reader", "_subscriber", "_transport", "_watch")
+    __slots__ = ("_listener", "_reader", "_state", "_subscriber", "_transport", "_watch")
 
     kind = DOOR_WORKER_TCP
 
@@ -67,7 +69,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         self._subscriber: Told | None = None
         self._reader: LineReader | None = None  # only while a line is unfinished
         self._watch: _Watch | None = None  # only while something is unusual
-        self._paused = 0
+        self._state = 0
 
     # --- the socket's side ---
 
@@ -76,7 +78,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         self._listener.enter(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._subscriber is None or self._paused & _BY_END:
+        if self._subscriber is None or self._state & _ENDED:
             return
         if self._reader is None and data.endswith(b"\n") and len(data) <= self._listener.line_bytes_max:
             commands = decode(data)
@@ -121,7 +123,8 @@ class WorkerTcpDoor(asyncio.Protocol):
     def _end(self, lines: bytes, error: Refused) -> list[Command | Bad]:
         """Return the last that will be received: the subscriber answers it, and closes."""
         self._reader = None
-        self._pause(_BY_END)
+        self._resume(_BY_SUBSCRIBER | _BY_BACKLOG)
+        self._state |= _ENDED
         self._watched().closing_at_s = self._listener.clock()
         return [*decode(lines), Bad(error)]
 
@@ -140,7 +143,7 @@ class WorkerTcpDoor(asyncio.Protocol):
 
     def send(self, replies: Sequence[Reply]) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._state & _SAID_GOODBYE:
             return
         data = encode(replies)
         transport.write(data)
@@ -154,7 +157,17 @@ class WorkerTcpDoor(asyncio.Protocol):
         watch = self._watched()
         watch.reason = reason
         watch.closing_at_s = self._listener.clock()
-        self._transport.close()
+        if self._state & (_ENDED | _SAID_GOODBYE) == _ENDED:
+            self._state |= _SAID_GOODBYE
+            self._transport.write_eof()  # the peer closes when it has read that far, or the sweep does
+        else:
+            self._transport.close()
+
+    def turn_away(self, reply: Reply, reason: str) -> None:
+        """Say why, and close, without ever having a subscriber."""
+        self._state |= _ENDED
+        self.send([reply])
+        self.close(reason)
 
     def finish(self) -> None:
         """Close after the peer has, without a reason of our own."""
@@ -185,7 +198,7 @@ class WorkerTcpDoor(asyncio.Protocol):
             return
         if watch.closing_at_s is not None and now_s - watch.closing_at_s >= FRAME_S_MAX:
             self.drop(watch.reason or "it did not close in time")
-        elif watch.line_since_s is not None and now_s - watch.line_since_s >= FRAME_S_MAX and not self._paused:
+        elif watch.line_since_s is not None and now_s - watch.line_since_s >= FRAME_S_MAX and not self._state:
             self.drop(f"a line was not complete after {FRAME_S_MAX:g} s")
         elif watch.backlog is not None:
             self._check_backlog(watch, watch.backlog, transport.get_write_buffer_size(), now_s)
@@ -218,13 +231,15 @@ class WorkerTcpDoor(asyncio.Protocol):
             self.drop("it does not read its answers")
 
     def _pause(self, by: int) -> None:
-        if self._transport is not None and not self._paused and not self._transport.is_closing():
+        if self._state & _ENDED:
+            return
+        if self._transport is not None and not self._state and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._paused |= by
+        self._state |= by
 
     def _resume(self, by: int) -> None:
-        was, self._paused = self._paused, self._paused & ~by
-        if not was or self._paused or self._transport is None or self._transport.is_closing():
+        was, self._state = self._state, self._state & ~by
+        if not was or self._state or self._transport is None or self._transport.is_closing():
             return
         if self._watch is not None and self._watch.line_since_s is not None:
             self._watch.line_since_s = self._listener.clock()  # the peer could not go on while we did not read
@@ -301,8 +316,8 @@ class WorkerTcpListener:
             door.begin(self._make_subscriber(door))
             return
         self.refused += 1
-        door.send([nok(Busy(f"there are {self.admission.connections_max} connections already"))])
-        door.close("too many connections")
+        error = Busy(f"there are {self.admission.connections_max} connections already")
+        door.turn_away(nok(error), "too many connections")
 
     def leave(self, door: WorkerTcpDoor, held_bytes: int, *, entered: bool) -> None:
         """A connection is gone."""

@@ -31,7 +31,8 @@ class Queue:
     def wake(self) -> None:
         while self.ready and self.waiting:
             door, command = self.waiting.popleft()
-            door.answer(command, self.fetched(command))
+            if not door.transport.is_closing():
+                door.answer(command, self.fetched(command))
         for _ in range(min(len(self.ready), len(self.sleepers))):
             self.sleepers.popleft().answer({}, {"cmd": "awk", "qname": "bench"})
 

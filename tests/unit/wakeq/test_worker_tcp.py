@@ -22,7 +22,7 @@ from wakeq.actors.door import (
     Verdict,
 )
 from wakeq.listeners.worker_tcp import CLOSE_SLICE, WorkerTcpListener
-from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode
+from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode, nok
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 
@@ -201,8 +201,10 @@ def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(ru
             assert isinstance(bad, Bad)
             assert bad.error.code == "TOO_LARGE"
             assert bad.error.closes
+            subscriber.door.send([nok(bad.error)])
             subscriber.door.close("a line was too long")
-            assert await reader.read() == b""
+            assert b'"err":"TOO_LARGE"' in await reader.read()
+            writer.close()
             await subscriber.until(lambda: subscriber.closed is not None)
             assert subscriber.commands == [first, bad]
 
@@ -274,8 +276,8 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
 def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            _, writer, subscriber = await port.ask()
-            writer.transport.pause_reading()
+            reader, _, subscriber = await port.ask()
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
             message = Msg("q", "u", 0, "x" * MIB)
 
             sent = 0
@@ -309,20 +311,20 @@ def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
 def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            _, writer, subscriber = await port.ask()
-            writer.transport.pause_reading()
+            reader, _, subscriber = await port.ask()
+            reader._transport.pause_reading()  # type: ignore[attr-defined]
             oks = [Ok("q" * 255, "u" * 16)] * 30_000
             size = len(encode(oks))
 
             for _ in range(BURST_BYTES_MAX // size - 1):
                 subscriber.door.send(oks)
                 await asyncio.sleep(0)
-            assert not subscriber.door._paused  # type: ignore[attr-defined]
+            assert not subscriber.door._state  # type: ignore[attr-defined]
             while port.listener.admission.held_bytes <= BURST_BYTES_MAX:
                 subscriber.door.send(oks)
                 await asyncio.sleep(0)
 
-            assert subscriber.door._paused  # type: ignore[attr-defined]
+            assert subscriber.door._state  # type: ignore[attr-defined]
             port.pass_time(STUCK_S_MAX - 1)
             assert subscriber.closed is None
             port.pass_time(1)
@@ -337,14 +339,37 @@ def test_one_connection_too_many_is_told_so_and_closed(run: Run) -> None:
         async with listening(admission=Admission(connections_max=1)) as port:
             _, writer, subscriber = await port.ask()
 
-            reader, _ = await port.connect()
+            reader, late = await port.connect()
+            late.write(b'{"cmd":"PING"}\n' * 1000)
             assert b'"err":"BUSY"' in await reader.read()
             assert len(port.writers) == 1
+            late.close()
 
             writer.close()
             await subscriber.until(lambda: subscriber.closed is not None)
             await port.ask()
             assert port.listener.refused == 1
+
+    run(test)
+
+
+def test_a_peer_that_does_not_close_after_the_goodbye_is_dropped_in_time(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            port.listener.line_bytes_max = 100
+            reader, writer, subscriber = await port.ask()
+            writer.write(b"x" * 101)
+            await subscriber.until(lambda: bool(subscriber.commands))
+            subscriber.door.close("a line was too long")
+            assert await reader.read() == b""
+
+            port.pass_time(FRAME_S_MAX - 1)
+            assert subscriber.closed is None
+            port.pass_time(1)
+
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert subscriber.closed == "a line was too long"
+            subscriber.door.send([Pong()])
 
     run(test)
 
