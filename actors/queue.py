@@ -302,7 +302,7 @@ class QueueProcess(Process):
 
     def on_fetch(self, message: Fetch) -> None:
         leases = self.leases
-        if leases is None or not (self.exists or message.subscribed):
+        if leases is None or not (self.exists or message.subscribed or any(want.wait_ms for want in message.wants)):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
             return

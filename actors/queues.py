@@ -417,8 +417,7 @@ class Queues(Process):
     def _forward(self, message: Any) -> None:
         process = self._processes.get(message.queue)
         if process is None:
-            subscribed = isinstance(message, Subscribe) or getattr(message, "subscribed", False)
-            if not subscribed:
+            if not _creates_interest(message):
                 self._refuse(message)
                 return
             process = self._process(message.queue)
@@ -631,6 +630,16 @@ class Queues(Process):
         if name in self._owing:
             process.tell(Collect(self._cut, self))
         self._go_on()
+
+
+def _creates_interest(message: Any) -> bool:
+    """Whether somebody will wait for a queue that does not exist: then it is empty instead of unknown."""
+    match message:
+        case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
+            return True
+        case Fetch():
+            return any(want.wait_ms for want in message.wants)
+    return False
 
 
 def _creation(item: Item, name: str, policies: Policies) -> Item:

@@ -46,7 +46,7 @@ class WakeqCaller(Caller):
             self.deliver(reply)
 
     async def declare(self) -> None:
-        self.expect(await self.call(line("CREATE", qname=QUEUE, wake="ready")), b'"ok')
+        self.expect(await self.call(line("UPDATE", qname=QUEUE, wake="ready")), b'"ok')
 
     async def publish(self, body: bytes) -> None:
         self.expect(await self.call(b'{"cmd":"PUB","qname":"bench","msg":"%b"}\n' % body), b'"ok"')
@@ -174,6 +174,12 @@ class Wakeq(Peer):
     def command(self) -> list[str]:
         ports = ["--worker-port", "0", "--http-port", "0"]
         return [*program(), "serve", "--data-dir", str(self.folder), *ports]
+
+    async def prepare(self) -> None:
+        """A FET of a queue that nobody published to is refused, and consumers may come first."""
+        client = await self.caller()
+        client.expect(await client.call(line("CREATE", qname=QUEUE)), b'"ok')
+        client.close()
 
     async def is_ready(self) -> bool:
         found = READY.search(self.log.read_text(errors="replace"))

@@ -1,23 +1,17 @@
 """W5: thousands of idle workers.  What each one costs, how soon one of them wakes, and what it takes to
 lose them all.
 
-The workers live in a process of their own (this file as a program), so that the pings of the measuring
-process show the server's stalls and not those of the generator:
-
-    python -m bench.workloads.sleepers PEER PORT COUNT      prints `asleep N`, then `awake SECONDS` for each
-    message
+The workers live in a process of their own (bench/workers.py), so that the pings of the measuring process show
+the server's stalls and not those of the generator.
 """
 
 import asyncio
-import contextlib
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from statistics import median
 
-import uvloop
-
-from bench.clients import Caller, PeerFailed, connect
+from bench.clients import Caller, PeerFailed
 from bench.flow import Load
 from bench.machine import sync_p50_us
 from bench.peers.peer import REPOSITORY, Peer
@@ -25,8 +19,6 @@ from bench.workloads.workload import NOISE, Column, Figures, Plan, Workload, sta
 
 SLEEPERS = 15_000
 ASLEEP_S_MAX = 120.0
-AT_ONCE = 64  # connections being opened
-FOR_EACH_SOURCE = 5_000  # connections from one loopback address
 WAKE_TRIES = 20
 WAKE_S_MAX = 5.0
 STALL_AFTER_S = 3.0  # for how long we look for stalls after the workers are gone
@@ -41,7 +33,7 @@ async def sleepers(peer: Peer, plan: Plan) -> Figures:
     empty, count = peer.memory(), plan.count(SLEEPERS, least=100)
     began = time.perf_counter()
     workers = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.workloads.sleepers", peer.name, str(peer.port), str(count)),
+        *(sys.executable, "-m", "bench.workers", peer.name, str(peer.port), str(count)),
         stdin=PIPE,
         stdout=PIPE,
         cwd=REPOSITORY,
@@ -110,41 +102,6 @@ async def longest_ping_ms(client: Caller, seconds: float) -> float:
     return longest * 1e3
 
 
-# The workers' process -------------------------------------------------------------------------------------
-
-
-async def sleep_together(peer_name: str, port: int, count: int) -> None:
-    """Open and park them all, report what wakes, hang up when standard input ends."""
-    from bench.peers import PEERS  # the registry; this module is part of what it leads to
-
-    gate, workers = asyncio.Semaphore(AT_ONCE), []
-
-    async def park(number: int) -> None:
-        async with gate:
-            source = f"127.0.1.{1 + number // FOR_EACH_SOURCE}"
-            worker = await connect(PEERS[peer_name].caller_class(), port, source)
-            await worker.doze()
-            workers.append(worker)
-
-    await asyncio.gather(*(park(number) for number in range(count)))
-    tasks = [asyncio.create_task(work(worker)) for worker in workers]
-    print(f"asleep {len(workers)}", flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
-    for task in tasks:
-        task.cancel()
-    for worker in workers:
-        worker.close()
-
-
-async def work(worker: Caller) -> None:
-    with contextlib.suppress(PeerFailed):
-        while True:
-            handle = await worker.wake()
-            print(f"awake {time.perf_counter()}", flush=True)  # one clock for all processes of a machine
-            await worker.ack(handle)
-            await worker.doze()
-
-
 COLUMNS = (
     Column("count", "workers"),
     Column("kb_each", "KB each", ".1f", compared=True),
@@ -162,9 +119,3 @@ WORKLOADS = (
         ("wakeq", "toy-group", "beanstalkd-f50", "redis-list-always"), repeats=False,
     ),
 )  # fmt: skip
-
-if __name__ == "__main__":
-    from bench.runner import allow_many_files
-
-    allow_many_files()
-    uvloop.run(sleep_together(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))

@@ -299,6 +299,7 @@ class WorkerTcpListener:
         self._empty.clear()
         for place, door in enumerate(list(self.doors)):
             door.close(reason)
+            door.finish()  # also those whose peer has not closed yet
             if place % CLOSE_SLICE == CLOSE_SLICE - 1:
                 await asyncio.sleep(0)
         if self.doors:

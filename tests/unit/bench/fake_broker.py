@@ -86,7 +86,7 @@ class Door(asyncio.Protocol):
             case "ISLP":
                 queue.sleepers.append(self)
                 return {"cmd": "okslp", "qname": "bench"}
-            case "SUB" | "CREATE" as name:
+            case "SUB" | "CREATE" | "UPDATE" as name:
                 return {"cmd": f"ok{name.lower()}", "qname": "bench"}
             case "PING":
                 return {"cmd": "pong"}

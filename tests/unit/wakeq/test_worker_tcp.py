@@ -153,7 +153,7 @@ def test_a_line_in_pieces_is_told_when_it_is_whole(run: Run) -> None:
 def test_answers_come_in_one_write_and_in_order(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            reader, _, subscriber = await port.ask()
+            reader, _writer, subscriber = await port.ask()
             replies = [Ok("q", str(number)) for number in range(1000)]
 
             subscriber.door.send(replies)
@@ -276,7 +276,7 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
 def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            reader, _, subscriber = await port.ask()
+            reader, _writer, subscriber = await port.ask()
             reader._transport.pause_reading()  # type: ignore[attr-defined]
             message = Msg("q", "u", 0, "x" * MIB)
 
@@ -296,7 +296,7 @@ def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -
 def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            reader, _, subscriber = await port.ask()
+            reader, _writer, subscriber = await port.ask()
             message = Msg("q", "u", 0, "x" * (3 * UNREAD_BYTES_MAX))
 
             subscriber.door.send([message])
@@ -311,7 +311,7 @@ def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
 def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            reader, _, subscriber = await port.ask()
+            reader, _writer, subscriber = await port.ask()
             reader._transport.pause_reading()  # type: ignore[attr-defined]
             oks = [Ok("q" * 255, "u" * 16)] * 30_000
             size = len(encode(oks))
@@ -392,7 +392,7 @@ def test_unfinished_lines_of_all_together_are_bounded(run: Run) -> None:
 def test_stopping_lets_what_was_answered_go_out(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
-            reader, _, subscriber = await port.ask()
+            reader, _writer, subscriber = await port.ask()
 
             subscriber.door.send([Ok("q", "u")] * 1000)
             await port.listener.close()
