@@ -220,6 +220,16 @@ class Leases:
                 self._dead += 1
         if self._dead > len(self.available) // 2 + DEAD_MAX:
             self._drop_dead()
+        for calendar in (self.expiries, self.delayed):
+            self._compact(calendar)
+
+    def _compact(self, calendar: Calendar) -> None:
+        """Bound what a calendar keeps of messages that are long gone."""
+        excess = len(calendar) - self.ledger.living - calendar.dead
+        if excess > DEAD_MAX:
+            calendar.forget(excess)
+        if calendar.needs_compaction:
+            calendar.compact(self.ledger.lives)
 
     def _drop_dead(self) -> None:
         living = [number for number in self.available.take(len(self.available)) if self.ledger.lives(number)]
@@ -393,6 +403,7 @@ class Leases:
 def structure_for(policies: Policies) -> PriorityStructure:
     """Return the empty line that a queue's owner asked for."""
     if policies.structure == "QA":
-        assert policies.priority_min is not None and policies.priority_max is not None, "checked at creation"
+        assert policies.priority_min is not None, "checked at creation"
+        assert policies.priority_max is not None, "checked at creation"
         return KeyArray(policies.priority_min, policies.priority_max)
     return Heap4()

@@ -229,6 +229,13 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+class Deserted(msgspec.Struct, frozen=True, gc=False):
+    """A queue that does not exist has neither sleepers nor waiters nor subscribers."""
+
+    queue: str
+    process: Process
+
+
 class Tick(msgspec.Struct, frozen=True, gc=False):
     """Time to look after something; `what` says after what."""
 

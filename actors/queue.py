@@ -26,6 +26,7 @@ from wakeq.actors.messages import (
     Committed,
     Crashed,
     Delivery,
+    Deserted,
     EndWaits,
     Fetch,
     Flushed,
@@ -471,6 +472,9 @@ class QueueProcess(Process):
             numbers = [n for n in leases.held_by(message.subscriber) if n not in leases.leaving]
             self._end_deliveries(numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
         self._settle(self._now_ms())
+        subscribers = self.runtime.groups.count(("subscribers", self.name))
+        if not self.exists and not (leases.sleepers or leases.woken or leases.all_waits() or subscribers):
+            self._supervisor.tell(Deserted(self.name, self))
 
     def on_leaving(self, message: Leaving) -> None:
         if self.leases is None or message.queue_id != self.ledger.id:

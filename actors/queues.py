@@ -19,6 +19,7 @@ from wakeq.actors.messages import (
     Collected,
     Committed,
     Crashed,
+    Deserted,
     EndWaits,
     Fetch,
     Flushed,
@@ -140,6 +141,7 @@ class Queues(Process):
         services: Services,
         settings: Settings,
         applied: tuple[int, int, int],
+        snapshots: Process,
     ) -> None:
         super().__init__()
         self.catalog = Catalog()
@@ -152,6 +154,7 @@ class Queues(Process):
         self._disk = disk
         self._services = services
         self._settings = settings
+        self._snapshots = snapshots
         self._processes: dict[str, QueueProcess] = {}
         self._told: dict[str, list[Item]] = {}  # since the last cut was begun; rebuilds a queue that crashes
         self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
@@ -279,6 +282,14 @@ class Queues(Process):
     def _answer(self, asker: Asker | None, outcome: Any) -> None:
         if asker is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all messages in all queues."""
+        return sum(process.ledger.bytes for process in self._processes.values())
+
+    def exists(self, name: str) -> bool:
+        return name in self.catalog.queues
 
     # --- the catalog -----------------------------------------------------------------------------------------------
 
@@ -445,6 +456,13 @@ class Queues(Process):
         if not names:
             self._answer(message.asker, [])
 
+    def on_deserted(self, message: Deserted) -> None:
+        """A queue that does not exist has nobody left who waits for it: nothing needs its process."""
+        process = self._processes.get(message.queue)
+        if process is message.process and message.queue not in self.catalog.queues and message.queue not in self._told:
+            del self._processes[message.queue]
+            process.stop()
+
     def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
         """It was for a queue that has no process: there is nothing that it could concern."""
 
@@ -537,6 +555,7 @@ class Queues(Process):
             self._throttled = False
             self._services.raft_log.tell(Throttle(False))
         self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
+        self._snapshots.tell(flushed)
         for name in self._rebuilding:
             self._reread(name)
         self._finish_ready()
@@ -670,6 +689,7 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Leaving: Queues.on_nothing,
     EndWaits: Queues.on_nothing,
     Crashed: Queues.on_crashed,
+    Deserted: Queues.on_deserted,
     Reread: Queues.on_reread,
 }
 

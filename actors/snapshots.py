@@ -69,9 +69,12 @@ class Snapshots(Process):
     def on_receive(self, message: Any) -> None:
         if isinstance(message, Written):
             self._written(message)
-        elif isinstance(message, Flushed) and self._thread is None:
-            if self._log.size_bytes > max(self._bytes_min, self._last_bytes):
-                self._begin()
+        elif isinstance(message, Flushed) and self._thread is None and self._is_due:
+            self._begin()
+
+    @property
+    def _is_due(self) -> bool:
+        return self._log.size_bytes > max(self._bytes_min, self._last_bytes)
 
     def _begin(self) -> None:
         self._thread = self._new_thread()

@@ -47,6 +47,8 @@ IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
 IN_FLIGHT_LOW = 4_096
 QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
 
+BUILT_IN = Policies()
+
 REFUSALS = {
     Result.STALE: ("STALE_LEASE", "the lease is over and the message was delivered again"),
     Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
@@ -54,8 +56,8 @@ REFUSALS = {
     Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),
     Result.BUSY: ("BUSY", "too many publishes with an id in this queue within 15 minutes; try again later"),
     Result.FORGOTTEN: ("BAD_FIELD", "n is more than 1024 behind the highest of this session; its outcome is forgotten"),
-    Result.NO_QUEUE: ("Q_NOT_FOUND", "the queue does not exist"),
-    Result.EXISTS: ("Q_EXISTS", "the queue exists already; UPDATE changes its policies"),
+    Result.NO_QUEUE: ("Q_NOT_FOUND", "there is no queue of this name"),
+    Result.EXISTS: ("Q_EXISTS", "a queue of this name exists; UPDATE changes its policies"),
     Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted"),
     Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
@@ -76,6 +78,8 @@ class Services(msgspec.Struct, frozen=True):
     raft_log: Process
     queues: Process
     limits: Limits
+    exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog by now
+    defaults: Policies = Policies()  # of a queue that a publish creates
 
 
 class Pending(msgspec.Struct, gc=False):
@@ -224,7 +228,15 @@ class Subscriber(Process):
         if items:
             names = tuple({entry.queue for entry, _ in items})
             self._make_busy(pending, names)
-            self._services.raft_log.tell(Propose(items))
+            self._propose(items, names)
+
+    def _propose(self, items: list[tuple[log.Entry, Asker | None]], names: Sequence[str]) -> None:
+        """Propose; queues that would be created get the policies that this node's settings give them."""
+        services = self._services
+        if services.defaults != BUILT_IN:
+            missing = [name for name in names if not services.exists(name)]
+            items[:0] = [(log.CreateQueue(name, services.defaults), None) for name in missing]
+        services.raft_log.tell(Propose(items))
 
     def _close_gathered(
         self,
@@ -280,7 +292,8 @@ class Subscriber(Process):
         for name, places in gathered.items():
             self._ack_plain(name, places, run, pending, items)
         if items:
-            self._services.raft_log.tell(Propose(items))
+            follow_ups = {publish.queue for entry, _ in items if type(entry) is log.Ack for publish in entry.publishes}
+            self._propose(items, tuple(follow_ups))
 
     def _ack_plain(
         self,
@@ -442,10 +455,10 @@ class Subscriber(Process):
                 self._queue(command.qname).tell(Peek(asker, command.qname, command.state, command.count))
             case wire.List():
                 self._services.queues.tell(Stats(asker, "", all_queues=True, prefix=command.prefix))
-            case wire.Stats(qname=None):
+            case wire.Stats(qname=str(name)):
+                self._queue(name).tell(Stats(asker, name))
+            case _:
                 self._services.queues.tell(Stats(asker, "", all_queues=True))
-            case wire.Stats():
-                self._queue(command.qname).tell(Stats(asker, command.qname))
 
     def _ping(self, run: Sequence[Any]) -> None:
         (command,) = run
@@ -521,7 +534,7 @@ class Subscriber(Process):
         for place in places:
             command = commands[place]
             if isinstance(command, wire.Ack):
-                uids = command.uids or [command.uid]
+                uids = command.uids or [command.uid or ""]
                 for queue_id, number in filter(None, map(parse, uids)):
                     self._queue(command.qname).tell(Leaving(command.qname, queue_id, [number], undone=True))
 
@@ -529,7 +542,7 @@ class Subscriber(Process):
         """Some uids of one NACK or TOUCH were answered."""
         pending, place = part.pending, part.place
         command = pending.commands[place]
-        if type(answer) is Refusal:
+        if isinstance(answer, Refusal):
             self._reply(pending, place, _refused(answer, command.cmd_id))
             return
         for at, code in zip(places, answer.results, strict=True):
@@ -715,17 +728,19 @@ def _acked(command: wire.Ack, code: int) -> wire.Reply:
 
 def _settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[int]) -> wire.Reply:
     """Return the reply to an ACK, NACK or TOUCH of some uids."""
-    make = {wire.Nack: wire.Oknack, wire.Touch: wire.Oktouch}.get(type(command), wire.Okack)
+    make: Any = {wire.Nack: wire.Oknack, wire.Touch: wire.Oktouch}.get(type(command), wire.Okack)
     if command.uid is not None:
         if results[0] not in (Result.DONE, Result.UNKNOWN):
             return _refusal_of(results[0], command.cmd_id)
         known = results[0] == Result.DONE
-        return make(uid=command.uid, qname=command.qname, known=known, cmd_id=command.cmd_id)
+        one: wire.Reply = make(uid=command.uid, qname=command.qname, known=known, cmd_id=command.cmd_id)
+        return one
     unknown = [uid for uid, code in zip(uids, results, strict=True) if code == Result.UNKNOWN]
     stale = [uid for uid, code in zip(uids, results, strict=True) if code == Result.STALE]
-    return make(
+    several: wire.Reply = make(
         uids=list(uids), qname=command.qname, unknown=unknown or None, stale=stale or None, cmd_id=command.cmd_id
     )
+    return several
 
 
 def _reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
@@ -813,8 +828,10 @@ def _reply_queue(command: Any, outcome: Outcome) -> wire.Reply:
         return _refusal_of(code, command.cmd_id)
     if type(command) is wire.Purge:
         return wire.Purged(qname=command.qname, count=code, cmd_id=command.cmd_id)
-    make = {wire.Create: wire.Okcreate, wire.Update: wire.Okupdate, wire.Drop: wire.Okdrop}[type(command)]
-    return make(qname=command.qname, cmd_id=command.cmd_id)
+    makers: dict[Any, Any] = {wire.Create: wire.Okcreate, wire.Update: wire.Okupdate, wire.Drop: wire.Okdrop}
+    make = makers[type(command)]
+    reply: wire.Reply = make(qname=command.qname, cmd_id=command.cmd_id)
+    return reply
 
 
 def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:

@@ -14,7 +14,6 @@ from wakeq.protocol.ledger import Delta, Once, Session
 from wakeq.protocol.records import (
     CHUNK_SHIFT,
     Chunk,
-    Row,
     Side,
     decode_chunk,
     decode_row,

@@ -73,6 +73,7 @@ class Node:
         self._threads: list[DiskThread] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
+        self._pressure = ""
 
     # --- up --------------------------------------------------------------------------------------------------------
 
@@ -120,19 +121,6 @@ class Node:
         self._reader = self._thread("wakeq-reader")
         services = QueueServices(self.raft_log, self.timers, self.now_ms, self._load, loop.call_later)
         dedup = settings.dedup
-        self.queues = runtime.spawn(
-            Queues,
-            files.store,
-            log,
-            self._thread("wakeq-state"),
-            services,
-            QueuesSettings(
-                Limits(dedup.ids_max, dedup.window_s * 1000),
-                settings.store.flush_after_ms,
-                settings.store.flush_bytes,
-            ),
-            (applied.log_index, applied.term, applied.clock_ms),
-        )
         self.snapshots = runtime.spawn(
             Snapshots,
             files.snapshot_path,
@@ -142,6 +130,18 @@ class Node:
             self.raft_log,
             lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
             settings.snapshot.bytes_min,
+        )
+        self.queues = runtime.spawn(
+            Queues,
+            files.store,
+            log,
+            self._thread("wakeq-state"),
+            services,
+            QueuesSettings(
+                Limits(dedup.ids_max, dedup.window_s * 1000), settings.store.flush_after_ms, settings.store.flush_bytes
+            ),
+            (applied.log_index, applied.term, applied.clock_ms),
+            self.snapshots,
         )
         self._guard = runtime.spawn(Guard, self._fail)
         essential = {"the log": self.raft_log, "the queues": self.queues, "the timers": self.timers}
@@ -218,7 +218,7 @@ class Node:
     async def _listen(self) -> dict[str, str]:
         settings = self.settings
         limits = SubscriberLimits(settings.message_bytes_max, __version__)
-        services = SubscriberServices(self.raft_log, self.queues, limits)
+        services = SubscriberServices(self.raft_log, self.queues, limits, self.queues.exists, settings.queue.policies())
         admission = Admission(settings.connections_max)
 
         def make_subscriber(door: Door) -> Subscriber:
@@ -255,21 +255,26 @@ class Node:
             self.files.store.reader_check()
 
     def _look_at_disk(self) -> None:
+        """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
         directory = self.files.directory
-        was_full = directory.full
-        if directory.check_space() == was_full and self._beats:
-            return
-        if directory.full:
+        if directory.check_space():
+            code = "DISK_FULL"
             detail = (
                 f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, "
                 f"{directory.reserve_bytes() >> 20} MiB are kept for acknowledgements; make room"
             )
-            logger.error("publishes are refused: %s", detail)
-            self.raft_log.tell(Pressure(Refusal("DISK_FULL", detail)))
+        elif 0 < self.settings.node_bytes_max <= self.queues.held_bytes:
+            code = "QUEUE_FULL"
+            detail = f"all queues together hold {self.settings.node_bytes_max} bytes, the limit of this node"
+        else:
+            code = detail = ""
+        if code == self._pressure:
+            return
+        self._pressure = code
+        self.raft_log.tell(Pressure(Refusal(code, detail) if code else None))
+        if code == "DISK_FULL":
             self.raft_log.tell(Cut(self.queues.flushed_index))
-        elif was_full:
-            logger.warning("publishes are taken again: the disk has room")
-            self.raft_log.tell(Pressure(None))
+        logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():

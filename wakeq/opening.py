@@ -91,10 +91,8 @@ def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) 
     header, items = read_snapshot(snapshot, directory.identity)
     logger.warning("%s is empty; rebuilding it from %s", directory.state, snapshot)
     puts: dict[int, list[tuple[bytes, bytes]]] = {}
-    count = 0
-    for table, key, value in items:
+    for count, (table, key, value) in enumerate(items, 1):
         puts.setdefault(table, []).append((key, value))
-        count += 1
         if count % LOAD_BATCH == 0:
             store.commit(Cut(0, 0, 0, list(puts.items())))
             puts = {}

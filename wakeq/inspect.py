@@ -1,0 +1,119 @@
+"""Inspect: what is in a data directory, read only, whether a node runs on it or not.
+
+In: its path.  Out: plain facts (texts, numbers, lists, maps) that a person or a script can read.  Takes no lock,
+makes nothing, changes nothing; damage is reported as a fact of the file that has it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.queue import QueueMeta
+from wakeq.opening import METADATA_NAME, SNAPSHOT_NAME
+from wakeq.protocol.catalog import as_dict
+from wakeq.protocol.errors import WakeqError
+from wakeq.storage.directory import DataDirectory
+from wakeq.storage.flush import load_asides, load_queues
+from wakeq.storage.metadata import Metadata
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.snapshot import snapshot_version, verify_snapshot
+from wakeq.storage.state import StateStore
+from wakeq.storage.store import GRAVES, View
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """Return what is in a data directory."""
+    directory = DataDirectory.read_only(path)
+    return {
+        "path": str(path),
+        "cluster": directory.identity.cluster_id.hex(),
+        "node": directory.identity.node_id,
+        "used_by_pid": directory.holder_pid,
+        "free_bytes": directory.free_bytes(),
+        "reserve_bytes": directory.reserve_bytes(),
+        "metadata": _look(lambda: _metadata(directory)),
+        "log": _look(lambda: _log(directory)),
+        "snapshot": _look(lambda: _snapshot(directory)),
+        "state": _look(lambda: _state(directory)),
+    }
+
+
+def _look(at: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    try:
+        return at()
+    except WakeqError as error:
+        return {"error": str(error), "code": error.code}
+
+
+def _metadata(directory: DataDirectory) -> dict[str, Any]:
+    metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity, read_only=True)
+    try:
+        return {"term": metadata.term, "vote": metadata.vote, "committed": metadata.committed}
+    finally:
+        metadata.close()
+
+
+def _log(directory: DataDirectory) -> dict[str, Any]:
+    log = SegmentedLog.open(directory.consensus, directory.identity, committed_at_least=0, read_only=True)
+    try:
+        return {
+            "first_index": log.first_index,
+            "last_index": log.last_index,
+            "last_term": log.last_term,
+            "size_bytes": log.size_bytes,
+            "torn_bytes": log.recovered.torn_bytes,
+            "found": log.recovered.text,
+        }
+    finally:
+        log.close()
+
+
+def _snapshot(directory: DataDirectory) -> dict[str, Any]:
+    path = directory.consensus / SNAPSHOT_NAME
+    if snapshot_version(path) is None:
+        return {"present": False}
+    header = verify_snapshot(path, directory.identity)
+    return {
+        "present": True,
+        "last_index": header.last_index,
+        "last_term": header.last_term,
+        "size_bytes": path.stat().st_size,
+    }
+
+
+def _state(directory: DataDirectory) -> dict[str, Any]:
+    store = StateStore.open(directory.state, cluster_id=None, node_id=None, read_only=True)
+    try:
+        with store.read() as view:
+            applied = view.applied()
+            return {
+                "applied_index": applied.log_index,
+                "applied_term": applied.term,
+                "clock_ms": applied.clock_ms,
+                "queues": _queues(view),
+                "dead_incarnations": view.count(GRAVES),
+                "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
+            }
+    finally:
+        store.close()
+
+
+def _queues(view: View) -> list[dict[str, Any]]:
+    found = []
+    for stored in load_queues(view):
+        meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+        found.append(
+            {
+                "qname": meta.name,
+                "id": meta.id,
+                "messages": sum(chunk.living for _, chunk in stored.chunks),
+                "bytes": sum(sum(chunk.sizes) - chunk.living for _, chunk in stored.chunks),
+                "leased": sum(side.until_ms > 0 for side in stored.sides.values()),
+                "next_number": meta.next_number,
+                "totals": meta.totals,
+                "policies": as_dict(meta.policies),
+            }
+        )
+    return sorted(found, key=lambda queue: str(queue["qname"]))
