@@ -249,7 +249,7 @@ class Leases:
         """A delivery ended: the message is available again, at its moment."""
         self.leaving.discard(number)
         self.held.pop(number, None)
-        self.offer(number, now_ms)
+        self.add(number, now_ms)
 
     def held_by(self, holder: Any) -> list[int]:
         return [number for number, lease in self.held.items() if lease.holder is holder]
@@ -381,6 +381,8 @@ class Leases:
 
     def to_wake(self, now_ms: int) -> list[Any]:
         """Return the sleepers to wake now, by the queue's wake policy."""
+        while self.woken and next(iter(self.woken.values())) <= now_ms:
+            self.woken.pop(next(iter(self.woken)))
         if not self.sleepers:
             return []
         ready = self.ready(now_ms)
@@ -390,8 +392,6 @@ class Leases:
             chosen = list(self.sleepers)
             self.sleepers.clear()
             return chosen
-        while self.woken and next(iter(self.woken.values())) <= now_ms:
-            self.woken.pop(next(iter(self.woken)))
         chosen = []
         while self.sleepers and ready > len(self.woken):
             subscriber, _ = self.sleepers.popitem(last=False)

@@ -98,6 +98,7 @@ class EndWaits(msgspec.Struct, frozen=True, gc=False):
 
     subscriber: Process
     ticket: Any
+    queue: str = ""
 
 
 class Touch(msgspec.Struct, frozen=True, gc=False):

@@ -9,6 +9,7 @@ a file: bodies that are no longer in memory come by mail from the reader.
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -75,6 +76,7 @@ from wakeq.storage.flush import Part, StoredQueue
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
 READ_BYTES_AHEAD = 1 << 20
+REFUSED_ID = -1  # the queue id of an acknowledgement that a barrier refused: nothing goes, everything stays
 PEEK_SCAN_MAX = 100_000  # messages looked at for a peek by state
 
 
@@ -130,6 +132,7 @@ class QueueProcess(Process):
         self._handling: Any = None
         self._since_read = 0
         self._reading = False
+        self._reads: dict[int, Any] = {}  # what waits for bodies that are being read
 
     @property
     def exists(self) -> bool:
@@ -154,6 +157,8 @@ class QueueProcess(Process):
                 subscriber.tell(woken)
             for waiter in self.leases.all_waits():
                 self._answer_nothing(waiter, waiter)
+        for ticket in self._reads.values():
+            self._give_up(ticket, f"queue {self.name} is being rebuilt")
         for message in (self._handling, *self.unread):
             match message:
                 case Fetch():
@@ -228,7 +233,7 @@ class QueueProcess(Process):
         numbers = self.ledger.resolved(entry)
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self._forget(gone)
-        if self.leases is not None and len(gone) < len(numbers):
+        if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
             self.leases.stays([n for n, code in zip(numbers, results, strict=True) if code], self._now_ms())
         return results
 
@@ -290,7 +295,11 @@ class QueueProcess(Process):
 
     def on_judge(self, message: Judge) -> None:
         entry = message.entry
-        code = self.ledger.judge(entry) if isinstance(entry, Publish) else self.ledger.judge_ack(entry)  # type: ignore[arg-type]
+        if isinstance(entry, Publish):
+            code = self.ledger.judge(entry)
+        else:
+            assert isinstance(entry, Ack), "nothing else has follow-ups"
+            code = self.ledger.judge_ack(entry)
         message.reply_to.tell(Verdict(message.place, code))
 
     # --- straight: deliveries --------------------------------------------------------------------------------------
@@ -364,6 +373,7 @@ class QueueProcess(Process):
     def _read(self, numbers: list[int], ticket: Any) -> None:
         prefix = self.name.encode() + b"-"
         keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
+        self._reads[id(ticket)] = ticket
         self._services.load(self, numbers, keys, (self.ledger.id, ticket))
 
     def _read_ahead(self) -> None:
@@ -378,11 +388,11 @@ class QueueProcess(Process):
 
     def on_loaded(self, message: Loaded) -> None:
         queue_id, ticket = message.ticket
+        self._reads.pop(id(ticket), None)
         if ticket[0] == "ahead":
             self._reading = False
         if queue_id != self.ledger.id:
-            if ticket[0] == "deliver":
-                self._answer_nothing(ticket[2], ticket[3])
+            self._give_up(ticket, "the queue was emptied or deleted meanwhile")
             return
         for number, value in message.rows.items():
             if value is not None and self.ledger.lives(number):
@@ -393,6 +403,15 @@ class QueueProcess(Process):
             self._deliver_loaded(*ticket[1:])
         elif ticket[0] == "call":
             ticket[1]()
+
+    def _give_up(self, ticket: Any, why: str) -> None:
+        """Answer who waited for bodies that will not be used."""
+        match ticket:
+            case ("deliver", _, fetch, want):
+                self._answer_nothing(fetch, want)
+            case ("call", _, Asker() as asker):
+                refusal = Refusal("BUSY", f"{why}; try again")
+                asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
     def _deliver_loaded(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
         leases = self.leases
@@ -419,7 +438,7 @@ class QueueProcess(Process):
         assert leases is not None, "only a leader wakes"
         if leases.waiters:
             self._serve_waiters(leases, now_ms)
-        if leases.sleepers:
+        if leases.sleepers or leases.woken:
             woken = Woken(self.name)
             for subscriber in leases.to_wake(now_ms):
                 self.wakes += 1
@@ -467,7 +486,10 @@ class QueueProcess(Process):
         leases = self.leases
         if leases is None:
             return
-        leases.gone(message.subscriber)
+        if message.asleep_only:
+            leases.fetched(message.subscriber)
+        else:
+            leases.gone(message.subscriber)
         if self.ledger.policies.on_disconnect == "release" and not message.asleep_only:
             numbers = [n for n in leases.held_by(message.subscriber) if n not in leases.leaving]
             self._end_deliveries(numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
@@ -502,7 +524,7 @@ class QueueProcess(Process):
         for uid, token in zip(message.uids, message.tokens, strict=True):
             number = self._number_of(uid)
             held = self.leases.held.get(number) if self.leases is not None else None
-            if held is None:
+            if held is None or number in self.leases.leaving:  # type: ignore[union-attr]
                 results.append(Result.UNKNOWN if token == ANY_TOKEN else Result.STALE)
             elif token not in (ANY_TOKEN, held.token):
                 results.append(Result.STALE)
@@ -606,7 +628,8 @@ class QueueProcess(Process):
         """Move a message to its dead-letter queue, in one entry: never both, never neither."""
         draft = self.bodies.get(number)
         if draft is None:
-            self._read([number], ("call", lambda: self._propose_dead_loaded(number, token, reason, error, asker)))
+            step = partial(self._propose_dead_loaded, number, token, reason, error, asker)
+            self._read([number], ("call", step, asker))
             return
         side = self.ledger.sides.get(number) or Side()
         headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
@@ -626,6 +649,9 @@ class QueueProcess(Process):
     def _propose_dead_loaded(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
         if self.ledger.lives(number):
             self._propose_dead(number, token, reason, error, asker)
+        elif asker is not None:
+            outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN])
+            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -675,9 +701,11 @@ class QueueProcess(Process):
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
         numbers = self._numbers_in(message.state, message.count)
-        self._peek_loaded(asker, numbers) if not self.bodies.missing(numbers) else self._read(
-            self.bodies.missing(numbers), ("call", lambda: self._peek_loaded(asker, numbers))
-        )
+        missing = self.bodies.missing(numbers)
+        if missing:
+            self._read(missing, ("call", partial(self._peek_loaded, asker, numbers), asker))
+        else:
+            self._peek_loaded(asker, numbers)
 
     def _numbers_in(self, state: str, count: int) -> list[int]:
         leases, ledger = self.leases, self.ledger

@@ -38,8 +38,9 @@ from wakeq.actors.messages import (
     Tick,
     Touch,
     Verdict,
+    Woken,
 )
-from wakeq.actors.queue import Lead, QueueMeta, QueueProcess, Services
+from wakeq.actors.queue import REFUSED_ID, Lead, QueueMeta, QueueProcess, Services
 from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check
@@ -236,7 +237,7 @@ class Queues(Process):
         for place, item in enumerate(items):
             entry = item[3]
             if item[0] in self._aside:
-                self._answer(item[4], Outcome(entry.queue, 0, [Result.SET_ASIDE]))
+                self._answer_aside(item)
             elif type(entry) is Ack and entry.publishes:
                 barrier = item
                 items = items[: place + 1]
@@ -278,6 +279,15 @@ class Queues(Process):
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
         self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * len(entry.numbers)))
+
+    def _answer_aside(self, item: Item) -> None:
+        """Nobody applies this entry: whoever asked for it hears so, for each thing in it."""
+        entry, asker = item[3], item[4]
+        if asker is not None and isinstance(asker.ticket, Answered):  # held back by a strict queue
+            asker.process.tell(asker.ticket)
+            return
+        count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
+        self._answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))
 
     def _answer(self, asker: Asker | None, outcome: Any) -> None:
         if asker is not None:
@@ -379,12 +389,16 @@ class Queues(Process):
     def _begin_barrier(self, item: Item) -> None:
         entry = _with_follow_ups(item)
         exists = self.catalog.queues
-        owing = {place: part for place, part in enumerate(_parts_of(entry)) if part.queue in exists}
+        owing = {place: part for place, part in enumerate(_to_judge(entry)) if part.queue in exists}
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
             self._barrier.code = Result.UNKNOWN
         for place, part in list(owing.items()):
-            self._processes[part.queue].tell(Judge(place, part, self))
+            if part.queue in self._halted:  # it cannot say, and will not be able to for a while
+                self._barrier.code = self._barrier.code or Result.REJECTED
+                del owing[place]
+            elif part.queue in self._processes:
+                self._processes[part.queue].tell(Judge(place, part, self))
         if not owing:
             self._conclude()
 
@@ -405,7 +419,7 @@ class Queues(Process):
         if barrier.code:
             self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
             if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
-                refused = msgspec.structs.replace(entry, publishes=[], queue_id=-1, foreign={})
+                refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
                 self._tell(entry.queue, [(index, term, at_ms, refused, None)])
         else:
             gather = Gathering(asker, len(entry.publishes) + 1) if asker is not None else None
@@ -427,12 +441,26 @@ class Queues(Process):
 
     def _forward(self, message: Any) -> None:
         process = self._processes.get(message.queue)
+        if process is None and (message.queue in self._rebuilding or message.queue in self._halted):
+            self._put_off(message)
+            return
         if process is None:
             if not _creates_interest(message):
                 self._refuse(message)
                 return
             process = self._process(message.queue)
         process.tell(message)
+
+    def _put_off(self, message: Any) -> None:
+        """The queue is being rebuilt: nothing for now, and a sleeper is to come again."""
+        match message:
+            case Fetch():
+                message.subscriber.tell(Answered([(message.ticket, want.place, None) for want in message.wants]))
+            case Sleep(asker=asker):
+                asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+                asker.process.tell(Woken(message.queue))
+            case Touch() | Nack() | Peek() | Stats():
+                self._answer(message.asker, Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again"))
 
     def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
         refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
@@ -449,7 +477,9 @@ class Queues(Process):
         if not message.all_queues:
             self._forward(message)
             return
-        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
+        names = sorted(
+            name for name in self.catalog.queues if name.startswith(message.prefix) and name in self._processes
+        )
         gather = Gathering(message.asker, len(names), whole=True)
         for place, name in enumerate(names):
             self._processes[name].tell(Stats(Asker(self, gather, place), name))
@@ -464,7 +494,10 @@ class Queues(Process):
             process.stop()
 
     def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
-        """It was for a queue that has no process: there is nothing that it could concern."""
+        """For a queue that had no process: if it has one by now, it hears; else there is nothing to do."""
+        process = self._processes.get(message.queue)
+        if process is not None:
+            process.tell(message)
 
     # --- writing down ----------------------------------------------------------------------------------------------
 
@@ -556,6 +589,8 @@ class Queues(Process):
             self._services.raft_log.tell(Throttle(False))
         self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
         self._snapshots.tell(flushed)
+        if not self._halted:
+            self._crashes.clear()
         for name in self._rebuilding:
             self._reread(name)
         self._finish_ready()
@@ -575,6 +610,7 @@ class Queues(Process):
         queues = {
             record.id: (record.name, self._processes[record.name].ledger.next_number)
             for record in self.catalog.queues.values()
+            if record.name in self._processes
         }
         notes, self._notes = self._notes, []
         return msgspec.msgpack.encode({"through": self.applied[0], "unchanged": notes, "queues": queues})
@@ -607,7 +643,8 @@ class Queues(Process):
     def _rebuild(self, name: str) -> None:
         """From the state store, and what the queue was told since; a cut that is being written is waited for."""
         self._rebuilding.add(name)
-        if self._flushing is None:
+        handed_in = self._parts is not None and name not in self._owing
+        if self._flushing is None and not handed_in:
             self._reread(name)
 
     def _reread(self, name: str) -> None:
@@ -638,7 +675,7 @@ class Queues(Process):
         if told:
             for item in told:
                 if item[0] in self._aside:
-                    self._answer(item[4], Outcome(name, 0, [Result.SET_ASIDE]))
+                    self._answer_aside(item)
             process.tell(Committed([item for item in told if item[0] not in self._aside]))
         if self.term:
             process.tell(Lead(self.term))
@@ -664,6 +701,16 @@ def _creates_interest(message: Any) -> bool:
 def _creation(item: Item, name: str, policies: Policies) -> Item:
     """Return what makes the queue that an entry finds missing; its id is the index of that entry."""
     return (item[0], item[1], item[2], CreateQueue(name, policies), None)
+
+
+def _to_judge(entry: Ack) -> list[Ack | Publish]:
+    """Return what each queue has to say yes or no to, all follow-ups of one queue together."""
+    together: dict[str, Publish] = {}
+    for publish in entry.publishes:
+        before = together.get(publish.queue)
+        drafts = publish.drafts if before is None else before.drafts + publish.drafts
+        together[publish.queue] = msgspec.structs.replace(publish, drafts=drafts)
+    return [msgspec.structs.replace(entry, publishes=[]), *together.values()]
 
 
 def _with_follow_ups(item: Item) -> Ack:

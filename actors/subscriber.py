@@ -140,7 +140,6 @@ class Subscriber(Process):
         if self._in_flight > IN_FLIGHT_MAX and not self._paused:
             self._paused = True
             self._door.pause()
-        self._end_waits(commands)
         if self._parked:
             self._parked.extend(_runs(commands))
             return
@@ -151,20 +150,22 @@ class Subscriber(Process):
                 self._parked.append(run)
         self._send()
 
-    def _end_waits(self, commands: Sequence[Any]) -> None:
+    def _end_waits(self, run: Sequence[Any]) -> None:
         """A FET that waits without a cmd_id ends when the client goes on with anything but another such FET."""
-        if not self._pendings or all(type(c) is wire.Fet and c.wait for c in commands):
+        if type(run[0]) is wire.Fet and all(command.wait for command in run):
             return
-        for pending in self._pendings:
+        for pending in self._pendings or ():
             for name in pending.waits:
-                self._queue(name).tell(EndWaits(self, pending))
+                self._queue(name).tell(EndWaits(self, pending, name))
+            pending.waits = ()
 
     def _start(self, run: Sequence[Any]) -> bool:
         """Begin a run; False if it has to wait for what stands before it."""
-        kind = type(run[0])
-        if self._busy and kind is not wire.Bad and any(c.qname in self._busy for c in run if hasattr(c, "qname")):
+        if self._busy and any(_concerns(command, self._busy) for command in run):
             return False
-        _START[kind](self, run)
+        if self._pendings:
+            self._end_waits(run)
+        _START[type(run[0])](self, run)
         return True
 
     def _begin(self, run: Sequence[Any], missing: int, busy: tuple[str, ...] = ()) -> Pending:
@@ -393,9 +394,13 @@ class Subscriber(Process):
         if not rest:
             return
         pending = self._begin(rest, len(rest))
+        last_plain = max((place for place, command in enumerate(rest) if not command.wait), default=-1)
         wants: dict[str, list[Want]] = {}
         for place, command in enumerate(rest):
-            wants.setdefault(command.qname, []).append(_want(place, command))
+            want = _want(place, command)
+            if want.wait_ms and place < last_plain:  # the client went on: the wait is over before it began
+                want = Want(want.place, want.count)
+            wants.setdefault(command.qname, []).append(want)
         if any(command.wait for command in rest):
             pending.waits = tuple({command.qname for command in rest if command.wait})
         for name, mine in wants.items():
@@ -499,8 +504,10 @@ class Subscriber(Process):
             elif type(place) is list:
                 self._answer_many(ticket, place, answer)
             else:
+                if ticket.replies[place] is not None:
+                    continue  # told twice: the queue was rebuilt meanwhile
                 self._reply(ticket, place, self._reply_to(ticket.commands[place], answer))
-                if not ticket.missing and len(ticket.commands) == 1 and self._is_apart(ticket):
+                if len(ticket.commands) == 1 and self._is_apart(ticket):
                     self._in_flight -= 1
                     self._door.send(ticket.replies)
         self._send()
@@ -625,6 +632,12 @@ def _runs(commands: Sequence[Any]) -> list[Sequence[Any]]:
             runs.append(commands[start:place])
             start = place
     return runs
+
+
+def _concerns(command: Any, busy: dict[str, int]) -> bool:
+    """Whether a command has to wait for changes of these queues."""
+    name = getattr(command, "qname", None)
+    return name in busy if name is not None else type(command) in (wire.List, wire.Stats)
 
 
 def _draft(content: wire.Content, limit: int) -> Draft:
@@ -760,6 +773,9 @@ def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
         return _settled_reply(command, uids, outcome.results)
     if not outcome.follows:  # refused as a whole
         return _refusal_of(outcome.results[0], command.cmd_id)
+    refused = next((follow.results[0] for follow in outcome.follows if follow.results[0] < 0), 0)
+    if refused:
+        return _refusal_of(refused, command.cmd_id)
     published = [_uids(follow.queue_id, follow.results)[0] for follow in outcome.follows]
     reply = _settled_reply(command, uids, outcome.results)
     return msgspec.structs.replace(reply, published=published)

@@ -27,15 +27,17 @@ from wakeq.protocol.commands import (
     Results,
 )
 from wakeq.protocol.records import CHUNK, CHUNK_SHIFT, Chunk, Side
+from wakeq.protocol.uid import parse
 
 MASK = CHUNK - 1
 SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
+ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
 
 
 class Limits(msgspec.Struct, frozen=True):
     """What bounds the memory of repeated publishes; the same on every node."""
 
-    dedup_ids_max: int = 1_000_000
+    dedup_ids_max: int = 1_000_000  # ids of a queue, and sessions of a queue
     dedup_window_ms: int = 15 * 60 * 1000
 
 
@@ -57,6 +59,7 @@ class Delta(msgspec.Struct):
     chunks: list[tuple[int, Chunk | None, list[int]]]  # id, columns (None: gone), offsets with a Side
     ids: list[tuple[str, Once | None]]
     sessions: list[tuple[str, Session | None]]
+    aliases_gone: list[str] = []  # uids of imported messages that are gone
 
 
 class Ledger:
@@ -80,6 +83,7 @@ class Ledger:
         self.sides: dict[int, Side] = {}
         self.aliases: dict[str, int] = {}
         self.aliased: dict[int, str] = {}
+        self._aliases_gone: list[int] = []  # still in the two maps above, until they are collected
         self.living = 0
         self.out = 0
         self.bytes = 0
@@ -171,7 +175,7 @@ class Ledger:
         if not self.policies.unlimited and not entry.forced:
             refusals = self._refusals(drafts)
             if any(refusals):
-                if entry.atomic:
+                if entry.atomic or entry.id:
                     worst = next(code for code in refusals if code)
                     return [worst] * len(drafts)
                 return self._publish_accepted(drafts, refusals, at_ms)
@@ -189,7 +193,7 @@ class Ledger:
         return results
 
     def judge(self, entry: Publish) -> int:
-        """Return 0 if the whole entry would be stored, else the first refusal."""
+        """Return 0 if the whole entry, a follow-up without id or session, would be stored, else the first refusal."""
         if entry.forced or self.policies.unlimited:
             return 0
         return next((code for code in self._refusals(entry.drafts) if code), 0)
@@ -274,28 +278,36 @@ class Ledger:
         return results
 
     def _publish_in_session(self, entry: Publish, at_ms: int) -> Results:
-        session = self.sessions.get(entry.session) or Session(0, at_ms, {})
-        if entry.atomic:
-            results: Results = self._publish_ordinal(session, entry, entry.ordinals[0], at_ms)
-        elif not session.outcomes.keys() & entry.ordinals and min(entry.ordinals) > session.highest - SESSION_WINDOW:
+        session = self.sessions.get(entry.session)
+        if session is None:
+            if len(self.sessions) >= self.limits.dedup_ids_max:
+                return [Result.BUSY] * len(entry.drafts)
+            session = Session(0, at_ms, {})
+        ordinals = entry.ordinals
+        if len(ordinals) == 1:
+            results = self._publish_ordinal(session, entry, ordinals[0], at_ms)
+        elif _are_new(session, ordinals):
             results = self._publish(entry, at_ms)
             session.outcomes.update(
-                (ordinal, (self.id, number, 1))
-                for ordinal, number in zip(entry.ordinals, results, strict=True)
-                if number > 0
+                (ordinal, (self.id, number, 1)) for ordinal, number in zip(ordinals, results, strict=True) if number > 0
             )
         else:
-            results = Mixed()
-            for ordinal, draft in zip(entry.ordinals, entry.drafts, strict=True):
-                one = msgspec.structs.replace(entry, drafts=[draft], ordinals=[ordinal])
-                results.add(self._publish_ordinal(session, one, ordinal, at_ms))
-        self._keep_session(entry.session, session, max(entry.ordinals), at_ms)
+            results = self._publish_one_by_one(session, entry, at_ms)
+        self._keep_session(entry.session, session, max(ordinals), at_ms)
+        return results
+
+    def _publish_one_by_one(self, session: Session, entry: Publish, at_ms: int) -> "Mixed":
+        results = Mixed()
+        for ordinal, draft in zip(entry.ordinals, entry.drafts, strict=True):
+            one = msgspec.structs.replace(entry, drafts=[draft], ordinals=[ordinal])
+            results.add(self._publish_ordinal(session, one, ordinal, at_ms))
         return results
 
     def _publish_ordinal(self, session: Session, entry: Publish, ordinal: int, at_ms: int) -> Results:
         known = session.outcomes.get(ordinal)
         if known is not None:
-            return Repeated(known[0], range(known[1], known[1] + known[2]))
+            count = known[2] if entry.atomic else 1  # one answer for each draft that stands for itself
+            return Repeated(known[0], range(known[1], known[1] + count))
         if ordinal <= session.highest - SESSION_WINDOW:
             return [Result.FORGOTTEN] * len(entry.drafts)
         results = self._publish(entry, at_ms)
@@ -329,6 +341,7 @@ class Ledger:
             return
         sequence = entry.first_sequence
         sides = self.sides
+        gone = 0
         for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
             if self.lives(number):
                 side = sides.get(number)
@@ -339,10 +352,12 @@ class Ledger:
                     self.out += side.until_ms == 0
                     side.deliveries += 1
                     side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
+            else:
+                gone += 1
             sequence += 1
         self._touched.update(entry.numbers)
         self._dirty_chunks.update([number >> CHUNK_SHIFT for number in entry.numbers])
-        self.totals.delivered += len(entry.numbers)
+        self.totals.delivered += len(entry.numbers) - gone
 
     def extend(self, entry: Extended) -> None:
         if entry.queue_id != self.id:
@@ -371,7 +386,7 @@ class Ledger:
         side.timeouts += entry.reason == Reason.TIMEOUT
         side.disconnects += entry.reason == Reason.DISCONNECT
         if entry.error:
-            side.error = entry.error
+            side.error = entry.error[:ERROR_CHARS_MAX]
         self.out -= 1
         self.totals.released += 1
         self._touched.add(number)
@@ -381,21 +396,36 @@ class Ledger:
 
     def judge_ack(self, entry: Ack) -> int:
         """Return 0 if every message of the entry could be removed, else the first refusal."""
-        for number, token in zip(self.resolved(entry), entry.tokens, strict=True):
-            code = self._ack_code(number, token, entry.queue_id)
+        for number, token in zip(self._own_numbers(entry), entry.tokens, strict=True):
+            code = self._ack_code(number, token)
             if code:
                 return code
         return 0
 
     def resolved(self, entry: Ack) -> list[int]:
-        """Return the entry's numbers, with those of imported uids found."""
-        if not entry.foreign:
+        """Return the entry's numbers, with those of foreign uids found (also of messages that just left)."""
+        foreign = entry.foreign
+        if not foreign:
             return entry.numbers
-        aliases = self.aliases
-        return [aliases.get(entry.foreign.get(i, ""), n) for i, n in enumerate(entry.numbers)]
+        return [self._number_of(foreign[i]) if i in foreign else n for i, n in enumerate(entry.numbers)]
 
-    def _ack_code(self, number: int, token: tuple[int, int], queue_id: int) -> int:
-        if (queue_id != self.id and number not in self.aliased) or not self.lives(number):
+    def _number_of(self, uid: str) -> int:
+        """Return the number of an imported uid, or of one of this incarnation; -1 for any other."""
+        number = self.aliases.get(uid)
+        if number is not None:
+            return number
+        parsed = parse(uid)
+        return parsed[1] if parsed is not None and parsed[0] == self.id else -1
+
+    def _own_numbers(self, entry: Ack) -> list[int]:
+        """Return the entry's numbers, -1 for each that belongs to another incarnation or queue."""
+        numbers = self.resolved(entry)
+        if entry.queue_id == self.id:
+            return numbers
+        return [n if i in entry.foreign else -1 for i, n in enumerate(numbers)]
+
+    def _ack_code(self, number: int, token: tuple[int, int]) -> int:
+        if not self.lives(number):
             return Result.UNKNOWN
         if token != ANY_TOKEN:
             side = self.sides.get(number)
@@ -405,10 +435,9 @@ class Ledger:
 
     def acknowledge(self, entry: Ack) -> Results:
         """Remove messages; the result of each is DONE, UNKNOWN or STALE."""
-        numbers = self.resolved(entry)
         results = []
-        for number, token in zip(numbers, entry.tokens, strict=True):
-            code = self._ack_code(number, token, entry.queue_id)
+        for number, token in zip(self._own_numbers(entry), entry.tokens, strict=True):
+            code = self._ack_code(number, token)
             if code == 0:
                 self._remove(number)
             results.append(code)
@@ -446,7 +475,7 @@ class Ledger:
         if chunk.living == 0 and len(chunk.sizes) == CHUNK:
             del self.chunks[chunk_id]
         if self.aliased and number in self.aliased:
-            self.aliases.pop(self.aliased.pop(number), None)
+            self._aliases_gone.append(number)
         self._dirty_chunks.add(chunk_id)
 
     # --- writing down, and coming back -----------------------------------------------------------------------------
@@ -461,11 +490,20 @@ class Ledger:
             [number for number in self._touched if number in self.sides],
             [self._collect_chunk(chunk_id) for chunk_id in self._dirty_chunks],
             [(key, self.ids.get(key)) for key in self._dirty_ids],
-            [(key, self.sessions.get(key)) for key in self._dirty_sessions],
+            [(key, _copied(self.sessions.get(key))) for key in self._dirty_sessions],
+            self._collect_aliases(),
         )
         self._touched = set()
         self._dirty_chunks, self._dirty_ids, self._dirty_sessions = set(), set(), set()
         return delta
+
+    def _collect_aliases(self) -> list[str]:
+        """Forget the uids of imported messages that are gone; until now their last users could still ask."""
+        gone = [self.aliased.pop(number) for number in self._aliases_gone]
+        for alias in gone:
+            self.aliases.pop(alias, None)
+        self._aliases_gone = []
+        return gone
 
     def _collect_chunk(self, chunk_id: int) -> tuple[int, Chunk | None, list[int]]:
         chunk = self.chunks.get(chunk_id)
@@ -525,15 +563,16 @@ class Repeated(Sequence[int]):
 
 
 class Mixed(list[int]):
-    """Results some of which were stored before: positions that are not new."""
+    """Results some of which were stored before: positions that are not new, and the queue id of each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.repeated: set[int] = set()
+        self.repeated: dict[int, int] = {}
 
     def add(self, results: Results) -> None:
+        """Take the results of one draft."""
         if isinstance(results, Repeated):
-            self.repeated.update(range(len(self), len(self) + len(results)))
+            self.repeated[len(self)] = results.queue_id
         self.extend(results)
 
 
@@ -546,6 +585,32 @@ def new_numbers(results: Results) -> list[int] | range:
     if isinstance(results, Mixed):
         return [n for i, n in enumerate(results) if n > 0 and i not in results.repeated]
     return [number for number in results if number > 0]
+
+
+def new_drafts(results: Results, drafts: Sequence[Draft]) -> Sequence[Draft]:
+    """Return the drafts that an entry really added, in the order of `new_numbers`."""
+    if isinstance(results, range):
+        return drafts
+    if isinstance(results, Repeated):
+        return []
+    repeated = results.repeated if isinstance(results, Mixed) else {}
+    rows = enumerate(zip(results, drafts, strict=True))
+    return [draft for i, (number, draft) in rows if number > 0 and i not in repeated]
+
+
+def _are_new(session: Session, ordinals: list[int]) -> bool:
+    """Whether numbers of a session can be stored without looking at each: all different, unknown, not forgotten."""
+    different = set(ordinals)
+    return (
+        len(different) == len(ordinals)
+        and different.isdisjoint(session.outcomes)
+        and min(ordinals) > session.highest - SESSION_WINDOW
+    )
+
+
+def _copied(session: Session | None) -> Session | None:
+    """Return a session as it is now: a cut must not show what came after it."""
+    return session and Session(session.highest, session.used_ms, session.outcomes.copy())
 
 
 def _room(limit: int | None, used: int) -> int:

@@ -10,9 +10,10 @@ a reader can gather columns without decoding; then whatever has no fixed size.
 import struct
 import zlib
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
 from sys import byteorder
+from typing import Any
 
 import msgspec
 
@@ -42,12 +43,13 @@ from wakeq.protocol.errors import StorageError
 ENTRY_VERSION = 1
 # version, kind, door, flags, count of items, moment ms, queue id (0 = by name), worker, length of the name
 HEAD = struct.Struct(">BBBBIqqIB")
-# reason, length of headers or error, size of body, number, moment ms, priority, extra, timeout ms or spare, length of alias
+# reason, length of headers, size of body, number, moment ms, priority, extra, timeout ms or spare, length of alias
 ITEM = struct.Struct(">HHIqqqqII")
 FLAG_ATOMIC = 1
 FLAG_ID = 2
 FLAG_SESSION = 4
 FLAG_FORCED = 8
+_PUBLISH = bytes([Kind.PUBLISH])
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 _pack_head = HEAD.pack
@@ -92,8 +94,16 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
         raw,
         *[
             _pack_item(
-                0, len(d.headers), len(d.body), n, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, len(d.alias)
-            )
+                0,
+                len(d.headers),
+                len(d.body),
+                n,
+                d.delay_ms,
+                d.priority,
+                d.expires_ms,
+                d.timeout_ms,
+                len(d.alias.encode()) if d.alias else 0,
+            )  # fmt: skip
             for d, n in zip(drafts, ordinals, strict=True)
         ],
         *extra,
@@ -159,7 +169,7 @@ def _encode_expired(entry: Expired, at_ms: int) -> bytes:
     return _head(Kind.EXPIRED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
 
 
-_ENCODERS = {
+_ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Publish: _encode_publish,
     Delivered: _encode_delivered,
     Extended: _encode_extended,
@@ -183,20 +193,20 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
         if version != ENTRY_VERSION:
             raise BadRecord(f"entry of version {version}; this release reads {ENTRY_VERSION}")
         start = HEAD.size + name_size
-        name = payload[HEAD.size : start].decode()
+        name = _take(payload, HEAD.size, start).decode()
         end = start + count * ITEM.size
         items = list(ITEM.iter_unpack(payload[start:end]))
         if len(items) != count:
             raise BadRecord("an entry ends inside its items")
         return _decode(Kind(kind), name, items, payload, end, (door, flags, queue_id, worker)), at_ms
-    except (struct.error, UnicodeDecodeError, ValueError, msgspec.MsgspecError) as error:
+    except (struct.error, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadRecord(f"an entry cannot be decoded: {error}") from None
 
 
 def _decode(
     kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, end: int, head: tuple[int, int, int, int]
 ) -> Entry:
-    door, flags, queue_id, worker = head
+    door, _, queue_id, worker = head
     numbers = [item[3] for item in items]
     match kind:
         case Kind.PUBLISH:
@@ -269,7 +279,7 @@ def _decode_publish(
 
 def _take_text(payload: bytes, at: int) -> tuple[str, int]:
     (size,) = struct.unpack_from(">H", payload, at)
-    return payload[at + 2 : at + 2 + size].decode(), at + 2 + size
+    return _take(payload, at + 2, at + 2 + size).decode(), at + 2 + size
 
 
 def _decode_ack(
@@ -281,9 +291,10 @@ def _decode_ack(
     publishes = []
     while at < len(payload):
         raw, at = _take_sized(payload, at)
-        inner, _ = decode_entry(raw)
-        if not isinstance(inner, Publish):
+        if raw[1:2] != _PUBLISH:  # looked at first: a follow-up within a follow-up is not decoded at all
             raise BadRecord("a follow-up is not a publish")
+        inner, _ = decode_entry(raw)
+        assert isinstance(inner, Publish), "its kind says so"
         publishes.append(inner)
     numbers = [item[3] for item in items]
     tokens: list[Token] = [(item[5], item[6]) for item in items]
@@ -292,7 +303,13 @@ def _decode_ack(
 
 def _take_sized(payload: bytes, at: int) -> tuple[bytes, int]:
     (size,) = struct.unpack_from(">I", payload, at)
-    return payload[at + 4 : at + 4 + size], at + 4 + size
+    return _take(payload, at + 4, at + 4 + size), at + 4 + size
+
+
+def _take(payload: bytes, start: int, end: int) -> bytes:
+    if end > len(payload):
+        raise BadRecord(f"an entry ends at {len(payload)}, within a field that goes on to {end}")
+    return payload[start:end]
 
 
 # Rows of the state store ------------------------------------------------------------------------------------------
@@ -332,17 +349,20 @@ class Row(msgspec.Struct, gc=False):
 
 
 def encode_row(row: Row) -> bytes:
-    """Return the value of a MESSAGES record: the document's fields first, the item last."""
+    """Return the value of a MESSAGES record: the document's fields first, the item last.
+
+    Of a message that was delivered, `due_ms` is what its side says: 0 while it is out.
+    """
     side = row.side or _NO_SIDE
     failures = side.deliveries - (side.until_ms > 0)
     error = side.error.encode()
     fixed = ROW.pack(
-        min(failures, STATUS_MAX), row.timeout_ms, side.due_ms or row.due_ms, row.expires_ms,
+        min(failures, STATUS_MAX), row.timeout_ms, side.due_ms if row.side else row.due_ms, row.expires_ms,
         row.priority, side.deliveries, side.nacks, side.timeouts, side.disconnects,
         side.term, side.sequence, side.until_ms, row.published_ms, len(row.headers), len(error), 0,
     )  # fmt: skip
-    value = b"".join((fixed[:-4], row.headers, error, row.body))
-    return b"".join((fixed[:-4], struct.pack(">I", zlib.crc32(value)), row.headers, error, row.body))
+    tail = b"".join((row.headers, error, row.body))
+    return b"".join((fixed[:-4], _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed[:-4]))), tail))
 
 
 def encode_fresh(
@@ -396,9 +416,11 @@ def decode_row(value: bytes) -> Row:
 
 CHUNK_SHIFT = 9
 CHUNK = 1 << CHUNK_SHIFT
-_CHUNK_HEAD = struct.Struct(">BBHI")  # version, which columns, rows, CRC-32
+_CHUNK_HEAD = struct.Struct(">BBH")  # version, which columns, rows; then comes a CRC-32 of this and of what follows it
+_CHUNK_BODY = _CHUNK_HEAD.size + _CRC.size
 _COLUMNS = (("priorities", "q", 1), ("dues", "q", 2), ("expiries", "q", 4), ("timeouts", "I", 8))
 CHUNK_SIDES = 16
+CHUNK_VERSION = 1
 
 
 class Chunk:
@@ -446,19 +468,21 @@ def encode_chunk(chunk: Chunk, sides: list[int]) -> bytes:
     if sides:
         parts.append(_big_endian(array("H", sides)))
     body = b"".join(parts)
-    rows = len(chunk.sizes)
-    return _CHUNK_HEAD.pack(1, flags, rows, zlib.crc32(body)) + body
+    head = _CHUNK_HEAD.pack(CHUNK_VERSION, flags, len(chunk.sizes))
+    return b"".join((head, _CRC.pack(zlib.crc32(body, zlib.crc32(head))), body))
 
 
 def decode_chunk(value: bytes) -> tuple[Chunk, list[int]]:
     """Return a chunk and the offsets of the rows with a side."""
-    try:
-        version, flags, rows, checksum = _CHUNK_HEAD.unpack_from(value)
-    except struct.error:
-        raise BadRecord("an index record is too short") from None
-    body = value[_CHUNK_HEAD.size :]
-    if version != 1 or zlib.crc32(body) != checksum:
+    if len(value) < _CHUNK_BODY:
+        raise BadRecord(f"an index record has {len(value)} bytes, at least {_CHUNK_BODY} are needed")
+    version, flags, rows = _CHUNK_HEAD.unpack_from(value)
+    (checksum,) = _CRC.unpack_from(value, _CHUNK_HEAD.size)
+    body = value[_CHUNK_BODY:]
+    if zlib.crc32(body, zlib.crc32(value[: _CHUNK_HEAD.size])) != checksum:
         raise BadRecord("the checksum of an index record does not fit")
+    if version != CHUNK_VERSION:
+        raise BadRecord(f"an index record of version {version}; this release reads {CHUNK_VERSION}")
     chunk = Chunk()
     widths = [4, *(0 if not flags & flag else 8 if code == "q" else 4 for _, code, flag in _COLUMNS)]
     ends = [0, *accumulate(width * rows for width in widths)]

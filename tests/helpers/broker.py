@@ -290,16 +290,6 @@ class Broker:
         services = QueueServices(
             self.raft_log, self.timers, self.now_ms, self._load, self.time.call_later, lambda: self.chance
         )
-        applied = files.store.applied()
-        self.queues = runtime.spawn(
-            Queues,
-            files.store,
-            log,
-            self.state_disk,
-            services,
-            self._settings,
-            (applied.log_index, applied.term, applied.clock_ms),
-        )
         self.snapshots = runtime.spawn(
             Snapshots,
             files.snapshot_path,
@@ -309,6 +299,17 @@ class Broker:
             self.raft_log,
             lambda: self.snapshot_disk,
             self._snapshot_bytes_min,
+        )
+        applied = files.store.applied()
+        self.queues = runtime.spawn(
+            Queues,
+            files.store,
+            log,
+            self.state_disk,
+            services,
+            self._settings,
+            (applied.log_index, applied.term, applied.clock_ms),
+            self.snapshots,
         )
         self._workers = 0
         self._services = SubscriberServices(self.raft_log, self.queues, SubscriberLimits())

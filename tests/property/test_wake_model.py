@@ -1,0 +1,171 @@
+"""The wake contract: no order of events leaves a message available while a subscribed worker sleeps un-woken.
+
+The small model is exhaustive: two workers, two messages, and every step that concerns waking, applied in every state
+that can be reached, until there are no new states.  It drives the real processes; only states are told apart here.
+"""
+
+import itertools
+import os
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker import Broker, Client, Json
+
+STEP_S = 5.0  # the timeout of a message, its delay, and the time that a woken worker is counted on
+MESSAGES = 2
+WORKERS = 2
+Q = "q"
+STATES_MAX = 20_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    directory = Path(tempfile.mkdtemp(prefix="wakeq-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
+    made = Broker(directory, flush_after_ms=1_000_000_000)
+    yield made
+    made.close()
+    shutil.rmtree(directory)
+
+
+class World:
+    """One run: a queue of its own, two subscribed workers, a publisher; what happened so far is in the processes."""
+
+    numbers = itertools.count()
+
+    def __init__(self, broker: Broker, policies: Json) -> None:
+        self.broker = broker
+        broker.clients.clear()
+        self.name = f"{Q}{next(self.numbers)}"
+        self.publisher = broker.client()
+        self.workers = [broker.client() for _ in range(WORKERS)]
+        self.published = 0
+        self.held: list[dict[str, str]] = [{} for _ in range(WORKERS)]  # uid -> lease
+        assert self.publisher.call("CREATE", self.name, **policies)["cmd"] == "okcreate"
+        for worker in self.workers:
+            worker.call("SUB", self.name)
+
+    def steps(self) -> list[str]:
+        """Return what can happen next."""
+        found = ["time"]
+        if self.published < MESSAGES:
+            found += ["pub", "pub delayed"]
+        for place, worker in enumerate(self.workers):
+            if worker.alive:
+                found += [f"fet {place}", f"islp {place}", f"wait {place}", f"gone {place}"]
+                found += [f"ack {place}", f"nack {place}"] if self.held[place] else []
+        return found
+
+    def do(self, step: str) -> None:
+        """Let it happen, and come to rest."""
+        self.begin(step)
+        self.rest()
+
+    def begin(self, step: str) -> None:
+        """Let it happen; nobody has been served yet."""
+        word, _, place = step.partition(" ")
+        match word:
+            case "time":
+                self.broker.advance(STEP_S)
+            case "pub":
+                delay = {"delay": int(STEP_S)} if place else {}
+                self.published += 1
+                self.publisher.send({"cmd": "PUB", "qname": self.name, "message": "m", "timeout": 5, **delay})
+            case _:
+                self._act(word, int(place))
+
+    def _act(self, word: str, place: int) -> None:
+        worker, held = self.workers[place], self.held[place]
+        match word:
+            case "gone":
+                worker.alive = False
+                worker.process.stop()
+            case "fet" | "islp":
+                worker.send({"cmd": word.upper(), "qname": self.name})
+            case "wait":
+                worker.send({"cmd": "FET", "qname": self.name, "wait": STEP_S, "cmd_id": 1})
+            case "ack" | "nack":
+                uid, lease = held.popitem()
+                worker.send({"cmd": word.upper(), "qname": self.name, "uid": uid, "lease": lease})
+
+    def rest(self) -> None:
+        self.broker.settle()
+        for worker, held in zip(self.workers, self.held, strict=True):
+            for reply in worker.take():
+                if reply["cmd"] == "msg":
+                    held[reply["uid"]] = reply["lease"]
+        self.broker.check(self.name)
+
+    def state(self) -> object:
+        """Return all that the future can depend on; times relative to now."""
+        process, now_ms = self.broker.queue(self.name), self.broker.now_ms()
+        leases, ledger = process.leases, process.ledger
+        assert leases is not None
+        place = {worker.process: i for i, worker in enumerate(self.workers)}
+        messages = []
+        for number in range(1, self.published + 1):
+            held = leases.held.get(number)
+            due_ms = max(0, ledger.due_of(number) - now_ms) if ledger.lives(number) else -1
+            messages.append((due_ms, held and (held.until_ms - now_ms, place.get(held.holder))))
+        workers = [
+            (w.alive, self.name in w.asleep, w.process in leases.sleepers, leases.woken.get(w.process, 0) > now_ms)
+            for w in self.workers
+        ]
+        counted = [max(0, leases.woken.get(w.process, 0) - now_ms) for w in self.workers]
+        waits = [(place.get(w.subscriber), w.until_ms - now_ms) for w in leases.all_waits()]
+        held_by = [tuple(sorted(uid[-1] for uid in held)) for held in self.held]
+        order = tuple(place[s] for s in leases.sleepers if s in place)
+        return repr((messages, workers, counted, waits[:3], held_by, order, list(leases.next_numbers(9))))
+
+
+def replay(broker: Broker, policies: Json, path: tuple[str, ...]) -> World:
+    world = World(broker, policies)
+    for step in path:
+        world.do(step)
+    return world
+
+
+def end(world: World) -> None:
+    for client in world.broker.clients:
+        if client.alive:
+            client.process.stop()
+    world.publisher.process.stop()
+    world.broker.settle()
+
+
+POLICIES: list[Json] = [
+    {"wake": "ready"},
+    {"wake": "all"},
+    {"wake": "ready", "on_disconnect": "release", "lease": "strict"},
+]
+
+
+@pytest.mark.parametrize("policies", POLICIES, ids=["ready", "all", "ready-release-strict"])
+def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(broker: Broker, policies: Json) -> None:
+    world = World(broker, policies)
+    seen = {world.state()}
+    todo: deque[tuple[str, ...]] = deque([()])
+    edges = 0
+
+    while todo:
+        path = todo.popleft()
+        steps = replay(broker, policies, path).steps()
+        for step in steps:
+            world = replay(broker, policies, path)
+            try:
+                world.do(step)
+            except AssertionError as error:
+                raise AssertionError(f"after {[*path, step]}: {error}") from error
+            edges += 1
+            state = world.state()
+            if state not in seen:
+                seen.add(state)
+                todo.append((*path, step))
+            end(world)
+        assert len(seen) < STATES_MAX, "the model is meant to be small"
+
+    print(len(seen), edges)
