@@ -138,6 +138,14 @@ class QueueProcess(Process):
     def exists(self) -> bool:
         return self.ledger.id > 0
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether the queue does not exist and nobody waits for it to do so."""
+        if self.exists or self.runtime.groups.count(("subscribers", self.name)):
+            return False
+        leases = self.leases
+        return leases is None or not (leases.sleepers or leases.woken or leases.all_waits())
+
     def on_receive(self, message: Any) -> None:
         self._handling = message
         _HANDLERS[type(message)](self, message)
@@ -494,8 +502,7 @@ class QueueProcess(Process):
             numbers = [n for n in leases.held_by(message.subscriber) if n not in leases.leaving]
             self._end_deliveries(numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
         self._settle(self._now_ms())
-        subscribers = self.runtime.groups.count(("subscribers", self.name))
-        if not self.exists and not (leases.sleepers or leases.woken or leases.all_waits() or subscribers):
+        if self.is_deserted:
             self._supervisor.tell(Deserted(self.name, self))
 
     def on_leaving(self, message: Leaving) -> None:

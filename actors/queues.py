@@ -165,6 +165,7 @@ class Queues(Process):
         self._owing: set[str] = set()  # queues that have not handed in their part
         self._flushing: list[str] | None = None
         self._flushing_index = 0
+        self._flushing_bytes = 0
         self._flush_queued = False
         self._graves: list[Grave] = []
         self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
@@ -173,7 +174,8 @@ class Queues(Process):
         self._rebuilding: set[str] = set()
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
         self._notes: list[tuple[int, int, int]] = []
-        self._bytes = 0  # of the log, when the last cut was begun
+        self._bytes = log.size_bytes  # of the log, when the last cut was begun
+        self._flushed_bytes = log.size_bytes  # of the log, when the last cut that is written was begun
         self._throttled = False
         self._ready: Callable[[], None] | None = None
 
@@ -292,6 +294,11 @@ class Queues(Process):
     def _answer(self, asker: Asker | None, outcome: Any) -> None:
         if asker is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that the state store does not have yet."""
+        return max(0, self._log.size_bytes - self._flushed_bytes)
 
     @property
     def held_bytes(self) -> int:
@@ -489,7 +496,8 @@ class Queues(Process):
     def on_deserted(self, message: Deserted) -> None:
         """A queue that does not exist has nobody left who waits for it: nothing needs its process."""
         process = self._processes.get(message.queue)
-        if process is message.process and message.queue not in self.catalog.queues and message.queue not in self._told:
+        known = message.queue in self.catalog.queues or message.queue in self._told
+        if process is message.process and process.idle and process.is_deserted and not known:
             del self._processes[message.queue]
             process.stop()
 
@@ -567,7 +575,7 @@ class Queues(Process):
             error = result if isinstance(result, BaseException) else None
             self.tell(FlushDone(cut, error, result is True))
 
-        self._flushing_index = applied[0]
+        self._flushing_index, self._flushing_bytes = applied[0], self._bytes
         self._disk.submit(work, done)
         self._go_on()
 
@@ -576,7 +584,7 @@ class Queues(Process):
             raise message.error
         assert self._flushing is not None, "a cut was written"
         self.flushes += 1
-        self.flushed_index = self._flushing_index
+        self.flushed_index, self._flushed_bytes = self._flushing_index, self._flushing_bytes
         flushed = Flushed(message.cut)
         for name in self._flushing:
             if name in self._processes:

@@ -27,6 +27,7 @@ LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its o
 FAST_SYNC_S = 0.0005
 FAST_SYNCS = 16  # so many fast ones in a row, and the next is done on the loop
 SLOW_PAUSE_S = 10.0  # after one slow sync on the loop
+LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
 FLUSH = Tick("flush")
 
 
@@ -95,6 +96,7 @@ class RaftLog(Process):
         disk: Disk,
         now_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
+        look_for_room: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.core = core
@@ -106,6 +108,8 @@ class RaftLog(Process):
         self._disk = disk
         self._now_ms = now_ms
         self._call_later = call_later
+        self._look_for_room = look_for_room
+        self._looked_at_bytes = 0
         self._queues: Process | None = None
         self._uncommitted: deque[Item] = deque()
         self._place = SyncPlace()
@@ -231,6 +235,9 @@ class RaftLog(Process):
         self.synced_entries += len(items)
         assert self._queues is not None, "started first"
         self._queues.tell(Committed(items))
+        if self._log.size_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
+            self._looked_at_bytes = self._log.size_bytes
+            self._look_for_room()
 
     # --- what is no longer needed ----------------------------------------------------------------------------------
 
@@ -248,6 +255,7 @@ class RaftLog(Process):
         self._occupy(work)
 
     def on_cut(self, message: Cut) -> None:
+        self._looked_at_bytes = 0
         self._occupy(lambda: self._log.cut_below(message.index))
 
     def _occupy(self, work: Callable[[], object]) -> None:

@@ -7,11 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, BadName
+from wakeq.protocol.names import NAME_BYTES_MAX, check_name
 
-NAME_BYTES_MAX = 255
 DEAD_SUFFIX = ".dead"
 TIMEOUT_S = 60
+SECONDS_MAX = 365 * 86_400  # of a timeout or retry: a year, as of a delay
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -87,6 +88,10 @@ def check(queue: str, policies: Policies) -> None:
     low, high = policies.priority_min, policies.priority_max
     if policies.structure == "QA" and (low is None or high is None):
         raise BadField("structure QA needs priority_min and priority_max")
+    for name in ("priority_min", "priority_max"):
+        value = getattr(policies, name)
+        if value is not None and not -(1 << 63) <= value < 1 << 63:
+            raise BadField(f"{name} is {value}, it must be a number of 64 bits")
     if low is not None and high is not None and low > high:
         raise BadField(f"priority_min {low} is above priority_max {high}")
     for name in ("max_size", "max_bytes", "max_message_size"):
@@ -98,16 +103,27 @@ def check(queue: str, policies: Policies) -> None:
 
 def _check_deliveries(queue: str, policies: Policies) -> None:
     retry = policies.retry
+    if not 1 <= policies.timeout <= SECONDS_MAX:
+        raise BadField(f"timeout is {policies.timeout}, it must be 1 to {SECONDS_MAX} seconds")
     if not 0.0 <= retry.jitter <= 1.0:
         raise BadField(f"retry.jitter is {retry.jitter}, it must be within 0 and 1")
-    if retry.base < 0 or retry.max < 0:
-        raise BadField("retry.base and retry.max are seconds, 0 or more")
+    if not (0 <= retry.base <= SECONDS_MAX and 0 <= retry.max <= SECONDS_MAX):
+        raise BadField(f"retry.base and retry.max are seconds, 0 to {SECONDS_MAX}")
     if policies.max_deliveries < 0:
         raise BadField(f"max_deliveries is {policies.max_deliveries}, it must be 0 (no limit) or more")
-    if policies.dead_letter == queue:
-        raise BadField("dead_letter names the queue itself")
+    if policies.dead_letter is not None:
+        _check_dead_letter(queue, policies.dead_letter)
     if policies.max_deliveries and len(queue + DEAD_SUFFIX) > NAME_BYTES_MAX and policies.dead_letter is None:
         raise BadField(f"the name with {DEAD_SUFFIX} would be longer than {NAME_BYTES_MAX}; give dead_letter a name")
+
+
+def _check_dead_letter(queue: str, name: str) -> None:
+    if name == queue:
+        raise BadField("dead_letter names the queue itself")
+    try:
+        check_name(name)
+    except BadName as error:
+        raise BadField(f"dead_letter: {error}") from None
 
 
 def dead_letter_of(queue: str, policies: Policies) -> str:

@@ -103,7 +103,7 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
                 d.expires_ms,
                 d.timeout_ms,
                 len(d.alias.encode()) if d.alias else 0,
-            )  # fmt: skip
+            )
             for d, n in zip(drafts, ordinals, strict=True)
         ],
         *extra,

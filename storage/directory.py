@@ -120,13 +120,21 @@ class DataDirectory:
         """Return how much is kept free for acknowledgements, deletes, logs and snapshots."""
         if self.reserve_override_bytes is not None:
             return self.reserve_override_bytes
-        state = os.statvfs(self.path)
-        size = state.f_blocks * state.f_frsize
+        size = self.disk_bytes
         return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
 
-    def check_space(self) -> bool:
-        """Decide again whether publishes must be refused; keep to `full` until there is clearly room."""
-        reserve = self.reserve_bytes()
+    @property
+    def disk_bytes(self) -> int:
+        """The size of the file system."""
+        state = os.statvfs(self.path)
+        return state.f_blocks * state.f_frsize
+
+    def check_space(self, owed_bytes: int = 0) -> bool:
+        """Decide again whether publishes must be refused; keep to `full` until there is clearly room.
+
+        `owed_bytes` are still going to be written for what was already promised.
+        """
+        reserve = self.reserve_bytes() + owed_bytes
         if self.full:
             reserve += reserve // RECOVERED_SHARE
         self.full = self.free_bytes() < reserve

@@ -13,6 +13,7 @@ from wakeq.protocol.commands import Draft
 from wakeq.protocol.ledger import Delta, Once, Session
 from wakeq.protocol.records import (
     CHUNK_SHIFT,
+    BadRecord,
     Chunk,
     Side,
     decode_chunk,
@@ -21,8 +22,8 @@ from wakeq.protocol.records import (
     encode_fresh,
     encode_row,
 )
-from wakeq.protocol.uid import UidMaker, parse, prefix
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View
+from wakeq.protocol.uid import UidMaker, prefix
+from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View, sealed, unsealed
 
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
@@ -93,10 +94,9 @@ def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> 
     if part.rewrites:
         keys = [start + uid.encode() for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
-            if value is not None:
-                row = decode_row(value)
-                row.side = side
-                puts.append((key, encode_row(row)))
+            row = decode_row(_found(value, key))
+            row.side = side
+            puts.append((key, encode_row(row)))
 
 
 def _put_index(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
@@ -114,12 +114,20 @@ def _put_publishers(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[b
     rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in part.delta.ids]
     rows += [(start + BY_SESSION + name.encode(), session) for name, session in part.delta.sessions]
     rows += [(start + BY_ALIAS + alias.encode(), number) for number, alias in part.aliases.items()]
-    rows += [(start + BY_ALIAS + uid.encode(), None) for uid in part.gone if parse(uid) is None]
+    rows += [(start + BY_ALIAS + alias.encode(), None) for alias in part.delta.aliases_gone]
     for key, value in rows:
         if value is None:
             deletes.append(key)
         else:
-            puts.append((key, encode(value)))
+            puts.append((key, sealed(encode(value))))
+
+
+def _found(value: bytes | None, key: bytes) -> bytes:
+    if value is None:
+        raise BadRecord(
+            f"message {key!r} is in the index, not in the table; move state/ aside: log and snapshot have it"
+        )
+    return value
 
 
 # Coming back ------------------------------------------------------------------------------------------------------
@@ -164,9 +172,11 @@ def load_queue(view: View, queue_id: int, meta: bytes) -> StoredQueue:
         chunks.append((chunk_id, chunk))
         for offset in offsets:
             number = (chunk_id << CHUNK_SHIFT) + offset
-            row = view.get(MESSAGES, key_of(name, aliases.get(number) or uid_of(number)))
-            if row is not None:
-                sides[number] = decode_row(row).side or Side()
+            message = key_of(name, aliases.get(number) or uid_of(number))
+            row = decode_row(_found(view.get(MESSAGES, message), message))
+            if row.side is None:
+                raise BadRecord(f"message {message!r} was delivered as its index says, and not as its record says")
+            sides[number] = row.side
     return StoredQueue(meta, chunks, sides, aliases, ids, sessions)
 
 
@@ -177,8 +187,11 @@ def _load_publishers(
     sessions: list[tuple[str, Session]] = []
     aliases: dict[int, str] = {}
     decode = msgspec.msgpack.decode
-    for key, value in view.scan(DEDUP, start):
+    for key, record in view.scan(DEDUP, start):
         name = key[len(start) + 1 :].decode()
+        value = unsealed(record)
+        if value is None:
+            raise BadRecord(f"the checksum of a publisher's record does not fit: {name!r}")
         match key[len(start) : len(start) + 1]:
             case b"i":
                 ids.append((name, decode(value, type=tuple[int, int, int, int])))

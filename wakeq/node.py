@@ -45,6 +45,7 @@ REPLAY_BATCH = 2_048  # entries that are applied before the loop's other work ha
 READER_CHECK_S = 10.0
 GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
 BUG_STATUS = 70
+STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
 
 logger = logging.getLogger("wakeq.node")
 
@@ -116,7 +117,14 @@ class Node:
             log.last_index,
         )
         self.raft_log = runtime.spawn(
-            RaftLog, core, log, metadata, self._thread("wakeq-log"), self.now_ms, loop.call_later
+            RaftLog,
+            core,
+            log,
+            metadata,
+            self._thread("wakeq-log"),
+            self.now_ms,
+            loop.call_later,
+            self._look_for_room,
         )
         self._reader = self._thread("wakeq-reader")
         services = QueueServices(self.raft_log, self.timers, self.now_ms, self._load, loop.call_later)
@@ -249,15 +257,15 @@ class Node:
             logger.warning(
                 "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
             )
-        self._look_at_disk()
+        self._look_for_room()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
             self.files.store.reader_check()
 
-    def _look_at_disk(self) -> None:
+    def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
         directory = self.files.directory
-        if directory.check_space():
+        if directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes):
             code = "DISK_FULL"
             detail = (
                 f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, "

@@ -22,6 +22,8 @@ logger = logging.getLogger("wakeq.opening")
 
 METADATA_NAME = "raft.metadata"
 SNAPSHOT_NAME = "raft.snapshot"
+SEGMENT_BYTES_MIN = 1 << 20
+SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
@@ -77,7 +79,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
         create_first_index=applied.log_index + 1,
         create_previous_term=applied.term,
     )
-    log.segment_bytes_max = segment_bytes_max
+    log.segment_bytes_max = min(segment_bytes_max, max(SEGMENT_BYTES_MIN, directory.disk_bytes // SEGMENTS_A_DISK))
     opened = Opened(directory, metadata, log, store, imported)
     _check_fit(opened)
     for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):

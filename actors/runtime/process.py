@@ -88,6 +88,11 @@ class Process(pykka.Actor):
         """False once it has stopped or failed."""
         return self._mail is not DEAD
 
+    @property
+    def idle(self) -> bool:
+        """True while it has no mail and is not being served."""
+        return self._mail is None
+
     def tell(self, message: object) -> None:
         """Put a message into its mailbox, from any thread; dropped in silence if it has ended."""
         runtime = self.runtime

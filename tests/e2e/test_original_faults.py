@@ -26,7 +26,7 @@ SYNC_DELAY_S = 0.3
 @pytest.fixture
 def queue(request: pytest.FixtureRequest) -> str:
     """Return the name of a queue that no other test uses."""
-    return str(request.node.name)[:200].replace("[", ".").replace("]", "")
+    return "".join(letter if letter.isalnum() else "." for letter in str(request.node.name)[:200])
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class HandTime(ManualTime):
         return self.now_ms() + self.step_ms
 
     def monotonic_ms(self) -> int:
-        return int(self.monotonic_s() * 1000)
+        return self.now_ms()  # any count that only grows; in whole numbers, so that both clocks tick together
 
     def stall(self, seconds: float) -> None:
         """Let time pass for everybody but this process: nothing is called meanwhile."""

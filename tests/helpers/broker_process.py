@@ -27,6 +27,7 @@ from typing import IO, Self
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+SETTINGS_PREFIX = "WAKEQ_"  # the broker reads its settings from these, and refuses those that are the tests' own
 PR_SET_PDEATHSIG = 1
 READY_LINE = re.compile(
     r"^wakeq ready worker=(?P<worker>\S+):(?P<worker_port>\d+) http=(?P<http>\S+):(?P<http_port>\d+)"
@@ -94,6 +95,7 @@ class BrokerProcess:
             stderr=self._stderr,
             text=True,
             start_new_session=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith(SETTINGS_PREFIX)},
             preexec_fn=_die_with_parent,
         )
         self._lines = queue.SimpleQueue()

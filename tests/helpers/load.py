@@ -403,11 +403,16 @@ class Load:
                 self.history.unknown("ack", op)
             return False
         unknown = set(reply.get("unknown") or (() if reply.get("known", True) else uids))
+        stale = set(reply.get("stale") or ())
         for op, one in zip(ops, held, strict=True):
-            self._note_settled("ack", op, one, reply, known=one.uid not in unknown)
+            if one.uid in stale:
+                self.history.fail("ack", op)
+            else:
+                self._note_settled("ack", op, one, reply, known=one.uid not in unknown)
         return True
 
     def _note_settled(self, kind: Kind, op: int, held: Held, reply: Message, *, known: bool) -> bool:
+        assert reply.get("uid", held.uid) == held.uid, f"answers out of order: {reply} to {kind} of {held.uid}"
         if reply["cmd"] != f"ok{kind}":
             self._refuse(reply)
         if reply["cmd"] != f"ok{kind}" or (kind != "ack" and not known):
