@@ -163,9 +163,12 @@ def _file(identity: Identity, sequence: int, state: State) -> bytes:
 def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, int, State, str]:
     """Return identity, sequence and state of the newer good slot, and what is wrong with the other one."""
     slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
+    if any(slots[0][:8]):
+        _check_front(path, slots[0])  # no crash tears what every write puts there alike: somebody else wrote this
     good = [(SLOT.unpack_from(slot)[2], slot) for slot in slots if _is_whole(slot)]
     if not good:
-        _refuse(path, slots[0])
+        expected = "at least one whole slot"
+        raise DamagedFile(path, 0, found="two slots with wrong checksums", expected=expected, hint=RESTORE)
     sequence, slot = max(good)
     bad = ""
     if len(good) < len(slots) or slots[0] != slots[1]:
@@ -189,7 +192,7 @@ def _is_whole(slot: bytes) -> bool:
     )
 
 
-def _refuse(path: Path, slot: bytes) -> None:
+def _check_front(path: Path, slot: bytes) -> None:
     check_prefix(slot, path)
     version = int.from_bytes(slot[4:8], "big", signed=True)
     if len(slot) >= 8 and version != VERSION:
@@ -197,4 +200,3 @@ def _refuse(path: Path, slot: bytes) -> None:
             f"{path}: at offset 4: expected version {VERSION}, found {version}; "
             "use the release that wrote it, or restore a copy that this one reads"
         )
-    raise DamagedFile(path, 0, found="two slots with wrong checksums", expected="at least one whole slot", hint=RESTORE)

@@ -317,6 +317,7 @@ class Node:
 def run(settings: Settings) -> int:
     """Run a broker until it is told to stop; return its exit status."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
     sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
@@ -326,6 +327,13 @@ def run(settings: Settings) -> int:
     except WakeqError as error:
         print(f"wakeq: {error}", file=sys.stderr)
         return error.exit_status
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """What a disk or a user did is told in one line; only a bug needs its traceback."""
+    if record.exc_info and isinstance(record.exc_info[1], WakeqError):
+        record.exc_info = None
+    return True
 
 
 async def _serve(settings: Settings) -> int:

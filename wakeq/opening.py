@@ -14,6 +14,7 @@ from wakeq.storage import version1
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.segments import ACTIVE_NAME
 from wakeq.storage.snapshot import read_snapshot, snapshot_version
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import Cut
@@ -66,6 +67,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
     for warning in directory.warnings:
         logger.warning("%s", warning)
     identity = directory.identity
+    _check_metadata_is_there(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, identity)
     store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
     snapshot = directory.consensus / SNAPSHOT_NAME
@@ -88,6 +90,14 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
     return opened
 
 
+def _check_metadata_is_there(directory: DataDirectory) -> None:
+    """A log without its metadata belongs to a node that forgot whom it voted for."""
+    path = directory.consensus / METADATA_NAME
+    if not path.exists() and (directory.consensus / ACTIVE_NAME).exists():
+        hint = "restore the whole data directory from one copy"
+        raise DamagedFile(path, 0, found="no such file", expected="the term and vote that belong to the log", hint=hint)
+
+
 def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) -> None:
     """The state store is empty although there is a snapshot: fill it, all at once or not at all."""
     header, items = read_snapshot(snapshot, directory.identity)
@@ -103,7 +113,7 @@ def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) 
 
 def _check_fit(opened: Opened) -> None:
     log, applied = opened.log, opened.store.applied()
-    path = opened.directory.consensus / "raft.log"
+    path = opened.directory.consensus / ACTIVE_NAME
     if log.first_index > applied.log_index + 1:
         raise DamagedFile(
             path,

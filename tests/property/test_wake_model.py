@@ -88,11 +88,9 @@ class World:
                 worker.process.stop()
             case "fet" | "islp":
                 worker.send({"cmd": word.upper(), "qname": self.name})
-            case "wait":
-                worker.send({"cmd": "FET", "qname": self.name, "wait": STEP_S, "cmd_id": 1})
-            case "ack" | "nack":
+            case "ack":
                 uid, lease = held.popitem()
-                worker.send({"cmd": word.upper(), "qname": self.name, "uid": uid, "lease": lease})
+                worker.send({"cmd": "ACK", "qname": self.name, "uid": uid, "lease": lease})
 
     def rest(self) -> None:
         self.broker.settle()
@@ -103,10 +101,20 @@ class World:
         self.broker.check(self.name)
 
     def state(self) -> str:
-        """Return all that the future can depend on; times are relative to now, and the workers are alike."""
-        return min(self._state(self.workers), self._state(self.workers[::-1]))
+        """Return all that the future can depend on, times relative to now; workers are alike, so put them in order."""
+        here = self._state()
+        self._swap()
+        there = self._state()
+        if here <= there:
+            self._swap()
+        return min(here, there)
 
-    def _state(self, workers: list[Client]) -> str:
+    def _swap(self) -> None:
+        self.workers.reverse()
+        self.held.reverse()
+
+    def _state(self) -> str:
+        workers = self.workers
         process, now_ms = self.broker.queue(self.name), self.broker.now_ms()
         leases, ledger = process.leases, process.ledger
         assert leases is not None
@@ -118,9 +126,9 @@ class World:
             messages.append((due_ms, held and (held.until_ms - now_ms, place.get(held.holder))))
         asleep = [place[s] for s in leases.sleepers if s in place]
         woken = [max(0, leases.woken.get(w.process, 0) - now_ms) for w in workers]
-        known = [(w.alive, self.name in w.asleep, sorted(self.held[self.workers.index(w)])) for w in workers]
-        held_by = [(alive, sleeps, [uid[-1] for uid in uids]) for alive, sleeps, uids in known]
-        return repr((messages, asleep, woken, held_by, leases.next_numbers(MESSAGES)))
+        known = [(w.alive, self.name in w.asleep, w.woken_ms.get(self.name, 0) > now_ms - 5_000) for w in workers]
+        held_by = [sorted(uid[-1] for uid in held) for held in self.held]
+        return repr((messages, asleep, woken, known, held_by, leases.next_numbers(MESSAGES)))
 
     def end(self) -> None:
         for client in self.broker.clients:

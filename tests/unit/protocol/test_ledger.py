@@ -1,4 +1,4 @@
-"""The life of a message in one queue's ledger: policies, deliveries, ends, what publishes once, what is written down."""
+"""The life of a message in a ledger: policies, deliveries, ends, what publishes once, what is written down."""
 
 import pytest
 

@@ -75,7 +75,7 @@ def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slot", SLOT_OFFSETS)
-@pytest.mark.parametrize("byte", [0, 5, 10, 20, 33, 41, 50, SLOT_BYTES - 1])
+@pytest.mark.parametrize("byte", [8, 10, 20, 33, 41, 50, SLOT_BYTES - 1])
 def test_one_bad_slot_loses_nothing_and_is_mended(tmp_path: Path, slot: int, byte: int) -> None:
     path = saved(tmp_path / "raft.metadata")
     spoil(path, slot + byte)
@@ -85,6 +85,17 @@ def test_one_bad_slot_loses_nothing_and_is_mended(tmp_path: Path, slot: int, byt
     assert values(again) == (7, 0, 41)
     assert f"slot at offset {slot}" in again.recovered
     assert Metadata.open(path, IDENTITY).recovered == ""
+
+
+@pytest.mark.parametrize(("byte", "error"), [(0, DamagedFile), (5, WrongVersion)])
+def test_a_marker_or_version_that_nobody_here_writes_is_refused_though_the_other_slot_is_good(
+    tmp_path: Path, byte: int, error: type[Exception]
+) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, byte)
+
+    with pytest.raises(error, match=r"raft\.metadata"):
+        Metadata.open(path, IDENTITY)
 
 
 def test_a_crash_between_the_two_slots_keeps_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +114,7 @@ def test_a_crash_between_the_two_slots_keeps_the_newer_one(tmp_path: Path, monke
             metadata.save(term=9, vote=2)
 
     assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
-    spoil(metadata.path, SLOT_OFFSETS[0])
+    spoil(metadata.path, SLOT_OFFSETS[0] + 8)
     assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
 
 
