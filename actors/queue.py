@@ -10,12 +10,10 @@ a file: bodies that are no longer in memory come by mail from the reader.
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 from types import TracebackType
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from wakeq.actors.bodies import CACHED_MAX, Bodies
 from wakeq.actors.leases import NEVER, Leases, Waiter
@@ -48,8 +46,10 @@ from wakeq.actors.messages import (
     Want,
     Woken,
 )
+from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
+from wakeq.actors.queue_view import figures_of, numbers_in, row_of
 from wakeq.actors.runtime import Alarm, Process, Timers
-from wakeq.protocol.catalog import Policies, as_dict, changed, dead_letter_of
+from wakeq.protocol.catalog import Policies, changed, dead_letter_of
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -69,15 +69,15 @@ from wakeq.protocol.commands import (
     Token,
     UpdateQueue,
 )
-from wakeq.protocol.ledger import Ledger, Limits, Repeated, Totals, new_numbers
-from wakeq.protocol.records import Side, decode_row
+from wakeq.protocol.dead_letters import dead_letter
+from wakeq.protocol.ledger import Ledger, Limits, Repeated, new_numbers
+from wakeq.protocol.records import decode_row
 from wakeq.protocol.uid import UidMaker, parse
-from wakeq.storage.flush import Part, StoredQueue
+from wakeq.storage.flush import StoredQueue
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
 READ_BYTES_AHEAD = 1 << 20
 REFUSED_ID = -1  # the queue id of an acknowledgement that a barrier refused: nothing goes, everything stays
-PEEK_SCAN_MAX = 100_000  # messages looked at for a peek by state
 
 
 class Lead(msgspec.Struct, frozen=True, gc=False):
@@ -95,17 +95,6 @@ class Services(NamedTuple):
     load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random
-
-
-class QueueMeta(msgspec.Struct):
-    """The QUEUES record of one queue."""
-
-    name: str
-    id: int
-    policies: Policies
-    next_number: int
-    created_ms: int
-    totals: dict[str, int]
 
 
 class QueueProcess(Process):
@@ -638,19 +627,18 @@ class QueueProcess(Process):
             step = partial(self._propose_dead_loaded, number, token, reason, error, asker)
             self._read([number], ("call", step, asker))
             return
-        side = self.ledger.sides.get(number) or Side()
-        headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
-        headers |= {
-            "wakeq-origin": self.name,
-            "wakeq-origin-uid": self._uids_of([number])[0],
-            "wakeq-deliveries": str(self._deliveries_of(number)),
-            "wakeq-reason": reason.name.lower(),
-        }
-        if error or side.error:
-            headers["wakeq-error"] = error or side.error
-        letter = Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(headers))
+        letter = dead_letter(
+            draft,
+            self.ledger.sides.get(number),
+            origin=self.name,
+            origin_uid=self._uids_of([number])[0],
+            deliveries=self._deliveries_of(number),
+            reason=reason,
+            error=error,
+        )
         queue = dead_letter_of(self.name, self.ledger.policies)
-        entry = Ack(self.name, self.ledger.id, [number], [token], [Publish(queue, [letter], forced=True)], dead=True)
+        publish = Publish(queue, [letter], forced=True)
+        entry = Ack(self.name, self.ledger.id, [number], [token], [publish], dead=True)
         self._raft_log.tell(Propose([(entry, asker)]))
 
     def _propose_dead_loaded(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
@@ -683,19 +671,7 @@ class QueueProcess(Process):
 
     def restore(self, stored: StoredQueue) -> None:
         """Take the state that was written down; only before any mail."""
-        meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
-        ledger = self.ledger
-        ledger.begin(meta.id, meta.policies)
-        ledger.next_number = meta.next_number
-        ledger.totals = msgspec.convert(meta.totals, Totals)
-        for number, alias in stored.aliases.items():
-            ledger.restore_alias(number, alias)
-        for chunk_id, chunk in stored.chunks:
-            ledger.restore_chunk(chunk_id, chunk)
-        for number, side in stored.sides.items():
-            ledger.restore_side(number, side)
-        ledger.ids.update(stored.ids)
-        ledger.sessions.update(stored.sessions)
+        meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
         self.uids = UidMaker(meta.id)
 
@@ -707,53 +683,20 @@ class QueueProcess(Process):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
-        numbers = self._numbers_in(message.state, message.count)
+        numbers = numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
         missing = self.bodies.missing(numbers)
         if missing:
             self._read(missing, ("call", partial(self._peek_loaded, asker, numbers), asker))
         else:
             self._peek_loaded(asker, numbers)
 
-    def _numbers_in(self, state: str, count: int) -> list[int]:
-        leases, ledger = self.leases, self.ledger
-        if leases is None:
-            return []
-        now_ms = self._now_ms()
-        if state == "ready":
-            return [n for n in leases.next_numbers(count) if ledger.lives(n)]
-        if state == "leased":
-            return list(islice(leases.held, count))
-        living = islice(ledger.living_numbers(), PEEK_SCAN_MAX)
-        if state == "delayed":
-            living = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)  # type: ignore[assignment]
-        return list(islice(living, count))
-
     def _peek_loaded(self, asker: Asker, numbers: list[int]) -> None:
-        ledger, leases = self.ledger, self.leases
         now_ms = self._now_ms()
         rows = []
-        for number in numbers:
-            draft = self.bodies.get(number)
-            if draft is None or not ledger.lives(number):
-                continue
-            held = leases.held.get(number) if leases is not None else None
-            side = ledger.sides.get(number)
-            due_ms = ledger.due_of(number)
-            rows.append(
-                {
-                    "uid": self._uids_of([number])[0],
-                    "state": "leased" if held is not None else "delayed" if due_ms > now_ms else "ready",
-                    "body": draft.body,
-                    "headers": draft.headers,
-                    "priority": ledger.priority_of(number),
-                    "error_count": 0 if side is None else side.deliveries - (held is not None),
-                    "published_ms": self.bodies.published_ms(number),
-                    "due_ms": due_ms,
-                    "expires_ms": ledger.expires_of(number),
-                    "until_ms": 0 if held is None else held.until_ms,
-                    "error": "" if side is None else side.error,
-                }
-            )
+        for number, uid in zip(numbers, self._uids_of(numbers), strict=True):
+            row = row_of(self.ledger, self.leases, self.bodies, number, now_ms)
+            if row is not None:
+                rows.append({"uid": uid} | row)
         asker.process.tell(Answered([(asker.ticket, asker.place, rows)]))
 
     def on_stats(self, message: Stats) -> None:
@@ -765,69 +708,23 @@ class QueueProcess(Process):
         asker.process.tell(Answered([(asker.ticket, asker.place, self._figures())]))
 
     def _figures(self) -> dict[str, Any]:
-        ledger, leases = self.ledger, self.leases
-        ready = 0 if leases is None else min(leases.ready(self._now_ms()), ledger.size)
-        delivered = ledger.totals.delivered
-        return {
-            "qname": self.name,
-            "ready": ready,
-            "delayed": ledger.size - ready,
-            "leased": ledger.out,
-            "size": ledger.size,
-            "bytes": ledger.bytes,
+        figures = figures_of(self.ledger, self.leases, self._now_ms())
+        delivered = figures["delivered"]
+        return figures | {
             "subscribers": self.runtime.groups.count(("subscribers", self.name)),
-            "sleepers": 0 if leases is None else len(leases.sleepers),
-            "waiting": 0 if leases is None else len(leases.waiters),
             "wakes": self.wakes,
             "wakes_per_delivery": round(self.wakes / delivered, 3) if delivered else 0.0,
             "created_ms": self.created_ms,
-            **msgspec.to_builtins(ledger.totals),
-            "policies": as_dict(ledger.policies),
         }
 
     # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
-        fresh = self.bodies.collect()
-        ledger = self.ledger
-        delta = ledger.collect()
-        sides = ledger.sides
-        touched = [number for number in delta.touched if number not in fresh]
         gone, self._stored_gone = self._stored_gone, []
         unchanged, self._unchanged = self._unchanged, []
-        part = Part(
-            self.name,
-            ledger.id,
-            fresh,
-            {number: ledger.aliased[number] for number in fresh if number in ledger.aliased} if ledger.aliased else {},
-            self._columns_of(fresh),
-            {number: replace(sides[number]) for number in fresh if number in sides} if sides else {},
-            dict(zip(self._uids_of(touched), (replace(sides[number]) for number in touched), strict=True)),
-            gone,
-            delta,
-            msgspec.msgpack.encode(self._meta()),
-        )
+        meta = QueueMeta.of(self.ledger, self.created_ms)
+        part = part_of(self.ledger, self.bodies.collect(), gone, self._uids_of, meta)
         message.reply_to.tell(Collected(message.cut, part, unchanged))
-
-    def _columns_of(self, fresh: dict[int, Any]) -> dict[int, tuple[int, int]]:
-        """Return due and expiry of those that have one; most have none."""
-        ledger = self.ledger
-        columns = {}
-        for number, (draft, _) in fresh.items():
-            if draft.delay_ms or draft.expires_ms:
-                columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
-        return columns
-
-    def _meta(self) -> QueueMeta:
-        ledger = self.ledger
-        return QueueMeta(
-            self.name,
-            ledger.id,
-            ledger.policies,
-            ledger.next_number,
-            self.created_ms,
-            msgspec.to_builtins(ledger.totals),
-        )
 
     def on_flushed(self, message: Flushed) -> None:
         ahead = self.leases.next_numbers(CACHED_MAX) if self.leases is not None else []

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.barrier import Barrier, Gathering, parts_of, to_judge, with_follow_ups
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -40,7 +41,8 @@ from wakeq.actors.messages import (
     Verdict,
     Woken,
 )
-from wakeq.actors.queue import REFUSED_ID, Lead, QueueMeta, QueueProcess, Services
+from wakeq.actors.queue import REFUSED_ID, Lead, QueueProcess, Services
+from wakeq.actors.queue_state import QueueMeta
 from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check
@@ -92,43 +94,6 @@ class Settings(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     flush_after_ms: int = FLUSH_AFTER_MS
     flush_bytes: int = FLUSH_BYTES
-
-
-class Barrier:
-    """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet."""
-
-    __slots__ = ("code", "item", "owing")
-
-    def __init__(self, item: Item, owing: dict[int, Ack | Publish]) -> None:
-        self.item = item
-        self.owing = owing
-        self.code = 0
-
-
-class Gathering:
-    """Answers from several queues that make one answer."""
-
-    __slots__ = ("_answers", "_asker", "_missing", "_whole")
-
-    def __init__(self, asker: Asker, count: int, *, whole: bool = False) -> None:
-        self._asker = asker
-        self._answers: list[Any] = [None] * count
-        self._missing = count
-        self._whole = whole  # a list of everything, instead of the first with what follows from it
-
-    def add(self, place: int, answer: Any) -> None:
-        if self._answers[place] is not None:
-            return  # told twice: its queue was rebuilt meanwhile
-        self._answers[place] = answer
-        self._missing -= 1
-        if not self._missing:
-            asker, answers = self._asker, self._answers
-            result = (
-                answers
-                if self._whole
-                else Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
-            )
-            asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
 
 
 class Queues(Process):
@@ -394,9 +359,9 @@ class Queues(Process):
     # --- entries that touch several queues -------------------------------------------------------------------------
 
     def _begin_barrier(self, item: Item) -> None:
-        entry = _with_follow_ups(item)
+        entry = with_follow_ups(item)
         exists = self.catalog.queues
-        owing = {place: part for place, part in enumerate(_to_judge(entry)) if part.queue in exists}
+        owing = {place: part for place, part in enumerate(to_judge(entry)) if part.queue in exists}
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
             self._barrier.code = Result.UNKNOWN
@@ -422,7 +387,7 @@ class Queues(Process):
         barrier, self._barrier = self._barrier, None
         assert barrier is not None, "a verdict without a question"
         index, term, at_ms, _, asker = barrier.item
-        entry = _with_follow_ups(barrier.item)
+        entry = with_follow_ups(barrier.item)
         if barrier.code:
             self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
             if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
@@ -430,7 +395,7 @@ class Queues(Process):
                 self._tell(entry.queue, [(index, term, at_ms, refused, None)])
         else:
             gather = Gathering(asker, len(entry.publishes) + 1) if asker is not None else None
-            for place, part in enumerate(_parts_of(entry)):
+            for place, part in enumerate(parts_of(entry)):
                 items: list[Item] = []
                 if part.queue not in self.catalog.queues:
                     self._create(part.queue, Policies(), barrier.item)
@@ -709,27 +674,6 @@ def _creates_interest(message: Any) -> bool:
 def _creation(item: Item, name: str, policies: Policies) -> Item:
     """Return what makes the queue that an entry finds missing; its id is the index of that entry."""
     return (item[0], item[1], item[2], CreateQueue(name, policies), None)
-
-
-def _to_judge(entry: Ack) -> list[Ack | Publish]:
-    """Return what each queue has to say yes or no to, all follow-ups of one queue together."""
-    together: dict[str, Publish] = {}
-    for publish in entry.publishes:
-        before = together.get(publish.queue)
-        drafts = publish.drafts if before is None else before.drafts + publish.drafts
-        together[publish.queue] = msgspec.structs.replace(publish, drafts=drafts)
-    return [msgspec.structs.replace(entry, publishes=[]), *together.values()]
-
-
-def _with_follow_ups(item: Item) -> Ack:
-    entry = item[3]
-    assert isinstance(entry, Ack), "only an acknowledgement has follow-ups"
-    return entry
-
-
-def _parts_of(entry: Ack) -> list[Ack | Publish]:
-    """Return what each queue has to do of an entry that touches several: the acknowledgement first."""
-    return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]
 
 
 _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {

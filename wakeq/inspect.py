@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.queue import QueueMeta
+from wakeq.actors.queue_state import QueueMeta
 from wakeq.opening import METADATA_NAME, SNAPSHOT_NAME
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.errors import WakeqError
@@ -112,7 +112,7 @@ def _queues(view: View) -> list[dict[str, Any]]:
                 "bytes": sum(sum(chunk.sizes) - chunk.living for _, chunk in stored.chunks),
                 "leased": sum(side.until_ms > 0 for side in stored.sides.values()),
                 "next_number": meta.next_number,
-                "totals": meta.totals,
+                "totals": msgspec.to_builtins(meta.totals),
                 "policies": as_dict(meta.policies),
             }
         )

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -73,22 +74,22 @@ def test_a_second_signal_does_not_wait_for_the_disk(broker: BrokerProcess, conne
     with traced.injected(broker.pid, f"{traced.SYNCS}:delay_enter={SLOW_SYNC_S * 1e6:.0f}"):
         client.send({"cmd": "PUB", "qname": "q", "message": "on its way"})
         broker.send_signal(signal.SIGTERM)
-        with pytest.raises(AssertionError, match="still running"):
-            _wait_alive(broker, 0.5)
-        broker.send_signal(signal.SIGTERM)
-        sent_s = time.monotonic()
-        broker.wait(SLOW_SYNC_S * 2)
-        took_s = time.monotonic() - sent_s
+        assert not ends_within(broker, 0.5), "one signal did not wait for the disk"
 
-    assert took_s < AT_ONCE_S
+        broker.send_signal(signal.SIGTERM)
+
+        assert ends_within(broker, AT_ONCE_S)
+        status = broker.wait(SLOW_SYNC_S * 2)  # strace holds the thread that it slows down back until its delay is over
+    assert status == 128 + signal.SIGTERM
     broker.restart()
     assert connect(broker).ask("FET", "q")["msg"] == "promised"
 
 
-def _wait_alive(broker: BrokerProcess, span_s: float) -> None:
-    """Raise if the broker is still there after `span_s`, and leave it alone."""
+def ends_within(broker: BrokerProcess, span_s: float) -> bool:
+    """Whether the process has called exit by then; a thread of it may still be held by the tracer."""
     deadline_s = time.monotonic() + span_s
     while time.monotonic() < deadline_s:
-        if not broker.running:
-            return
-    raise AssertionError("still running")
+        if Path(f"/proc/{broker.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.01)
+    return False

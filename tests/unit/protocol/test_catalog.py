@@ -120,13 +120,13 @@ def test_an_exponential_retry_doubles_up_to_its_cap() -> None:
 def test_jitter_only_ever_shortens_the_wait() -> None:
     retry = Retry(base=10.0, jitter=0.5)
 
-    assert [retry.after_ms(1, chance) for chance in (0.0, 0.5, 0.999)] == [10_000, 7_500, 5_005]
+    assert [retry.after_ms(1, chance) for chance in (0.0, 0.5, 0.75)] == [10_000, 7_500, 6_250]
 
 
 def test_a_queue_has_limits_as_soon_as_one_is_set() -> None:
     assert Policies(timeout=1, max_deliveries=2).unlimited
     for name in ("max_size", "max_bytes", "max_message_size", "priority_min", "priority_max"):
-        assert not Policies(**{name: 0}).unlimited
+        assert not Policies(**{name: 0}).unlimited  # type: ignore[arg-type]
 
 
 def test_the_catalog_knows_a_queue_until_it_is_removed() -> None:

@@ -1,0 +1,66 @@
+"""Entries that touch several queues: who has to agree, what each has to do, and the one answer of all.  Pure."""
+
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.messages import Answered, Asker, Item, Outcome
+from wakeq.protocol.commands import Ack, Publish
+
+
+class Barrier:
+    """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet."""
+
+    __slots__ = ("code", "item", "owing")
+
+    def __init__(self, item: Item, owing: dict[int, Ack | Publish]) -> None:
+        self.item = item
+        self.owing = owing
+        self.code = 0
+
+
+class Gathering:
+    """Answers from several queues that make one answer."""
+
+    __slots__ = ("_answers", "_asker", "_missing", "_whole")
+
+    def __init__(self, asker: Asker, count: int, *, whole: bool = False) -> None:
+        self._asker = asker
+        self._answers: list[Any] = [None] * count
+        self._missing = count
+        self._whole = whole  # a list of everything, instead of the first with what follows from it
+
+    def add(self, place: int, answer: Any) -> None:
+        if self._answers[place] is not None:
+            return  # told twice: its queue was rebuilt meanwhile
+        self._answers[place] = answer
+        self._missing -= 1
+        if not self._missing:
+            asker, answers = self._asker, self._answers
+            result = (
+                answers
+                if self._whole
+                else Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
+            )
+            asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
+
+
+def to_judge(entry: Ack) -> list[Ack | Publish]:
+    """Return what each queue has to say yes or no to, all follow-ups of one queue together."""
+    together: dict[str, Publish] = {}
+    for publish in entry.publishes:
+        before = together.get(publish.queue)
+        drafts = publish.drafts if before is None else before.drafts + publish.drafts
+        together[publish.queue] = msgspec.structs.replace(publish, drafts=drafts)
+    return [msgspec.structs.replace(entry, publishes=[]), *together.values()]
+
+
+def with_follow_ups(item: Item) -> Ack:
+    entry = item[3]
+    assert isinstance(entry, Ack), "only an acknowledgement has follow-ups"
+    return entry
+
+
+def parts_of(entry: Ack) -> list[Ack | Publish]:
+    """Return what each queue has to do of an entry that touches several: the acknowledgement first."""
+    return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]

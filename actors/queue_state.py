@@ -1,0 +1,78 @@
+"""A queue's state on its way to the state store and back.  Pure: in and out go ledgers, parts and stored queues."""
+
+from collections.abc import Callable, Sequence
+from typing import Self
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeq.actors.bodies import Kept
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.ledger import Ledger, Totals
+from wakeq.storage.flush import Part, StoredQueue
+
+
+class QueueMeta(msgspec.Struct):
+    """The QUEUES record of one queue."""
+
+    name: str
+    id: int
+    policies: Policies
+    next_number: int
+    created_ms: int
+    totals: Totals
+
+    @classmethod
+    def of(cls, ledger: Ledger, created_ms: int) -> Self:
+        return cls(ledger.name, ledger.id, ledger.policies, ledger.next_number, created_ms, ledger.totals)
+
+
+def part_of(
+    ledger: Ledger,
+    fresh: dict[int, Kept],
+    gone: list[str],
+    uids_of: Callable[[Sequence[int]], list[str]],
+    meta: QueueMeta,
+) -> Part:
+    """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
+    delta = ledger.collect()
+    sides, aliased = ledger.sides, ledger.aliased
+    touched = [number for number in delta.touched if number not in fresh]
+    return Part(
+        ledger.name,
+        ledger.id,
+        fresh,
+        {number: aliased[number] for number in fresh if number in aliased} if aliased else {},
+        _columns_of(ledger, fresh),
+        {number: replace(sides[number]) for number in fresh if number in sides} if sides else {},
+        dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True)),
+        gone,
+        delta,
+        msgspec.msgpack.encode(meta),
+    )
+
+
+def _columns_of(ledger: Ledger, fresh: dict[int, Kept]) -> dict[int, tuple[int, int]]:
+    """Return due and expiry of those that have one; most have none."""
+    columns = {}
+    for number, (draft, _) in fresh.items():
+        if draft.delay_ms or draft.expires_ms:
+            columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
+    return columns
+
+
+def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
+    """Bring a new ledger to the state that was written down."""
+    meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+    ledger.begin(meta.id, meta.policies)
+    ledger.next_number = meta.next_number
+    ledger.totals = meta.totals
+    for number, alias in stored.aliases.items():
+        ledger.restore_alias(number, alias)
+    for chunk_id, chunk in stored.chunks:
+        ledger.restore_chunk(chunk_id, chunk)
+    for number, side in stored.sides.items():
+        ledger.restore_side(number, side)
+    ledger.ids.update(stored.ids)
+    ledger.sessions.update(stored.sessions)
+    return meta

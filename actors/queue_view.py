@@ -1,0 +1,67 @@
+"""Looking at a queue without changing it: its figures, and messages by state.  Pure; reads what it is given."""
+
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.bodies import Bodies
+from wakeq.actors.leases import Leases
+from wakeq.protocol.catalog import as_dict
+from wakeq.protocol.ledger import Ledger
+
+PEEK_SCAN_MAX = 100_000  # messages looked at for a peek by state
+
+
+def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
+    """Return what STATS and LIST say of a queue, but for what only its process knows."""
+    ready = 0 if leases is None else min(leases.ready(now_ms), ledger.size)
+    return {
+        "qname": ledger.name,
+        "ready": ready,
+        "delayed": ledger.size - ready,
+        "leased": ledger.out,
+        "size": ledger.size,
+        "bytes": ledger.bytes,
+        "sleepers": 0 if leases is None else len(leases.sleepers),
+        "waiting": 0 if leases is None else len(leases.all_waits()),
+        **msgspec.to_builtins(ledger.totals),
+        "policies": as_dict(ledger.policies),
+    }
+
+
+def numbers_in(ledger: Ledger, leases: Leases | None, state: str, count: int, now_ms: int) -> list[int]:
+    """Return the first messages in a state: ready, delayed, leased or any."""
+    if leases is None:
+        return []
+    if state == "ready":
+        return [number for number in leases.next_numbers(count) if ledger.lives(number)]
+    if state == "leased":
+        return list(islice(leases.held, count))
+    living = islice(ledger.living_numbers(), PEEK_SCAN_MAX)
+    if state == "delayed":
+        delayed = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)
+        return list(islice(delayed, count))
+    return list(islice(living, count))
+
+
+def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, now_ms: int) -> dict[str, Any] | None:
+    """Return what PEEK says of a message, but for its uid; None if it is gone or its body is not at hand."""
+    draft = bodies.get(number)
+    if draft is None or not ledger.lives(number):
+        return None
+    held = leases.held.get(number) if leases is not None else None
+    side = ledger.sides.get(number)
+    due_ms = ledger.due_of(number)
+    return {
+        "state": "leased" if held is not None else "delayed" if due_ms > now_ms else "ready",
+        "body": draft.body,
+        "headers": draft.headers,
+        "priority": ledger.priority_of(number),
+        "error_count": 0 if side is None else side.deliveries - (held is not None),
+        "published_ms": bodies.published_ms(number),
+        "due_ms": due_ms,
+        "expires_ms": ledger.expires_of(number),
+        "until_ms": 0 if held is None else held.until_ms,
+        "error": "" if side is None else side.error,
+    }

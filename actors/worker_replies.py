@@ -1,0 +1,292 @@
+"""What a subscriber says in the worker protocol: commands become drafts and entries, outcomes become replies.
+
+Pure: no process, no door.  In: commands of the codec, outcomes of queues.  Out: what goes to the log, or to the wire.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.messages import Delivery, Outcome, Refusal, Want
+from wakeq.protocol import commands as log
+from wakeq.protocol.catalog import Policies, changed, check
+from wakeq.protocol.commands import ANY_TOKEN, Draft, Result, Token
+from wakeq.protocol.errors import BadField, TooLarge
+from wakeq.protocol.uid import UidMaker
+from wakeq.protocol.wire import worker as wire
+
+REFUSALS = {
+    Result.STALE: ("STALE_LEASE", "the lease is over and the message was delivered again"),
+    Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
+    Result.KEY_RANGE: ("KEY_RANGE", "the priority is outside of the range that the queue allows"),
+    Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),
+    Result.BUSY: ("BUSY", "too many publishes with an id in this queue within 15 minutes; try again later"),
+    Result.FORGOTTEN: ("BAD_FIELD", "n is more than 1024 behind the highest of this session; its outcome is forgotten"),
+    Result.NO_QUEUE: ("Q_NOT_FOUND", "there is no queue of this name"),
+    Result.EXISTS: ("Q_EXISTS", "a queue of this name exists; UPDATE changes its policies"),
+    Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted"),
+    Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
+    Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
+    Result.REJECTED: ("BUSY", "not now; try again"),
+}
+
+
+def runs_of(commands: Sequence[Any]) -> list[Sequence[Any]]:
+    """Cut what one read brought into runs of like commands; only PUB, ACK, FET and bad ones are taken together."""
+    kinds = [_TOGETHER.get(type(command)) for command in commands]
+    first = kinds[0]
+    if first is not None and kinds.count(first) == len(kinds):
+        return [commands]
+    runs: list[Sequence[Any]] = []
+    start = 0
+    for place in range(1, len(commands) + 1):
+        if place == len(commands) or kinds[place] is None or kinds[place] != kinds[start]:
+            runs.append(commands[start:place])
+            start = place
+    return runs
+
+
+def concerns(command: Any, busy: dict[str, int]) -> bool:
+    """Whether a command has to wait for changes of these queues."""
+    name = getattr(command, "qname", None)
+    return name in busy if name is not None else type(command) in (wire.List, wire.Stats)
+
+
+def draft_of(content: wire.Content, limit: int) -> Draft:
+    _check_size(len(content.body), limit)
+    headers = msgspec.msgpack.encode(content.headers) if content.headers else b""
+    return Draft(
+        content.body,
+        content.priority,
+        content.delay * 1000,
+        content.expires * 1000,
+        (content.timeout or 0) * 1000,
+        headers,
+    )
+
+
+def drafts_of(pub: wire.Pub, limit: int) -> list[Draft]:
+    """Return the messages of a PUB that is a whole of its own."""
+    if not wire.are_texts(pub) or pub.headers is not None:
+        return [draft_of(content, limit) for content in wire.contents_of(pub)]
+    assert pub.messages is not None, "texts"
+    bodies = [text.encode() for text in pub.messages if type(text) is str]
+    _check_size(max(map(len, bodies)), limit)
+    priority, delay_ms, expires_ms, timeout_ms = pub.priority, pub.delay * 1000, pub.expires * 1000, 0
+    if pub.timeout is not None:
+        timeout_ms = pub.timeout * 1000
+    return [Draft(body, priority, delay_ms, expires_ms, timeout_ms) for body in bodies]
+
+
+def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:
+    """The hot path of `draft_of`: a publish of one message."""
+    text = pub.msg if pub.message is None else pub.message
+    if text is None or pub.enc is not None or pub.headers is not None:
+        return draft_of(wire.contents_of(pub)[0], limit)
+    body = text.encode()
+    if len(body) > limit:
+        _check_size(len(body), limit)
+    return Draft(
+        body,
+        pub.priority,
+        pub.delay * 1000,
+        pub.expires * 1000,
+        0 if pub.timeout is None else pub.timeout * 1000,
+    )
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"the message has {size} bytes, the limit is {limit}; split it or keep it elsewhere")
+
+
+def token_of(lease: str) -> Token:
+    """Read a lease token as we write it."""
+    term, _, sequence = lease.partition("-")
+    if not (term.isascii() and term.isdigit() and sequence.isascii() and sequence.isdigit()) or len(lease) > 40:
+        raise BadField("lease is not one that this broker gave out")
+    return int(term), int(sequence)
+
+
+def settled_by(command: wire.Settle) -> tuple[list[str], list[Token]]:
+    """Return the uids of a command and the token of each."""
+    uids = [command.uid] if command.uid is not None else list(command.uids or ())
+    leases = command.leases or [command.lease] * len(uids)
+    return uids, [ANY_TOKEN if lease is None else token_of(lease) for lease in leases]
+
+
+def want_of(place: int, command: wire.Fet) -> Want:
+    return Want(place, command.count or 0, int(command.wait * 1000))
+
+
+def refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:
+    return wire.Nok(err=refusal.code, detail=refusal.detail, leader=refusal.leader or None, cmd_id=cmd_id)
+
+
+def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
+    err, detail = REFUSALS[Result(code)]
+    return wire.Nok(err=err, detail=detail, cmd_id=cmd_id)
+
+
+def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
+    uids = _uids(outcome.queue_id, results)
+    return [
+        wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)
+        for uid, number, cmd_id in zip(uids, results, cmd_ids, strict=True)
+    ]
+
+
+def _uids(queue_id: int, results: Sequence[int]) -> list[str]:
+    maker = UidMaker(queue_id)
+    if isinstance(results, range):
+        return maker.uids(results)
+    return [maker.uid(number) if number > 0 else "" for number in results]
+
+
+def acked(command: wire.Ack, code: int) -> wire.Reply:
+    if code == Result.DONE:
+        return wire.Okack(uid=command.uid, qname=command.qname, cmd_id=command.cmd_id)
+    if code == Result.UNKNOWN:
+        return wire.Okack(uid=command.uid, qname=command.qname, known=False, cmd_id=command.cmd_id)
+    return refusal_of(code, command.cmd_id)
+
+
+def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[int]) -> wire.Reply:
+    """Return the reply to an ACK, NACK or TOUCH of some uids."""
+    make: Any = {wire.Nack: wire.Oknack, wire.Touch: wire.Oktouch}.get(type(command), wire.Okack)
+    if command.uid is not None:
+        if results[0] not in (Result.DONE, Result.UNKNOWN):
+            return refusal_of(results[0], command.cmd_id)
+        known = results[0] == Result.DONE
+        one: wire.Reply = make(uid=command.uid, qname=command.qname, known=known, cmd_id=command.cmd_id)
+        return one
+    unknown = [uid for uid, code in zip(uids, results, strict=True) if code == Result.UNKNOWN]
+    stale = [uid for uid, code in zip(uids, results, strict=True) if code == Result.STALE]
+    several: wire.Reply = make(
+        uids=list(uids), qname=command.qname, unknown=unknown or None, stale=stale or None, cmd_id=command.cmd_id
+    )
+    return several
+
+
+def _reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
+    results = outcome.results
+    if results[0] < 0:
+        return refusal_of(results[0], command.cmd_id)
+    uids = _uids(outcome.queue_id, results)
+    if command.messages is None:
+        return wire.Ok(qname=command.qname, uid=uids[0], cmd_id=command.cmd_id)
+    return wire.Ok(qname=command.qname, uids=uids, cmd_id=command.cmd_id)
+
+
+def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
+    """Return the reply to an ACK of several, or with follow-ups."""
+    uids = command.uids or [command.uid or ""]
+    if command.publish is None:
+        return settled_reply(command, uids, outcome.results)
+    if not outcome.follows:  # refused as a whole
+        return refusal_of(outcome.results[0], command.cmd_id)
+    worst = next((follow.results[0] for follow in outcome.follows if follow.results[0] < 0), 0)
+    if worst:
+        return refusal_of(worst, command.cmd_id)
+    follow_uids = [_uids(follow.queue_id, follow.results)[0] for follow in outcome.follows]
+    reply = settled_reply(command, uids, outcome.results)
+    return msgspec.structs.replace(reply, published=follow_uids)
+
+
+def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.Reply:
+    if not deliveries:
+        return wire.Nomsg(qname=command.qname, cmd_id=command.cmd_id)
+    if command.count is not None:
+        return wire.Msgs(
+            qname=command.qname, messages=[_delivery(delivery) for delivery in deliveries], cmd_id=command.cmd_id
+        )
+    (delivery,) = deliveries
+    text, enc = wire.text_of(delivery.body)
+    return wire.Msg(
+        qname=command.qname,
+        uid=delivery.uid,
+        error_count=delivery.failures,
+        msg=text,
+        enc=enc,
+        lease=f"{delivery.token[0]}-{delivery.token[1]}",
+        priority=delivery.priority,
+        headers=_headers(delivery.headers),
+        cmd_id=command.cmd_id,
+    )
+
+
+def _delivery(delivery: Delivery) -> wire.Delivery:
+    text, enc = wire.text_of(delivery.body)
+    return wire.Delivery(
+        delivery.uid,
+        delivery.failures,
+        text,
+        enc,
+        f"{delivery.token[0]}-{delivery.token[1]}",
+        delivery.priority,
+        _headers(delivery.headers),
+    )
+
+
+def _headers(packed: bytes) -> dict[str, str] | None:
+    return msgspec.msgpack.decode(packed, type=dict[str, str]) if packed else None
+
+
+def queue_entry_of(command: Any) -> log.Entry:
+    match command:
+        case wire.Create():
+            policies = changed(Policies(), _builtin(wire.policies_of(command)))
+            check(command.qname, policies)
+            return log.CreateQueue(command.qname, policies)
+        case wire.Update():
+            return log.UpdateQueue(command.qname, _builtin(wire.policies_of(command)))
+        case wire.Drop():
+            return log.DeleteQueue(command.qname)
+        case _:
+            return log.PurgeQueue(command.qname)
+
+
+def _builtin(policies: dict[str, Any]) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(value) for name, value in policies.items()}
+
+
+def _reply_queue(command: Any, outcome: Outcome) -> wire.Reply:
+    code = outcome.results[0]
+    if code < 0:
+        return refusal_of(code, command.cmd_id)
+    if type(command) is wire.Purge:
+        return wire.Purged(qname=command.qname, count=code, cmd_id=command.cmd_id)
+    makers: dict[Any, Any] = {wire.Create: wire.Okcreate, wire.Update: wire.Okupdate, wire.Drop: wire.Okdrop}
+    make = makers[type(command)]
+    reply: wire.Reply = make(qname=command.qname, cmd_id=command.cmd_id)
+    return reply
+
+
+def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
+    messages = []
+    for row in rows:
+        text, enc = wire.text_of(row.pop("body"))
+        headers = _headers(row.pop("headers"))
+        messages.append({"uid": row.pop("uid"), "msg": text, "enc": enc, "headers": headers, **row})
+    return wire.Peeked(qname=command.qname, messages=messages, cmd_id=command.cmd_id)
+
+
+_TOGETHER: dict[type, int] = {wire.Pub: 1, wire.Ack: 2, wire.Del: 2, wire.Fet: 3, wire.Bad: 4}
+
+REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
+    wire.Pub: _reply_publish,
+    wire.Ack: _reply_ack,
+    wire.Del: _reply_ack,
+    wire.Fet: _reply_fetch,
+    wire.Islp: lambda command, _: wire.Okslp(qname=command.qname, cmd_id=command.cmd_id),
+    wire.Create: _reply_queue,
+    wire.Update: _reply_queue,
+    wire.Drop: _reply_queue,
+    wire.Purge: _reply_queue,
+    wire.Peek: _reply_peek,
+    wire.List: lambda command, rows: wire.Queues(queues=rows, cmd_id=command.cmd_id),
+    wire.Stats: lambda command, found: wire.StatsReply(
+        stats=found if isinstance(found, dict) else {"queues": found}, qname=command.qname, cmd_id=command.cmd_id
+    ),
+}

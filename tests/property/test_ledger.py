@@ -1,0 +1,408 @@
+"""The ledger against a naive model of dicts, whatever is published, delivered, ended, purged and changed in between."""
+
+from typing import Any, NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import (
+    ANY_TOKEN,
+    Ack,
+    Delivered,
+    Draft,
+    Expired,
+    Extended,
+    Publish,
+    Reason,
+    Released,
+    Result,
+    Token,
+)
+from wakeq.protocol.ledger import SESSION_WINDOW, Ledger, Limits, Repeated, new_drafts, new_numbers
+from wakeq.protocol.uid import UidMaker
+
+LIMITS = Limits(dedup_ids_max=3, dedup_window_ms=1_000)
+IDS = ("a", "b", "c", "d", "e")
+SESSIONS = ("s", "t", "u", "v")
+
+drafts = st.builds(
+    Draft,
+    body=st.binary(max_size=6),
+    priority=st.sampled_from([0, 0, -1, 5, 2**63 - 1]),
+    delay_ms=st.sampled_from([0, 0, 300]),
+    expires_ms=st.sampled_from([0, 0, 200, 900]),
+    timeout_ms=st.sampled_from([0, 0, 5_000]),
+)
+batches = st.one_of(st.lists(drafts, min_size=1, max_size=5), st.integers(1, 700).map(lambda n: [Draft(b"x")] * n))
+all_policies = st.builds(
+    Policies,
+    max_size=st.sampled_from([None, None, 0, 3, 600]),
+    max_bytes=st.sampled_from([None, None, 8, 500]),
+    max_message_size=st.sampled_from([None, None, 4]),
+    priority_min=st.sampled_from([None, None, 0]),
+    priority_max=st.sampled_from([None, None, 4]),
+    timeout=st.sampled_from([60, 5]),
+)
+picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=6)
+spans = st.sampled_from([0, 1, 99, 500, 1_000])
+
+
+class Message(NamedTuple):
+    """What the model knows of a living message; `counts` are nacks, timeouts, disconnects."""
+
+    draft: Draft
+    at_ms: int
+    deliveries: int = 0
+    counts: tuple[int, ...] = (0, 0, 0)
+    token: Token = (0, 0)
+    until_ms: int = 0
+    due_ms: int = 0  # when it came back
+    error: str = ""
+
+
+class Stored(NamedTuple):
+    """What an id or a number of a session became."""
+
+    queue_id: int
+    numbers: list[int]
+    at_ms: int
+
+
+class LedgerModel(RuleBasedStateMachine):
+    """`messages` is what should live; the rules of the design are written down here a second time, slowly."""
+
+    @initialize(policies=all_policies)
+    def start(self, policies: Policies) -> None:
+        self.now_ms, self.queue_id, self.sequence = 10_000, 1, 0
+        self.policies = policies
+        self.messages: dict[int, Message] = {}
+        self.gone: list[int] = []
+        self.next_number = 1
+        self.ids: dict[str, Stored] = {}
+        self.numbered: dict[str, dict[int, Stored]] = {}
+        self.highest: dict[str, int] = {}
+        self.used_ms: dict[str, int] = {}
+        self.ledger = Ledger("q", 1, policies, LIMITS)
+
+    # The model's own rules
+
+    def refusal(self, draft: Draft, waiting: int, size: int) -> int:
+        p = self.policies
+        if (p.max_size is not None and waiting >= p.max_size) or (
+            p.max_bytes is not None and size + len(draft.body) > p.max_bytes
+        ):
+            return Result.QUEUE_FULL
+        if p.priority_min is not None and draft.priority < p.priority_min:
+            return Result.KEY_RANGE
+        if p.priority_max is not None and draft.priority > p.priority_max:
+            return Result.KEY_RANGE
+        if p.max_message_size is not None and len(draft.body) > p.max_message_size:
+            return Result.TOO_LARGE
+        return Result.DONE
+
+    def codes(self, entry: Publish) -> list[int]:
+        waiting = sum(not message.until_ms for message in self.messages.values())
+        size = sum(len(message.draft.body) for message in self.messages.values())
+        codes = []
+        for draft in entry.drafts:
+            code = Result.DONE if entry.forced else self.refusal(draft, waiting, size)
+            if code == Result.DONE:
+                waiting, size = waiting + 1, size + len(draft.body)
+            codes.append(int(code))
+        return codes
+
+    def stored(self, entry: Publish) -> list[int]:
+        codes = self.codes(entry)
+        if entry.atomic and any(codes):
+            return [next(code for code in codes if code)] * len(codes)
+        results = []
+        for draft, code in zip(entry.drafts, codes, strict=True):
+            if not code:
+                self.messages[self.next_number] = Message(draft, self.now_ms)
+                self.next_number += 1
+            results.append(code or self.next_number - 1)
+        return results
+
+    def forget(self) -> None:
+        oldest = self.now_ms - LIMITS.dedup_window_ms
+        self.ids = {name: once for name, once in self.ids.items() if once.at_ms > oldest}
+        for name in [name for name, used_ms in self.used_ms.items() if used_ms <= oldest]:
+            del self.used_ms[name], self.numbered[name], self.highest[name]
+
+    def stored_by_number(self, entry: Publish, ordinal: int, drafts: list[Draft], highest: int) -> list[int]:
+        known = self.numbered[entry.session].get(ordinal)
+        if known is not None:
+            return known.numbers if entry.atomic else known.numbers[:1]
+        if ordinal <= highest - SESSION_WINDOW:
+            return [Result.FORGOTTEN] * len(drafts)
+        one = Publish("q", drafts, atomic=entry.atomic)
+        results = self.stored(one)
+        if results[0] > 0:
+            self.numbered[entry.session][ordinal] = Stored(self.queue_id, results, self.now_ms)
+        return results
+
+    def pick(self, places: list[int]) -> list[int]:
+        """Return different numbers: mostly living ones, some gone, and one that never was."""
+        numbers = [*self.messages, *self.gone[-5:], self.next_number + 7]
+        return list(dict.fromkeys(numbers[place % len(numbers)] for place in places))
+
+    # Publishing
+
+    @rule(new=batches, atomic=st.booleans(), forced=st.sampled_from([False, False, True]))
+    def publish(self, new: list[Draft], atomic: bool, forced: bool) -> None:
+        entry = Publish("q", new, atomic=atomic, forced=forced)
+        verdict = self.ledger.judge(entry)
+        codes = self.codes(entry)
+
+        results = self.ledger.publish(entry, self.now_ms)
+
+        assert verdict == next((code for code in codes if code), 0)
+        assert list(results) == self.stored(entry)
+        self.check_new(results, entry)
+
+    @rule(new=st.lists(drafts, min_size=1, max_size=3), name=st.sampled_from(IDS))
+    def publish_once(self, new: list[Draft], name: str) -> None:
+        entry = Publish("q", new, atomic=True, id=name)
+        self.forget()
+        known = self.ids.get(name)
+
+        results = self.ledger.publish(entry, self.now_ms)
+
+        if known is not None:
+            assert isinstance(results, Repeated)
+            assert (list(results), results.queue_id) == (known.numbers, known.queue_id)
+        elif len(self.ids) >= LIMITS.dedup_ids_max:
+            assert list(results) == [Result.BUSY] * len(new)
+        else:
+            expected = self.stored(entry)
+            assert list(results) == expected
+            self.check_new(results, entry)
+            if expected[0] > 0:
+                self.ids[name] = Stored(self.queue_id, expected, self.now_ms)
+
+    @rule(
+        new=st.lists(st.tuples(drafts, st.one_of(st.integers(1, 6), st.integers(1, 3_000))), min_size=1, max_size=5),
+        session=st.sampled_from(SESSIONS),
+        atomic=st.booleans(),
+    )
+    def publish_numbered(self, new: list[tuple[Draft, int]], session: str, atomic: bool) -> None:
+        ordinals = [ordinal for _, ordinal in new][: 1 if atomic else None]
+        entry = Publish("q", [draft for draft, _ in new], atomic=atomic, session=session, ordinals=ordinals)
+        self.forget()
+
+        results = self.ledger.publish(entry, self.now_ms)
+
+        if session not in self.used_ms and len(self.used_ms) >= LIMITS.dedup_ids_max:
+            assert list(results) == [Result.BUSY] * len(new)
+            return
+        self.numbered.setdefault(session, {})
+        highest = self.highest.get(session, 0)
+        first = self.next_number
+        parts = [(ordinals[0], entry.drafts)] if atomic else [(n, [draft]) for draft, n in new]
+        expected = [n for ordinal, mine in parts for n in self.stored_by_number(entry, ordinal, mine, highest)]
+        assert list(results) == expected
+        assert list(new_numbers(results)) == list(range(first, self.next_number))
+        assert len(new_drafts(results, entry.drafts)) == self.next_number - first
+        self.used_ms[session] = self.now_ms
+        highest = self.highest[session] = max(highest, *ordinals)
+        if len(self.numbered[session]) > 2 * SESSION_WINDOW:
+            kept = {n: once for n, once in self.numbered[session].items() if n > highest - SESSION_WINDOW}
+            self.numbered[session] = kept
+
+    def check_new(self, results: Any, entry: Publish) -> None:
+        numbers = list(new_numbers(results))
+        assert numbers == [number for number in results if number > 0]
+        assert [self.messages[number].draft for number in numbers] == list(new_drafts(results, entry.drafts))
+
+    # Deliveries
+
+    @rule(places=picks, span_ms=spans, term=st.integers(1, 3))
+    def deliver(self, places: list[int], span_ms: int, term: int) -> None:
+        numbers = self.pick(places)
+        untils = [self.now_ms + span_ms + i + 1 for i in range(len(numbers))]
+        first, self.sequence = self.sequence + 1, self.sequence + len(numbers)
+
+        self.ledger.deliver(Delivered("q", self.queue_id, numbers, untils, first), term)
+
+        for i, number in enumerate(numbers):
+            message = self.messages.get(number)
+            if message is not None:
+                self.messages[number] = message._replace(
+                    deliveries=message.deliveries + 1, token=(term, first + i), until_ms=untils[i], due_ms=0
+                )
+
+    @rule(places=picks, span_ms=spans)
+    def extend(self, places: list[int], span_ms: int) -> None:
+        numbers = self.pick(places)
+        until_ms = self.now_ms + span_ms + 1
+
+        self.ledger.extend(Extended("q", self.queue_id, numbers, [until_ms] * len(numbers)))
+
+        for number in numbers:
+            message = self.messages.get(number)
+            if message is not None and message.until_ms:
+                self.messages[number] = message._replace(until_ms=until_ms)
+
+    def tokens(self, numbers: list[int], kinds: list[int]) -> list[Token]:
+        """Return for each number any token, its own, an older one, or one that the log does not know."""
+        tokens = []
+        for i, number in enumerate(numbers):
+            term, sequence = self.messages[number].token if number in self.messages else (1, 1)
+            choice = [ANY_TOKEN, (term, sequence), (term, sequence - 1), (term - 1, 10**6), (term, sequence + 1)]
+            tokens.append(choice[kinds[i % len(kinds)]])
+        return tokens
+
+    def is_stale(self, number: int, token: Token) -> bool:
+        message = self.messages[number]
+        return message.deliveries > 0 and token != ANY_TOKEN and token < message.token
+
+    @rule(
+        places=picks,
+        kinds=st.lists(st.integers(0, 4), min_size=1, max_size=6),
+        reason=st.sampled_from([Reason.NACK, Reason.TIMEOUT, Reason.DISCONNECT]),
+        error=st.sampled_from(["", "boom"]),
+        wait_ms=spans,
+    )
+    def release(self, places: list[int], kinds: list[int], reason: Reason, error: str, wait_ms: int) -> None:
+        numbers = self.pick(places)
+        tokens = self.tokens(numbers, kinds)
+        due_ms = self.now_ms + wait_ms
+
+        results = self.ledger.release(
+            Released("q", self.queue_id, numbers, [due_ms] * len(numbers), tokens, reason, error)
+        )
+
+        for number, token, result in zip(numbers, tokens, results, strict=True):
+            message = self.messages.get(number)
+            if message is None or not message.until_ms:
+                assert result == Result.UNKNOWN
+            elif self.is_stale(number, token):
+                assert result == Result.STALE
+            else:
+                assert result == Result.DONE
+                counts = [*message.counts]
+                counts[reason - 1] += 1
+                self.messages[number] = message._replace(
+                    until_ms=0, due_ms=due_ms, counts=tuple(counts), error=error or message.error
+                )
+
+    # Ends
+
+    def code_of(self, number: int, token: Token) -> int:
+        if number not in self.messages:
+            return Result.UNKNOWN
+        return Result.STALE if self.is_stale(number, token) else Result.DONE
+
+    @rule(
+        places=picks,
+        kinds=st.lists(st.integers(0, 4), min_size=1, max_size=6),
+        by_uid=st.booleans(),
+        wrong=st.sampled_from([0, 0, 1]),
+    )
+    def acknowledge(self, places: list[int], kinds: list[int], by_uid: bool, wrong: int) -> None:
+        numbers = self.pick(places)
+        tokens = self.tokens(numbers, kinds)
+        uid = UidMaker(self.queue_id + wrong).uid
+        entry = (
+            Ack("q", 0, [-1] * len(numbers), tokens, foreign={i: uid(n) for i, n in enumerate(numbers)})
+            if by_uid
+            else Ack("q", self.queue_id + wrong, numbers, tokens)
+        )
+        expected = [
+            int(Result.UNKNOWN if wrong else self.code_of(n, token)) for n, token in zip(numbers, tokens, strict=True)
+        ]
+
+        assert self.ledger.judge_ack(entry) == next((code for code in expected if code), 0)
+        assert list(self.ledger.acknowledge(entry)) == expected
+
+        for number, code in zip(numbers, expected, strict=True):
+            if code == Result.DONE:
+                self.end(number)
+
+    @rule(places=picks, wrong=st.sampled_from([0, 0, 1]))
+    def expire(self, places: list[int], wrong: int) -> None:
+        numbers = self.pick(places)
+
+        results = self.ledger.expire(Expired("q", self.queue_id + wrong, numbers), self.now_ms)
+
+        for number, result in zip(numbers, results, strict=True):
+            message = self.messages.get(number)
+            is_over = (
+                message is not None
+                and message.draft.expires_ms > 0
+                and message.at_ms + message.draft.expires_ms <= self.now_ms
+                and not message.until_ms
+            )
+            assert result == (Result.DONE if is_over and not wrong else Result.UNKNOWN)
+            if result == Result.DONE:
+                self.end(number)
+
+    def end(self, number: int) -> None:
+        del self.messages[number]
+        self.gone.append(number)
+
+    # The queue as a whole, and time
+
+    @rule(deleted=st.booleans())
+    def begin(self, deleted: bool) -> None:
+        self.queue_id += 10
+        if deleted:
+            self.ledger.forget_publishers()
+            self.ids, self.numbered, self.highest, self.used_ms = {}, {}, {}, {}
+        self.ledger.begin(self.queue_id, self.policies)
+        self.messages, self.gone, self.next_number = {}, [], 1
+
+    @rule(policies=all_policies)
+    def update(self, policies: Policies) -> None:
+        self.policies = self.ledger.policies = policies
+
+    @rule(span_ms=spans)
+    def time_goes_on(self, span_ms: int) -> None:
+        self.now_ms += span_ms
+
+    @rule()
+    def collect(self) -> None:
+        delta = self.ledger.collect()
+        assert not self.ledger.changed
+        assert set(delta.touched) <= self.messages.keys()
+
+    # What must hold
+
+    @invariant()
+    def ledger_is_as_the_model_says(self) -> None:
+        if not hasattr(self, "ledger"):
+            return
+        ledger, messages = self.ledger, self.messages
+        out = sum(message.until_ms > 0 for message in messages.values())
+        assert list(ledger.living_numbers()) == list(messages)
+        assert (ledger.living, ledger.out, ledger.size) == (len(messages), out, len(messages) - out)
+        assert ledger.bytes == sum(len(message.draft.body) for message in messages.values())
+        assert ledger.next_number == self.next_number
+        assert not any(map(ledger.lives, self.gone[-20:]))
+        for number in [*messages][:20] + [*messages][-20:]:
+            self.check_message(number, messages[number])
+
+    def check_message(self, number: int, message: Message) -> None:
+        ledger, draft, at_ms = self.ledger, message.draft, message.at_ms
+        published_due_ms = at_ms + draft.delay_ms if draft.delay_ms else 0
+        assert ledger.lives(number)
+        assert ledger.priority_of(number) == draft.priority
+        assert ledger.published_due_of(number) == published_due_ms
+        assert ledger.expires_of(number) == (at_ms + draft.expires_ms if draft.expires_ms else 0)
+        assert ledger.timeout_of(number) == (draft.timeout_ms or self.policies.timeout * 1000)
+        assert ledger.is_out(number) == (message.until_ms > 0)
+        side = ledger.sides.get(number)
+        assert (side is None) == (message.deliveries == 0)
+        if side is None:
+            assert ledger.due_of(number) == published_due_ms
+            return
+        assert ledger.due_of(number) == message.due_ms
+        assert (side.nacks, side.timeouts, side.disconnects) == message.counts
+        assert (side.deliveries, side.until_ms, side.error) == (message.deliveries, message.until_ms, message.error)
+        assert (side.term, side.sequence) == message.token
+
+
+LedgerModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLedgerModel = LedgerModel.TestCase

@@ -1,0 +1,257 @@
+"""Entries, rows and chunks survive the way to bytes and back; damaged bytes raise BadRecord and nothing else."""
+
+import contextlib
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from wakeq.protocol.catalog import Policies, Retry
+from wakeq.protocol.commands import (
+    Ack,
+    CreateQueue,
+    DeleteQueue,
+    Delivered,
+    Draft,
+    Entry,
+    Expired,
+    Extended,
+    Imported,
+    Noop,
+    Publish,
+    PurgeQueue,
+    Reason,
+    Released,
+    SetAside,
+    UpdateQueue,
+)
+from wakeq.protocol.records import (
+    CHUNK,
+    BadRecord,
+    Chunk,
+    Row,
+    Side,
+    decode_chunk,
+    decode_entry,
+    decode_row,
+    encode_chunk,
+    encode_entry,
+    encode_fresh,
+    encode_row,
+)
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+natural = st.integers(0, 2**63 - 1)
+uint32 = st.integers(0, 2**32 - 1)
+byte = st.integers(0, 255)
+names = st.text(st.characters(min_codepoint=33, max_codepoint=126), max_size=20)
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+tokens = st.tuples(natural, natural)
+
+drafts = st.builds(
+    Draft,
+    body=st.binary(max_size=40),
+    priority=int64,
+    delay_ms=natural,
+    expires_ms=natural,
+    timeout_ms=uint32,
+    headers=st.binary(max_size=20),
+    alias=st.one_of(st.just(""), words),
+)
+policies = st.builds(
+    Policies,
+    max_size=st.none() | natural,
+    max_bytes=st.none() | natural,
+    priority_min=st.none() | int64,
+    structure=st.sampled_from(["H4", "QA"]),
+    dead_letter=st.none() | names,
+    retry=st.builds(Retry, base=st.floats(0, 1e6), jitter=st.floats(0, 1)),
+)
+
+
+@st.composite
+def publishes(draw: st.DrawFn) -> Publish:
+    new = draw(st.lists(drafts, max_size=5))
+    atomic, has_session = draw(st.booleans()), draw(st.booleans()) and bool(new)
+    return Publish(
+        draw(names),
+        new,
+        atomic=atomic,
+        id=draw(st.one_of(st.just(""), words)),
+        session=draw(words) if has_session else "",
+        ordinals=[draw(natural) for _ in new][: 1 if atomic else None] if has_session else [],
+        forced=draw(st.booleans()),
+        door=draw(byte),
+        worker=draw(uint32),
+    )
+
+
+def columns(*kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[list[list[Any]]]:
+    """Lists of one length, at least 1."""
+    rows = st.lists(st.tuples(*kinds), min_size=1, max_size=5)
+    return rows.map(lambda given: [list(column) for column in zip(*given, strict=True)])
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> Entry:
+    name, queue_id = draw(names), draw(int64)
+    worker, door = draw(uint32), draw(byte)
+    numbers, moments, pairs = draw(columns(int64, int64, tokens))
+    kinds: list[Callable[[], Entry]] = [
+        lambda: draw(publishes()),
+        lambda: Delivered(name, queue_id, numbers, moments, draw(st.integers(0, 2**40)), worker, door),
+        lambda: Extended(name, queue_id, numbers, moments),
+        lambda: Released(name, queue_id, numbers, moments, pairs, draw(st.sampled_from(Reason)), draw(words)),
+        lambda: Ack(
+            name,
+            queue_id,
+            numbers,
+            pairs,
+            draw(st.lists(publishes(), max_size=3)),
+            draw(st.dictionaries(st.integers(0, 10), words, max_size=3)),
+            draw(st.booleans()),
+            worker,
+            door,
+        ),
+        lambda: Expired(name, queue_id, numbers),
+        lambda: CreateQueue(name, draw(policies)),
+        lambda: UpdateQueue(name, draw(st.dictionaries(words, st.none() | int64 | words | st.floats(0, 1)))),
+        lambda: DeleteQueue(name),
+        lambda: PurgeQueue(name),
+        lambda: SetAside(name, draw(natural), draw(words)),
+        lambda: Imported(name),
+        lambda: Noop(name),
+    ]
+    return draw(st.sampled_from(kinds))()
+
+
+@given(entry=entries(), at_ms=int64)
+def test_every_entry_comes_back_as_it_was(entry: Entry, at_ms: int) -> None:
+    assert decode_entry(encode_entry(entry, at_ms)) == (entry, at_ms)
+
+
+@given(entry=entries(), data=st.data())
+def test_a_cut_entry_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
+    payload = encode_entry(entry, 5)
+
+    with contextlib.suppress(BadRecord):
+        decode_entry(payload[: data.draw(st.integers(0, len(payload) - 1))])
+
+
+@given(entry=entries(), data=st.data())
+def test_an_entry_with_a_wrong_bit_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
+    payload = flipped(encode_entry(entry, 5), data)
+
+    with contextlib.suppress(BadRecord):
+        decode_entry(payload)
+
+
+@given(payload=st.binary(max_size=200))
+@example(b"\x01\x09" + bytes(27) + b"\x81\xa1a" + b"\x91" * 5_000)
+def test_garbage_is_a_bad_record_or_an_entry(payload: bytes) -> None:
+    with contextlib.suppress(BadRecord):
+        decode_entry(payload)
+
+
+def flipped(value: bytes, data: st.DataObject) -> bytes:
+    place = data.draw(st.integers(0, 8 * len(value) - 1), label="bit")
+    copy = bytearray(value)
+    copy[place // 8] ^= 1 << place % 8
+    return bytes(copy)
+
+
+# Rows -------------------------------------------------------------------------------------------------------------
+
+sides = st.builds(
+    Side,
+    deliveries=st.integers(1, 2**32 - 1),
+    nacks=uint32,
+    timeouts=uint32,
+    disconnects=uint32,
+    term=natural,
+    sequence=natural,
+    until_ms=natural,
+    due_ms=natural,
+    error=st.one_of(st.just(""), words),
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> Row:
+    side = draw(st.none() | sides)
+    due_ms = draw(natural) if side is None else side.due_ms
+    timing = (draw(natural), due_ms, draw(natural), draw(natural))
+    return Row(draw(st.binary(max_size=40)), draw(st.binary(max_size=20)), draw(int64), *timing, side)
+
+
+@given(row=rows())
+def test_every_row_comes_back_as_it_was(row: Row) -> None:
+    assert decode_row(encode_row(row)) == row
+
+
+@given(row=rows(), data=st.data())
+def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
+    value = encode_row(row)
+    cut = value[: data.draw(st.integers(0, len(value) - 1), label="cut")]
+
+    for damaged in (cut, flipped(value, data), value + b"\x00"):
+        with contextlib.suppress(BadRecord):
+            raise AssertionError(decode_row(damaged))
+
+
+@given(new=st.lists(st.tuples(drafts, st.integers(0, 3)), max_size=8), data=st.data())
+def test_new_rows_are_encoded_as_single_ones_are(new: list[tuple[Draft, int]], data: st.DataObject) -> None:
+    fresh = dict(enumerate(new, 1))
+    some = st.sets(st.sampled_from(sorted(fresh))) if fresh else st.just(set[int]())
+    timed = {number: (data.draw(natural), data.draw(natural)) for number in data.draw(some)}
+    delivered = {number: data.draw(sides) for number in data.draw(some)}
+
+    values = encode_fresh(fresh, timed, delivered)
+
+    for (number, (draft, at_ms)), value in zip(fresh.items(), values, strict=True):
+        due_ms, expires_ms = timed.get(number, (0, 0))
+        side = delivered.get(number)
+        row = Row(draft.body, draft.headers, draft.priority, draft.timeout_ms, due_ms, expires_ms, at_ms, side)
+        assert value == encode_row(row)
+
+
+# Chunks -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = ("priorities", "dues", "expiries", "timeouts")
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
+    size = draw(st.one_of(st.integers(0, 6), st.just(CHUNK)))
+    chunk = Chunk()
+    for name in COLUMNS:
+        values = uint32 if name == "timeouts" else int64
+        if draw(st.booleans()):
+            column = [draw(values)] * (size // 2) + [draw(values)] * (size - size // 2)
+            setattr(chunk, name, array("I" if name == "timeouts" else "q", column))
+    chunk.sizes = array("I", [draw(uint32)] * (size // 2) + [0] * (size - size // 2))
+    chunk.living = sum(value > 0 for value in chunk.sizes)
+    return chunk, sorted(draw(st.sets(st.integers(0, CHUNK - 1), max_size=5)))
+
+
+@given(made=chunks())
+def test_every_chunk_comes_back_as_it_was(made: tuple[Chunk, list[int]]) -> None:
+    chunk, offsets = made
+
+    again, offsets_again = decode_chunk(encode_chunk(chunk, offsets))
+
+    for name in (*COLUMNS, "sizes", "living"):
+        assert getattr(again, name) == getattr(chunk, name)
+    assert offsets_again == offsets
+
+
+@given(made=chunks(), data=st.data())
+def test_a_damaged_chunk_is_a_bad_record(made: tuple[Chunk, list[int]], data: st.DataObject) -> None:
+    value = encode_chunk(*made)
+    cut = value[: data.draw(st.integers(0, len(value) - 1), label="cut")]
+
+    for damaged in (cut, flipped(value, data), value + b"\x00"):
+        with contextlib.suppress(BadRecord):
+            raise AssertionError(decode_chunk(damaged))

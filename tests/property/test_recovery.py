@@ -1,0 +1,363 @@
+"""What recovery rests on: a state written in cuts, and the log from the last cut on, make the ledgers that never crashed.
+
+Random histories go to two sets of queue processes.  One lives on; of the other, cuts are written at random places into
+a store, late ones too, and now and then it crashes: everything after the last cut that was written is dropped, queues
+are read from the store, and the log is applied again from there.  Both must always be equal.
+"""
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from wakeq.actors.messages import Collect, Collected, Committed, Flushed
+from wakeq.actors.queue import QueueProcess
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import (
+    ANY_TOKEN,
+    Ack,
+    CreateQueue,
+    DeleteQueue,
+    Delivered,
+    Draft,
+    Entry,
+    Expired,
+    Extended,
+    Publish,
+    PurgeQueue,
+    Reason,
+    Released,
+    UpdateQueue,
+)
+from wakeq.protocol.ledger import Limits
+from wakeq.protocol.records import Side, decode_entry, decode_row, encode_entry
+from wakeq.protocol.uid import UidMaker
+from wakeq.storage.flush import Grave, Part, key_of, load_queues, make_cut
+from wakeq.storage.memory import MemoryStore
+from wakeq.storage.state import StateStore
+from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, Store
+
+NAMES = ("a", "a-b")
+LIMITS = Limits(dedup_ids_max=4, dedup_window_ms=1_000)
+Item = tuple[int, int, int, bytes]
+
+names = st.sampled_from(NAMES)
+drafts = st.builds(
+    Draft,
+    body=st.binary(max_size=5),
+    priority=st.sampled_from([0, 0, 3]),
+    delay_ms=st.sampled_from([0, 0, 50]),
+    expires_ms=st.sampled_from([0, 0, 20]),
+    timeout_ms=st.sampled_from([0, 0, 7]),
+    headers=st.sampled_from([b"", b"", b"\x80"]),
+)
+batches = st.one_of(st.lists(drafts, min_size=1, max_size=4), st.integers(1, 600).map(lambda n: [Draft(b"x")] * n))
+picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=8, unique=True)
+
+
+class Mailbox:
+    """Takes what a queue process tells, in place of the supervisor."""
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+    def tell(self, message: Any) -> None:
+        self.last = message
+
+
+class Node:
+    """The queue processes of one node, as their supervisor deals with them; its log index is `applied`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.mailbox = Mailbox()
+        self.queues: dict[str, QueueProcess] = {}
+        self.applied = (0, 0, 0)
+        self.graves: list[Grave] = []
+        self.told: set[str] = set()
+
+    def queue(self, name: str) -> QueueProcess:
+        if name not in self.queues:
+            process = QueueProcess.__new__(QueueProcess)
+            process.runtime = self  # type: ignore[assignment]  # it is never told anything
+            services: Any = NoServices()
+            process.__init__(name, services, LIMITS, self.mailbox)  # type: ignore[misc, arg-type]
+            self.queues[name] = process
+        return self.queues[name]
+
+    def apply(self, item: Item) -> None:
+        index, term, at_ms, payload = item
+        entry, _ = decode_entry(payload)
+        process = self.queue(entry.queue)
+        self.applied = (index, term, at_ms)
+        items: list[Any] = [(index, term, at_ms, entry, None)]
+        if isinstance(entry, DeleteQueue | PurgeQueue):
+            self.graves.append(Grave(entry.queue, process.ledger.id))
+        elif isinstance(entry, Publish) and not process.exists:
+            items.insert(0, (index, term, at_ms, CreateQueue(entry.queue, Policies()), None))
+        self.told.add(entry.queue)
+        process.on_receive(Committed(items))
+
+    def collect(self) -> tuple[Any, list[Part], list[Grave]]:
+        parts = []
+        for name in sorted(self.told):
+            self.queues[name].on_receive(Collect(1, self.mailbox))  # type: ignore[arg-type]
+            answer = self.mailbox.last
+            assert isinstance(answer, Collected)
+            parts.append(answer.part)
+        graves, self.graves, self.told = self.graves, [], set()
+        return self.applied, parts, graves
+
+    def restore(self) -> int:
+        """Begin again with what the store has; return its index."""
+        self.queues, self.graves, self.told = {}, [], set()
+        with self.store.read() as view:
+            for stored in load_queues(view):
+                self.queue(msgspec.msgpack.decode(stored.meta)["name"]).restore(stored)
+            self.applied = tuple(view.applied())
+        return self.applied[0]
+
+
+class NoServices:
+    """Nothing is read, timed or proposed: these queues follow the log and lead nothing."""
+
+    raft_log = None
+
+    def now_ms(self) -> int:
+        raise AssertionError("a follower has no clock of its own")
+
+
+def content(process: QueueProcess) -> dict[str, Any]:
+    """Return everything that a ledger means, whatever its columns look like."""
+    ledger = process.ledger
+    ledger.changed  # noqa: B018  it is asked for at any time, and changes nothing
+    return {
+        "id": ledger.id,
+        "policies": ledger.policies,
+        "next": ledger.next_number,
+        "figures": (ledger.living, ledger.out, ledger.bytes, process.created_ms),
+        "totals": ledger.totals,
+        "living": list(ledger.living_numbers()),
+        "columns": [
+            (ledger.priority_of(n), ledger.published_due_of(n), ledger.expires_of(n), ledger.own_timeout_of(n))
+            for n in ledger.living_numbers()
+        ],
+        "sides": ledger.sides,
+        "aliases": {alias: n for alias, n in ledger.aliases.items() if ledger.lives(n)},
+        "ids": dict(ledger.ids),
+        "sessions": dict(ledger.sessions),
+    }
+
+
+class Recovery(RuleBasedStateMachine):
+    """`self.log` is the log; `whole` never crashes, `broken` does."""
+
+    def make_store(self) -> Store:
+        return MemoryStore()
+
+    @initialize()
+    def start(self) -> None:
+        self.log: list[Item] = []
+        self.now_ms, self.sequence = 10_000, 0
+        self.whole, self.broken = Node(MemoryStore()), Node(self.make_store())
+        self.unwritten: tuple[Any, list[Part], list[Grave]] | None = None
+        self.bodies: dict[tuple[int, int], Draft] = {}
+
+    def commit(self, entry: Entry) -> None:
+        item = (len(self.log) + 1, 1 + len(self.log) // 10, self.now_ms, encode_entry(entry, self.now_ms))
+        self.log.append(item)
+        self.whole.apply(item)
+        self.broken.apply(item)
+
+    def pick(self, name: str, places: list[int]) -> tuple[int, list[int]]:
+        ledger = self.whole.queue(name).ledger
+        some = [*ledger.living_numbers()][-40:] + [1]
+        return ledger.id, list(dict.fromkeys(some[place % len(some)] for place in places))
+
+    # Entries
+
+    @rule(name=names, new=batches, atomic=st.booleans(), alias=st.booleans())
+    def publish(self, name: str, new: list[Draft], atomic: bool, alias: bool) -> None:
+        if alias:
+            new = [msgspec.structs.replace(new[0], alias=f"old{len(self.log)}"), *new[1:]]
+        self.commit(Publish(name, new, atomic=atomic))
+
+    @rule(name=names, new=st.lists(drafts, min_size=1, max_size=2), once=st.sampled_from("abcdef"))
+    def publish_once(self, name: str, new: list[Draft], once: str) -> None:
+        self.commit(Publish(name, new, atomic=True, id=once))
+
+    @rule(
+        name=names,
+        new=st.lists(st.tuples(drafts, st.integers(1, 2_500)), min_size=1, max_size=3, unique_by=lambda row: row[1]),
+        session=st.sampled_from("st"),
+    )
+    def publish_numbered(self, name: str, new: list[tuple[Draft, int]], session: str) -> None:
+        self.commit(Publish(name, [draft for draft, _ in new], session=session, ordinals=[n for _, n in new]))
+
+    @rule(name=names, places=picks)
+    def deliver(self, name: str, places: list[int]) -> None:
+        queue_id, numbers = self.pick(name, places)
+        untils = [self.now_ms + 30] * len(numbers)
+        self.commit(Delivered(name, queue_id, numbers, untils, self.sequence + 1))
+        self.sequence += len(numbers)
+
+    @rule(name=names, places=picks)
+    def extend(self, name: str, places: list[int]) -> None:
+        queue_id, numbers = self.pick(name, places)
+        self.commit(Extended(name, queue_id, numbers, [self.now_ms + 90] * len(numbers)))
+
+    @rule(name=names, places=picks, reason=st.sampled_from(Reason), error=st.sampled_from(["", "é"]))
+    def release(self, name: str, places: list[int], reason: Reason, error: str) -> None:
+        queue_id, numbers = self.pick(name, places)
+        dues = [self.now_ms + 5] * len(numbers)
+        self.commit(Released(name, queue_id, numbers, dues, [ANY_TOKEN] * len(numbers), reason, error))
+
+    @rule(name=names, places=picks)
+    def acknowledge(self, name: str, places: list[int]) -> None:
+        queue_id, numbers = self.pick(name, places)
+        self.commit(Ack(name, queue_id, numbers, [ANY_TOKEN] * len(numbers)))
+
+    @rule(name=names, place=st.integers(0, 5))
+    def acknowledge_by_uid(self, name: str, place: int) -> None:
+        aliases = sorted(self.whole.queue(name).ledger.aliases)
+        uids = aliases[place : place + 2] or ["nobody"]
+        foreign = dict(enumerate(uids))
+        self.commit(Ack(name, 0, [-1] * len(uids), [ANY_TOKEN] * len(uids), foreign=foreign))
+
+    @rule(name=names)
+    def acknowledge_everything(self, name: str) -> None:
+        ledger = self.whole.queue(name).ledger
+        numbers = list(ledger.living_numbers())
+        self.commit(Ack(name, ledger.id, numbers, [ANY_TOKEN] * len(numbers)))
+
+    @rule(name=names, places=picks)
+    def expire(self, name: str, places: list[int]) -> None:
+        queue_id, numbers = self.pick(name, places)
+        self.commit(Expired(name, queue_id, numbers))
+
+    @rule(name=names, changes=st.sampled_from([{"max_size": 3}, {"max_size": None}, {"timeout": 9}]))
+    def update(self, name: str, changes: dict[str, object]) -> None:
+        if self.whole.queue(name).exists:
+            self.commit(UpdateQueue(name, changes))
+
+    @rule(name=names)
+    def purge(self, name: str) -> None:
+        if self.whole.queue(name).exists:
+            self.commit(PurgeQueue(name))
+
+    @rule(name=names)
+    def delete(self, name: str) -> None:
+        if self.whole.queue(name).exists:
+            self.commit(DeleteQueue(name))
+
+    @rule(span_ms=st.sampled_from([1, 10, 400, 1_000]))
+    def time_goes_on(self, span_ms: int) -> None:
+        self.now_ms += span_ms
+
+    # Cuts and crashes
+
+    @precondition(lambda self: self.unwritten is None)
+    @rule()
+    def begin_cut(self) -> None:
+        self.unwritten = self.broken.collect()
+
+    @precondition(lambda self: self.unwritten is not None)
+    @rule()
+    def write_cut(self) -> None:
+        """Much may have been applied since it was begun."""
+        assert self.unwritten is not None
+        applied, parts, graves = self.unwritten
+        self.unwritten = None
+        store = self.broken.store
+        store.commit(make_cut(store, applied, parts, graves, {}))
+        for part in parts:
+            self.broken.queues[part.name].on_receive(Flushed(1))
+
+    @precondition(lambda self: self.unwritten is None)
+    @rule()
+    def cut(self) -> None:
+        self.begin_cut()
+        self.write_cut()
+
+    @rule(limit=st.integers(1, 50))
+    def sweep(self, limit: int) -> None:
+        self.broken.store.sweep(limit)
+
+    @rule()
+    def crash(self) -> None:
+        self.unwritten = None
+        index = self.broken.restore()
+        for item in self.log[index:]:
+            self.broken.apply(item)
+
+    # What must hold
+
+    @invariant()
+    def both_are_equal(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        for name in NAMES:
+            whole, broken = self.whole.queue(name), self.broken.queue(name)
+            assert content(broken) == content(whole)
+
+    def teardown(self) -> None:
+        """At the end everything is written down: the store holds what lives and nothing else."""
+        if not hasattr(self, "log"):
+            return
+        if self.unwritten is not None:
+            self.write_cut()
+        self.cut()
+        store = self.broken.store
+        while store.sweep():
+            pass
+        with store.read() as view:
+            messages = dict(view.scan(MESSAGES))
+            assert messages.keys() == self.check_messages(messages)
+            assert view.count(GRAVES) == 0
+            chunks = sum(chunk.living > 0 for p in self.broken.queues.values() for chunk in p.ledger.chunks.values())
+            assert view.count(INDEX) == chunks
+            ledgers = [process.ledger for process in self.broken.queues.values()]
+            assert view.count(DEDUP) == sum(len(x.ids) + len(x.sessions) + len(x.aliases) for x in ledgers)
+
+    def check_messages(self, messages: dict[bytes, bytes]) -> set[bytes]:
+        """Compare what is stored with the ledgers; return the keys that should be there."""
+        keys = set()
+        for name, process in self.whole.queues.items():
+            ledger, uids = process.ledger, UidMaker(process.ledger.id)
+            for number in ledger.living_numbers():
+                key = key_of(name, ledger.aliased.get(number) or uids.uid(number))
+                row = decode_row(messages[key])
+                draft = process.bodies.get(number)
+                assert draft is not None, "this node never wrote anything down, so it has them all"
+                keys.add(key)
+                assert (row.body, row.headers, row.priority) == (draft.body, draft.headers, draft.priority)
+                assert (row.side or Side()) == ledger.sides.get(number, Side())
+                assert row.expires_ms == ledger.expires_of(number)
+                assert row.due_ms == ledger.due_of(number)
+        return keys
+
+
+class RecoveryOnDisk(Recovery):
+    """The same with LMDB beneath."""
+
+    def make_store(self) -> Store:
+        self.exits = contextlib.ExitStack()
+        folder = Path(self.exits.enter_context(tempfile.TemporaryDirectory())) / "state"
+        store = StateStore.open(folder, cluster_id=b"c", node_id=1, map_bytes=1 << 22)
+        self.exits.callback(store.close)
+        return store
+
+    def teardown(self) -> None:
+        with getattr(self, "exits", contextlib.ExitStack()):
+            super().teardown()
+
+
+Recovery.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
+RecoveryOnDisk.TestCase.settings = settings(max_examples=10, stateful_step_count=50, deadline=None)
+TestRecovery = Recovery.TestCase
+TestRecoveryOnDisk = RecoveryOnDisk.TestCase

@@ -1,0 +1,393 @@
+"""Leases by the clients' eyes: who may end a delivery, in what order things seem to happen, and when time is up."""
+
+from typing import Any
+
+import pytest
+from freezegun import freeze_time
+
+from tests.helpers.broker import Broker, Client
+from wakeq.actors.runtime.clock import SystemClock
+from wakeq.protocol.clock import ClusterClock
+
+Q = "q"
+
+
+def words(replies: list[dict[str, Any]]) -> list[str]:
+    return [str(reply["cmd"]) for reply in replies]
+
+
+# Who may end a delivery -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cmd", ["ACK", "DEL", "NACK", "TOUCH"])
+def test_an_older_lease_is_refused_and_changes_nothing(broker: Broker, client: Client, worker: Client, cmd: str) -> None:
+    uid = client.publish(Q, timeout=5)
+    old = client.fetch(Q)
+    broker.advance(5)
+    new = worker.fetch(Q)
+
+    reply = client.call(cmd, Q, uid=uid, lease=old["lease"])
+
+    assert (reply["cmd"], reply["err"]) == ("nok", "STALE_LEASE")
+    assert old["lease"] != new["lease"]
+    assert client.finds_nothing(Q)
+    assert worker.call("ACK", Q, uid=uid, lease=new["lease"]) == {"cmd": "okack", "uid": uid, "qname": Q}
+
+
+def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.advance(5)
+    worker.fetch(Q)
+
+    reply = client.call("ACK", Q, uid=uid)
+
+    assert reply == {"cmd": "okack", "uid": uid, "qname": Q}
+    broker.advance(100)
+    assert worker.finds_nothing(Q)
+
+
+def test_an_acknowledgement_of_something_unknown_says_so(client: Client) -> None:
+    uid = client.publish(Q)
+    client.call("ACK", Q, uid=uid)
+
+    again = client.call("ACK", Q, uid=uid)
+    never = client.call("ACK", Q, uid="aB1440000000_250")
+    nowhere = client.call("ACK", "no-such-queue", uid=uid)
+
+    assert [reply["known"] for reply in (again, never, nowhere)] == [False, False, False]
+
+
+def test_uids_end_many_deliveries_and_name_those_that_were_unknown(client: Client) -> None:
+    uids = client.call("PUB", Q, messages=["a", "b", "c"])["uids"]
+    client.call("FET", Q, count=3)
+
+    nacked = client.call("NACK", Q, uids=uids[:2])
+    acked = client.call("ACK", Q, uids=[*uids, "nobody-knows-me"])
+
+    assert nacked == {"cmd": "oknack", "uids": uids[:2], "qname": Q}
+    assert acked == {"cmd": "okack", "uids": [*uids, "nobody-knows-me"], "qname": Q, "unknown": ["nobody-knows-me"]}
+    assert client.finds_nothing(Q)
+
+
+def test_uids_with_a_stale_lease_among_them_name_it(broker: Broker, client: Client, worker: Client) -> None:
+    uids = client.call("PUB", Q, messages=["a", "b"], timeout=5)["uids"]
+    old = client.call("FET", Q, count=2)["messages"]
+    broker.advance(5)
+    new = worker.call("FET", Q, count=1)["messages"][0]
+
+    reply = client.call("ACK", Q, uids=uids, leases=[message["lease"] for message in old])
+
+    assert new["uid"] == uids[0]
+    assert reply["stale"] == [uids[0]]
+    assert client.figures(Q)["leased"] == 1
+
+
+# One after the other ----------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_behind_a_publish_on_one_connection_sees_the_message(client: Client) -> None:
+    replies = client.ask(
+        {"cmd": "PUB", "qname": Q, "message": "a"}, {"cmd": "FET", "qname": Q}, {"cmd": "FET", "qname": Q}
+    )
+
+    assert words(replies) == ["ok", "msg", "nomsg"]
+
+
+def test_answers_come_in_the_order_of_the_requests(broker: Broker, client: Client) -> None:
+    broker.log_disk.held = True
+    client.send(
+        {"cmd": "PUB", "qname": "a", "message": "1", "cmd_id": 1},
+        {"cmd": "PING", "cmd_id": 2},
+        {"cmd": "FET", "qname": "b", "cmd_id": 3},
+        {"cmd": "PUB", "qname": "b", "message": "2", "cmd_id": 4},
+        {"cmd": "SUB", "qname": "c", "cmd_id": 5},
+        b"rubbish\n",
+        {"cmd": "FET", "qname": "a", "cmd_id": 6},
+        {"cmd": "FET", "qname": "c", "cmd_id": 7},
+    )
+    before = client.take()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    broker.log_disk.complete()
+
+    after = client.take()
+
+    assert before == []
+    assert [reply.get("cmd_id") for reply in after] == [1, 2, 3, 4, 5, None, 6, 7]
+    assert words(after) == ["ok", "pong", "nok", "ok", "oksub", "nok", "msg", "nomsg"]
+
+
+@pytest.mark.parametrize(
+    ("second", "reply"), [("ACK", "okack"), ("NACK", "oknack"), ("TOUCH", "oktouch"), ("DEL", "okack")]
+)
+@pytest.mark.parametrize("first", ["ACK", "NACK"])
+def test_what_follows_the_end_of_a_delivery_finds_it_over(client: Client, first: str, second: str, reply: str) -> None:
+    uid = client.publish(Q)
+    lease = client.fetch(Q)["lease"]
+
+    _, found = client.ask(
+        {"cmd": first, "qname": Q, "uid": uid, "lease": lease}, {"cmd": second, "qname": Q, "uid": uid, "lease": lease}
+    )
+
+    still_there = first == "NACK" and second in ("ACK", "DEL")  # it is in the queue, and may be acknowledged
+    if found["cmd"] == "nok":
+        assert (first, found["err"]) == ("NACK", "STALE_LEASE")
+    else:
+        assert found["cmd"] == reply
+        assert found.get("known", True) is still_there
+
+
+def test_touch_then_nack_then_fetch_are_done_one_after_the_other(client: Client) -> None:
+    uid = client.publish(Q)
+    client.fetch(Q)
+
+    replies = client.ask(
+        {"cmd": "TOUCH", "qname": Q, "uid": uid}, {"cmd": "NACK", "qname": Q, "uid": uid}, {"cmd": "FET", "qname": Q}
+    )
+
+    assert words(replies) == ["oktouch", "oknack", "msg"]
+    assert replies[2]["error_count"] == 1
+
+
+def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_out_nor_released(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    held, ready = client.publish(Q, timeout=5), client.publish(Q)
+    client.fetch(Q)
+    broker.log_disk.held = True
+
+    client.send({"cmd": "ACK", "qname": Q, "uid": held}, {"cmd": "ACK", "qname": Q, "uid": ready})
+    broker.settle()
+    broker.advance(60)
+    nothing = worker.ask({"cmd": "FET", "qname": Q})
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert words(nothing) == ["nomsg"]
+    assert words(client.take()) == ["okack", "okack"]
+    broker.advance(60)
+    assert worker.finds_nothing(Q)
+    assert worker.figures(Q)["released"] == 0
+
+
+# Follow-ups -------------------------------------------------------------------------------------------------------
+
+
+def test_an_acknowledgement_with_follow_ups_does_all_of_it(client: Client) -> None:
+    uid = client.publish(Q, "a")
+    client.fetch(Q)
+
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "b"}, {"qname": "c", "message": "c"}])
+
+    assert reply["cmd"] == "okack"
+    assert reply["published"] == [client.fetch(name)["uid"] for name in ("b", "c")]
+    assert client.finds_nothing(Q)
+
+
+@pytest.mark.parametrize("targets", [["full"], ["b", "full"], ["one", "one"]])
+def test_an_acknowledgement_whose_follow_up_finds_no_room_does_nothing(
+    broker: Broker, client: Client, targets: list[str]
+) -> None:
+    client.call("CREATE", "full", max_size=0)
+    client.call("CREATE", "one", max_size=1)
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": name, "message": "m"} for name in targets])
+
+    assert (reply["cmd"], reply["err"]) == ("nok", "QUEUE_FULL")
+    assert {client.call("FET", name)["cmd"] for name in targets} <= {"nomsg", "nok"}
+    broker.advance(5)
+    assert client.fetch(Q)["uid"] == uid
+    broker.check(Q)
+
+
+def test_an_acknowledgement_with_follow_ups_of_a_stale_or_unknown_message_does_nothing(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q, timeout=5)
+    old = client.fetch(Q)["lease"]
+    broker.advance(5)
+    worker.fetch(Q)
+    publish = [{"qname": "b", "message": "m"}]
+
+    stale = client.call("ACK", Q, uid=uid, lease=old, publish=publish)
+    unknown = client.call("ACK", Q, uid=uid[:-1] + "z", publish=publish)
+    nowhere = client.call("ACK", "nowhere", uid=uid, publish=publish)
+
+    assert [reply["cmd"] for reply in (stale, unknown, nowhere)] == ["nok"] * 3
+    assert stale["err"] == "STALE_LEASE"
+    assert "b" not in broker.queues.catalog.queues
+    assert worker.call("ACK", Q, uid=uid)["cmd"] == "okack"
+
+
+# Time -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fields", "after_s"), [({}, 60), ({"timeout": 5}, 5), ({"timeout": 90}, 90)])
+def test_a_delivery_that_is_not_acknowledged_ends_at_its_timeout(
+    broker: Broker, client: Client, fields: dict[str, int], after_s: int
+) -> None:
+    uid = client.publish(Q, **fields)
+    client.fetch(Q)
+
+    broker.advance(after_s - 0.05)
+    assert client.finds_nothing(Q)
+    broker.advance(0.06)
+
+    assert client.fetch(Q) | {"lease": ""} == {
+        "cmd": "msg", "qname": Q, "uid": uid, "error_count": 1, "msg": "hi", "lease": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("timeout", [4, 0, -1, 1.5, "5"])
+def test_a_timeout_out_of_range_is_refused(client: Client, timeout: object) -> None:
+    assert client.call("PUB", Q, message="m", timeout=timeout)["err"] == "BAD_FIELD"
+    assert client.call("FET", Q)["err"] == "Q_NOT_FOUND"
+
+
+def test_the_timeout_of_the_queue_counts_for_messages_without_their_own(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, timeout=7)
+    client.publish(Q)
+    client.fetch(Q)
+
+    broker.advance(6.9)
+    assert client.finds_nothing(Q)
+    broker.advance(0.2)
+
+    client.fetch(Q)
+
+
+def test_touch_puts_the_timeout_off_from_now(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, timeout=10)
+    lease = client.fetch(Q)["lease"]
+    broker.advance(9)
+
+    assert client.call("TOUCH", Q, uid=uid, lease=lease, timeout=20)["cmd"] == "oktouch"
+    broker.advance(19.9)
+    assert client.finds_nothing(Q)
+    broker.advance(0.2)
+
+    assert client.fetch(Q)["error_count"] == 1
+
+
+def test_nack_with_a_delay_brings_the_message_back_after_it(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    client.fetch(Q)
+    client.call("NACK", Q, uid=uid, delay=3)
+
+    assert client.finds_nothing(Q)
+    broker.advance(2.9)
+    assert client.finds_nothing(Q)
+    broker.advance(0.2)
+
+    assert client.fetch(Q)["error_count"] == 1
+
+
+def test_a_delayed_message_is_not_handed_out_early(broker: Broker, client: Client) -> None:
+    client.publish(Q, delay=30)
+
+    assert client.finds_nothing(Q)
+    broker.advance(29.95)
+    assert client.finds_nothing(Q)
+    broker.advance(0.05)
+
+    client.fetch(Q)
+
+
+@pytest.mark.parametrize(
+    ("retry", "chance", "waits_s"),
+    [
+        ({"base": 4}, 0.0, [4, 4, 4]),
+        ({"backoff": "exponential", "base": 1}, 0.0, [1, 2, 4, 8]),
+        ({"backoff": "exponential", "base": 1, "max": 3}, 0.0, [1, 2, 3, 3]),
+        ({"backoff": "exponential", "base": 4, "jitter": 0.5}, 0.5, [3, 6, 12]),
+    ],
+)
+def test_what_failed_comes_back_after_the_wait_that_the_queue_says(
+    broker: Broker, client: Client, retry: dict[str, Any], chance: float, waits_s: list[float]
+) -> None:
+    client.call("CREATE", Q, retry=retry)
+    broker.chance = chance
+    client.publish(Q)
+
+    for failures, wait_s in enumerate(waits_s):
+        message = client.fetch(Q)
+        assert message["error_count"] == failures
+        client.call("NACK", Q, uid=message["uid"], lease=message["lease"])
+        broker.advance(wait_s - 0.05)
+        assert client.finds_nothing(Q), f"after failure {failures + 1}"
+        broker.advance(0.06)
+
+
+def test_a_step_of_the_wall_clock_moves_no_deadline(broker: Broker, client: Client) -> None:
+    client.publish(Q, timeout=60)
+    client.publish("d", delay=60)
+    client.fetch(Q)
+
+    broker.time.step_ms += 3_600_000
+    broker.advance(58)
+    early = [client.call("FET", name)["cmd"] for name in (Q, "d")]
+    broker.time.step_ms -= 7_200_000
+    broker.advance(3)
+
+    assert early == ["nomsg", "nomsg"]
+    assert [client.call("FET", name)["cmd"] for name in (Q, "d")] == ["msg", "msg"]
+
+
+def test_a_pause_of_the_process_does_not_let_everything_fall_due_at_once(broker: Broker, client: Client) -> None:
+    client.publish(Q, timeout=60)
+    client.fetch(Q)
+
+    broker.time.stall(3_600)
+    just_after = client.call("FET", Q)["cmd"]
+    broker.advance(60)
+
+    assert just_after == "nomsg"
+    assert client.call("FET", Q)["cmd"] == "msg"
+
+
+def test_what_fell_due_while_the_broker_was_down_is_due(broker: Broker, client: Client) -> None:
+    client.publish(Q, timeout=60)
+    client.publish("d", delay=60)
+    client.publish("e", expires=60)
+    client.fetch(Q)
+    broker.crash()
+    broker.time.advance(100)
+
+    broker.restart()
+    client = broker.client()
+
+    assert [client.call("FET", name)["cmd"] for name in (Q, "d", "e")] == ["msg", "msg", "nomsg"]
+
+
+def test_a_restart_forgets_no_lease_and_no_delay(broker: Broker, client: Client) -> None:
+    client.publish(Q, timeout=60)
+    client.publish("d", delay=60)
+    lease = client.fetch(Q)["lease"]
+    broker.advance(1)  # the delivery has been written
+
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert [client.call("FET", name)["cmd"] for name in (Q, "d")] == ["nomsg", "nomsg"]
+    broker.advance(59.1)
+    assert [client.call("FET", name)["cmd"] for name in (Q, "d")] == ["msg", "msg"]
+    assert lease == "1-1"
+
+
+def test_the_clock_of_the_machine_is_followed_under_freezegun() -> None:
+    with freeze_time("2026-01-01 00:00:00") as frozen:
+        machine = SystemClock()
+        clock = ClusterClock(0, machine.wall_ms(), machine.monotonic_ms())
+        start_ms = clock.now(machine.wall_ms(), machine.monotonic_ms())
+        for _ in range(60):
+            frozen.tick(1)
+            now_ms = clock.now(machine.wall_ms(), machine.monotonic_ms())
+
+    assert start_ms == 1_767_225_600_000
+    assert now_ms - start_ms == 60_000
