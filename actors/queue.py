@@ -92,6 +92,7 @@ class Services(NamedTuple):
     raft_log: Process
     timers: Timers
     now_ms: Callable[[], int]
+    stamp_ms: Callable[[], int]  # the same, never before the true moment
     load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random
@@ -608,13 +609,13 @@ class QueueProcess(Process):
         error: str,
         asker: Asker | None,
     ) -> None:
-        now_ms = self._now_ms()
+        stamp_ms = self._services.stamp_ms()
         retry = self.ledger.policies.retry
         dues = []
         for number, _, _ in rows:
             failures = self._deliveries_of(number)
             wait_ms = retry.after_ms(failures, self._services.chance()) if delay_ms is None else delay_ms
-            dues.append(now_ms + wait_ms)
+            dues.append(stamp_ms + wait_ms if wait_ms else 0)
         numbers, tokens, places = (list(column) for column in zip(*rows, strict=True))
         entry = Released(self.name, self.ledger.id, numbers, dues, tokens, reason, error)
         mine = None if asker is None else Asker(asker.process, asker.ticket, places)

@@ -94,7 +94,7 @@ class RaftLog(Process):
         log: SegmentedLog,
         metadata: Metadata,
         disk: Disk,
-        now_ms: Callable[[], int],
+        stamp_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
         look_for_room: Callable[[], None] = lambda: None,
     ) -> None:
@@ -106,7 +106,7 @@ class RaftLog(Process):
         self._log = log
         self._metadata = metadata
         self._disk = disk
-        self._now_ms = now_ms
+        self._stamp_ms = stamp_ms
         self._call_later = call_later
         self._look_for_room = look_for_room
         self._looked_at_bytes = 0
@@ -138,7 +138,7 @@ class RaftLog(Process):
             return
         items = message.items if self._refusal is None else self._admitted(message.items)
         core, log, uncommitted = self.core, self._log, self._uncommitted
-        term, at_ms = core.term, self._now_ms()
+        term, at_ms = core.term, self._stamp_ms()
         for entry, asker in items:
             index = core.propose()
             log.append(index, term, encode_entry(entry, at_ms))

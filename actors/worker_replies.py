@@ -161,11 +161,15 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
         known = results[0] == Result.DONE
         one: wire.Reply = make(uid=command.uid, qname=command.qname, known=known, cmd_id=command.cmd_id)
         return one
-    unknown = [uid for uid, code in zip(uids, results, strict=True) if code == Result.UNKNOWN]
-    stale = [uid for uid, code in zip(uids, results, strict=True) if code == Result.STALE]
-    several: wire.Reply = make(
-        uids=list(uids), qname=command.qname, unknown=unknown or None, stale=stale or None, cmd_id=command.cmd_id
-    )
+    by_code = {code: [uid for uid, its in zip(uids, results, strict=True) if its == code] for code in set(results)}
+    unknown, stale = by_code.pop(Result.UNKNOWN, None), by_code.pop(Result.STALE, None)
+    if stale:
+        done = by_code.get(Result.DONE)
+        detail = f"{len(stale)} of {len(uids)} leases are over, their messages were delivered again"
+        return wire.Nok(
+            err="STALE_LEASE", detail=detail, uids=done, unknown=unknown, stale=stale, cmd_id=command.cmd_id
+        )
+    several: wire.Reply = make(uids=list(uids), qname=command.qname, unknown=unknown, cmd_id=command.cmd_id)
     return several
 
 

@@ -59,7 +59,7 @@ class Delta(msgspec.Struct):
     chunks: list[tuple[int, Chunk | None, list[int]]]  # id, columns (None: gone), offsets with a Side
     ids: list[tuple[str, Once | None]]
     sessions: list[tuple[str, Session | None]]
-    aliases_gone: list[str] = []  # uids of imported messages that are gone
+    aliases_gone: list[str] = []  # uids of imported messages that are gone, of dead incarnations too
 
 
 class Ledger:
@@ -72,6 +72,8 @@ class Ledger:
         self.sessions: OrderedDict[str, Session] = OrderedDict()
         self._dirty_ids: set[str] = set()
         self._dirty_sessions: set[str] = set()
+        self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
+        self.aliased: dict[int, str] = {}
         self.begin(queue_id, policies)
 
     def begin(self, queue_id: int, policies: Policies) -> None:
@@ -81,8 +83,9 @@ class Ledger:
         self.next_number = 1
         self.chunks: dict[int, Chunk] = {}
         self.sides: dict[int, Side] = {}
+        self._aliases_lost += self.aliased.values()
         self.aliases: dict[str, int] = {}
-        self.aliased: dict[int, str] = {}
+        self.aliased = {}
         self._aliases_gone: list[int] = []  # still in the two maps above, until they are collected
         self.living = 0
         self.out = 0
@@ -502,7 +505,8 @@ class Ledger:
         gone = [self.aliased.pop(number) for number in self._aliases_gone]
         for alias in gone:
             self.aliases.pop(alias, None)
-        self._aliases_gone = []
+        gone += self._aliases_lost
+        self._aliases_gone, self._aliases_lost = [], []
         return gone
 
     def _collect_chunk(self, chunk_id: int) -> tuple[int, Chunk | None, list[int]]:

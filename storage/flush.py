@@ -71,7 +71,7 @@ def make_cut(
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
     for part in parts:
-        deletes[MESSAGES] += [key_of(part.name, uid) for uid in part.gone]
+        deletes[MESSAGES] += [key_of(part.name, uid) for uid in (*part.gone, *part.delta.aliases_gone)]
         if part.queue_id:
             _put_messages(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])

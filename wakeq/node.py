@@ -122,12 +122,12 @@ class Node:
             log,
             metadata,
             self._thread("wakeq-log"),
-            self.now_ms,
+            self.stamp_ms,
             loop.call_later,
             self._look_for_room,
         )
         self._reader = self._thread("wakeq-reader")
-        services = QueueServices(self.raft_log, self.timers, self.now_ms, self._load, loop.call_later)
+        services = QueueServices(self.raft_log, self.timers, self.now_ms, self.stamp_ms, self._load, loop.call_later)
         dedup = settings.dedup
         self.snapshots = runtime.spawn(
             Snapshots,
@@ -159,6 +159,10 @@ class Node:
     def now_ms(self) -> int:
         """Return the moment by the cluster clock."""
         return self._cluster_clock.now(self.clock.wall_ms(), self.clock.monotonic_ms())
+
+    def stamp_ms(self) -> int:
+        """Return a moment that is not before the true one: a delay counted from it never ends early."""
+        return self.now_ms() + self.clock.rounding_ms
 
     def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
         """Have bodies read in the reader's thread; they come to the process by mail."""

@@ -9,7 +9,9 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two readings, in whole milliseconds."""
+    """Two readings, in whole milliseconds; a true moment is less than `rounding_ms` later than its reading."""
+
+    rounding_ms: int
 
     def wall_ms(self) -> int:
         """Return the milliseconds since 1970, UTC."""
@@ -21,6 +23,8 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks; under freezegun the frozen ones, for both are looked up at each call."""
 
+    rounding_ms = 1
+
     def wall_ms(self) -> int:
         return int(time.time() * 1_000)
 
@@ -30,6 +34,8 @@ class SystemClock:
 
 class ManualClock:
     """A clock that stands still until it is moved."""
+
+    rounding_ms = 0
 
     def __init__(self, wall_ms: int = 1_700_000_000_000, monotonic_ms: int = 0) -> None:
         self._wall_ms = wall_ms

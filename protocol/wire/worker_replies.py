@@ -44,7 +44,6 @@ class Okack(ReplyBase, tag="okack", frozen=True):
     qname: str = field(default="\0")  # no queue has this name: so the field is always written
     known: bool = True
     unknown: list[str] | None = None
-    stale: list[str] | None = None
     published: list[str] | None = None
 
 
@@ -54,21 +53,16 @@ class Oknack(ReplyBase, tag="oknack", frozen=True):
     qname: str = field(default="\0")
     known: bool = True
     unknown: list[str] | None = None
-    stale: list[str] | None = None
 
 
 class Oktouch(ReplyBase, tag="oktouch", frozen=True):
-    """The lease is longer now: `timeout` seconds from now, `until` in milliseconds of the cluster clock."""
+    """The leases are longer now."""
 
     uid: str | None = None
     uids: list[str] | None = None
     qname: str = field(default="\0")
     known: bool = True
     unknown: list[str] | None = None
-    stale: list[str] | None = None
-    timeout: int | None = None
-    until: int | None = None
-    lease: str | None = None
 
 
 class Okslp(ReplyBase, tag="okslp", frozen=True):
@@ -90,7 +84,6 @@ class Msg(ReplyBase, tag="msg", frozen=True):
     lease: str | None = None
     priority: int = 0
     headers: dict[str, str] | None = None
-    dead: dict[str, Any] | None = None  # of a dead letter: origin, counts, last error
 
 
 class Delivery(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -103,7 +96,6 @@ class Delivery(Struct, frozen=True, gc=False, omit_defaults=True):
     lease: str | None = None
     priority: int = 0
     headers: dict[str, str] | None = None
-    dead: dict[str, Any] | None = None
 
 
 class Msgs(ReplyBase, tag="msgs", frozen=True):
@@ -117,6 +109,9 @@ class Nok(ReplyBase, tag="nok", frozen=True):
     err: str
     detail: str | None = None
     leader: str | None = None
+    uids: list[str] | None = None  # of many: those that were done all the same
+    unknown: list[str] | None = None
+    stale: list[str] | None = None
 
 
 class Awk(ReplyBase, tag="awk", frozen=True):

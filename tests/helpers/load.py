@@ -404,6 +404,9 @@ class Load:
             return False
         unknown = set(reply.get("unknown") or (() if reply.get("known", True) else uids))
         stale = set(reply.get("stale") or ())
+        if stale:  # refused as a whole, although the others were done
+            self._refuse(reply)
+            reply = {"cmd": "okack"}
         for op, one in zip(ops, held, strict=True):
             if one.uid in stale:
                 self.history.fail("ack", op)

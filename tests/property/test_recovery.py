@@ -1,4 +1,4 @@
-"""What recovery rests on: a state written in cuts, and the log from the last cut on, make the ledgers that never crashed.
+"""What recovery rests on: a state written in cuts, and the log from there, make the ledgers that never crashed.
 
 Random histories go to two sets of queue processes.  One lives on; of the other, cuts are written at random places into
 a store, late ones too, and now and then it crashes: everything after the last cut that was written is dropped, queues
@@ -77,7 +77,7 @@ class Node:
         self.store = store
         self.mailbox = Mailbox()
         self.queues: dict[str, QueueProcess] = {}
-        self.applied = (0, 0, 0)
+        self.applied: tuple[int, int, int] = (0, 0, 0)
         self.graves: list[Grave] = []
         self.told: set[str] = set()
 
@@ -86,7 +86,8 @@ class Node:
             process = QueueProcess.__new__(QueueProcess)
             process.runtime = self  # type: ignore[assignment]  # it is never told anything
             services: Any = NoServices()
-            process.__init__(name, services, LIMITS, self.mailbox)  # type: ignore[misc, arg-type]
+            mailbox: Any = self.mailbox
+            process.__init__(name, services, LIMITS, mailbox)  # type: ignore[misc]
             self.queues[name] = process
         return self.queues[name]
 
@@ -105,8 +106,9 @@ class Node:
 
     def collect(self) -> tuple[Any, list[Part], list[Grave]]:
         parts = []
+        reply_to: Any = self.mailbox
         for name in sorted(self.told):
-            self.queues[name].on_receive(Collect(1, self.mailbox))  # type: ignore[arg-type]
+            self.queues[name].on_receive(Collect(1, reply_to))
             answer = self.mailbox.last
             assert isinstance(answer, Collected)
             parts.append(answer.part)
@@ -119,7 +121,7 @@ class Node:
         with self.store.read() as view:
             for stored in load_queues(view):
                 self.queue(msgspec.msgpack.decode(stored.meta)["name"]).restore(stored)
-            self.applied = tuple(view.applied())
+            self.applied = view.applied()
         return self.applied[0]
 
 
@@ -140,7 +142,7 @@ def content(process: QueueProcess) -> dict[str, Any]:
         "id": ledger.id,
         "policies": ledger.policies,
         "next": ledger.next_number,
-        "figures": (ledger.living, ledger.out, ledger.bytes, process.created_ms),
+        "figures": (ledger.living, ledger.out, ledger.bytes, process.exists and process.created_ms),
         "totals": ledger.totals,
         "living": list(ledger.living_numbers()),
         "columns": [
@@ -176,7 +178,7 @@ class Recovery(RuleBasedStateMachine):
 
     def pick(self, name: str, places: list[int]) -> tuple[int, list[int]]:
         ledger = self.whole.queue(name).ledger
-        some = [*ledger.living_numbers()][-40:] + [1]
+        some = [*[*ledger.living_numbers()][-40:], 1]
         return ledger.id, list(dict.fromkeys(some[place % len(some)] for place in places))
 
     # Entries

@@ -183,7 +183,6 @@ def _as_facts(message: Message) -> dict[str, object]:
         "delivery": message.delivery,
         "priority": message.priority,
         "headers": dict(message.headers),
-        "dead": message.dead,
         "encoding": "base64" if encoding else "text",
         "body": body,
     }

@@ -340,7 +340,6 @@ class Client:
             delivery=one.error_count + 1,
             priority=one.priority,
             headers=one.headers or {},
-            dead=one.dead,
             settler=self,
         )
 

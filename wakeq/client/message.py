@@ -41,7 +41,6 @@ class Message:
     delivery: int  # 1 for the first one
     priority: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
-    dead: Mapping[str, Any] | None = None  # of a dead letter: origin, counts, last error
     settler: Settler = field(repr=False, compare=False)
 
     def text(self) -> str:

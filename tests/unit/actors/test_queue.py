@@ -1,0 +1,376 @@
+"""QueueProcess: deliveries, expiry, dead letters and waking of one queue; and the known faults that need time."""
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+
+Q = "q"
+
+
+# Expiry -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_expired_message_is_never_handed_out_and_goes_without_a_fetch(broker: Broker, client: Client) -> None:
+    client.publish(Q, expires=10)
+
+    broker.advance(9.9)
+    before = client.figures(Q)["size"]
+    broker.advance(0.2)
+
+    assert before == 1
+    assert client.finds_nothing(Q)
+    figures = client.figures(Q)
+    assert (figures["size"], figures["expired"]) == (0, 1)
+
+
+@pytest.mark.parametrize(("delay", "expires"), [(10, 10), (11, 10)])
+def test_a_delay_that_is_not_shorter_than_the_expiry_means_never(
+    broker: Broker, client: Client, delay: int, expires: int
+) -> None:
+    client.publish(Q, delay=delay, expires=expires)
+
+    for _ in range(15):
+        broker.advance(1)
+        assert client.finds_nothing(Q)
+
+    assert client.figures(Q)["size"] == 0
+
+
+def test_a_message_handed_out_before_its_expiry_stays_with_the_worker(broker: Broker, client: Client) -> None:
+    client.publish(Q, expires=10, timeout=30)
+    message = client.fetch(Q)
+
+    broker.advance(20)
+    reply = client.call("ACK", Q, uid=message["uid"], lease=message["lease"])
+
+    assert reply.get("known", True)
+    assert client.figures(Q)["expired"] == 0
+
+
+@pytest.mark.parametrize("expires", [7, 100])
+def test_a_message_that_comes_back_expires_all_the_same(broker: Broker, client: Client, expires: int) -> None:
+    client.publish(Q, expires=expires, timeout=5)
+    broker.advance(3)
+    client.fetch(Q)
+
+    broker.advance(5)
+    after_its_return = client.figures(Q)["size"]
+    broker.advance(100)
+
+    figures = client.figures(Q)
+    assert after_its_return == (0 if expires == 7 else 1)
+    assert (figures["size"], figures["expired"], figures["leased"]) == (0, 1, 0)
+
+
+# Dead letters -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
+@pytest.mark.parametrize("how", ["timeout", "nack"])
+def test_the_last_allowed_delivery_ends_in_the_dead_letter_queue(
+    broker: Broker, client: Client, how: str, stored: bool
+) -> None:
+    client.call("CREATE", Q, max_deliveries=2)
+    uid = client.publish(Q, "body", timeout=5, priority=-3, headers={"mine": "1"})
+    for _ in range(2):
+        message = client.fetch(Q)
+        if stored:
+            broker.flush()
+            assert broker.queue(Q).bodies.missing([1]) == [1]
+        if how == "nack":
+            reply = client.call("NACK", Q, uid=uid, lease=message["lease"], error="it broke")
+            assert reply["cmd"] == "oknack"
+        broker.advance(5)
+
+    dead = client.fetch("q.dead")
+
+    assert client.finds_nothing(Q)
+    assert (dead["msg"], dead["priority"], dead["error_count"]) == ("body", -3, 0)
+    expected = {"mine": "1", "wakeq-origin": Q, "wakeq-origin-uid": uid, "wakeq-deliveries": "2", "wakeq-reason": how}
+    assert dead["headers"] == expected | ({"wakeq-error": "it broke"} if how == "nack" else {})
+    assert client.figures(Q)["dead"] == 1
+
+
+def test_a_dead_letter_is_in_one_queue_only_after_a_restart(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, max_deliveries=1, dead_letter="grave")
+    client.publish(Q)
+    client.call("NACK", Q, uid=client.fetch(Q)["uid"])
+
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert client.finds_nothing(Q)
+    assert client.fetch("grave")["headers"]["wakeq-deliveries"] == "1"
+    assert client.finds_nothing("grave")
+
+
+def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Client) -> None:
+    client.call("CREATE", "grave", max_size=0)
+    client.call("CREATE", Q, max_deliveries=1, dead_letter="grave")
+    client.publish(Q)
+
+    client.call("NACK", Q, uid=client.fetch(Q)["uid"])
+
+    assert client.fetch("grave")["msg"] == "hi"
+
+
+# Waking -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, client: Client) -> None:
+    workers = [broker.client() for _ in range(2)]
+    for worker in workers:
+        worker.fall_asleep(Q)
+
+    client.publish(Q)
+    at_once = [worker.awks for worker in workers]
+    broker.advance(4.9)
+    soon = [worker.awks for worker in workers]
+    broker.advance(0.2)
+
+    assert (at_once, soon) == ([1, 0], [1, 0])
+    assert [worker.awks for worker in workers] == [1, 1]
+
+
+def test_a_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: Client) -> None:
+    worker = broker.client()
+    worker.fall_asleep(Q)
+    client.publish(Q)
+
+    broker.advance(6)
+    calls = broker.time.calls
+    broker.advance(60)
+
+    assert broker.time.calls - calls < 200
+
+
+@pytest.mark.parametrize(("policy", "woken"), [("ready", 2), ("all", 5)])
+def test_a_publish_wakes_as_many_as_the_policy_says(broker: Broker, client: Client, policy: str, woken: int) -> None:
+    client.call("CREATE", Q, wake=policy)
+    workers = [broker.client() for _ in range(5)]
+    for worker in workers:
+        worker.fall_asleep(Q)
+
+    client.call("PUB", Q, messages=["1", "2"])
+
+    assert sum(worker.awks for worker in workers) == woken
+    assert client.figures(Q)["wakes"] == woken
+    assert [workers[0].fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+    assert client.figures(Q)["wakes_per_delivery"] == woken / 2
+
+
+@pytest.mark.parametrize("end", ["close", "UNS"])
+def test_when_a_woken_worker_leaves_the_next_is_woken(broker: Broker, client: Client, end: str) -> None:
+    first, second = broker.client(), broker.client()
+    first.fall_asleep(Q)
+    second.fall_asleep(Q)
+    client.publish(Q)
+
+    first.close() if end == "close" else first.call("UNS", Q)
+    broker.settle()
+
+    assert second.awks == 1
+
+
+def test_a_policy_of_waking_all_wakes_those_who_sleep_already(broker: Broker, client: Client) -> None:
+    workers = [broker.client() for _ in range(3)]
+    for worker in workers:
+        worker.fall_asleep(Q)
+    client.publish(Q)
+
+    client.call("UPDATE", Q, wake="all")
+
+    assert [worker.awks for worker in workers] == [1, 1, 1]
+
+
+# Strict queues ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lease", "at_once"), [("fast", ["msg"]), ("strict", [])])
+def test_a_strict_queue_answers_a_fetch_only_when_it_is_committed(
+    broker: Broker, client: Client, lease: str, at_once: list[str]
+) -> None:
+    client.call("CREATE", Q, lease=lease)
+    client.publish(Q)
+    broker.log_disk.held = True
+
+    client.send({"cmd": "FET", "qname": Q})
+    before = client.words()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert before == at_once
+    assert before + client.words() == ["msg"]
+
+
+def test_a_strict_queue_answers_a_touch_only_when_it_is_committed(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q)
+    uid = client.fetch(Q)["uid"]
+    broker.log_disk.held = True
+
+    client.send({"cmd": "TOUCH", "qname": Q, "uid": uid})
+    before = client.words()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert before == []
+    assert client.words() == ["oktouch"]
+
+
+# The known faults of the original that need time ------------------------------------------------------------------
+
+
+def test_fault_4_a_message_acknowledged_while_hidden_wakes_nobody_later(broker: Broker, client: Client) -> None:
+    worker = broker.client()
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    worker.fall_asleep(Q)
+
+    client.call("ACK", Q, uid=uid)
+    broker.advance(60)
+
+    assert worker.awks == 0
+    assert not broker.queue(Q).leases.held  # type: ignore[union-attr]
+
+
+def test_fault_5_acknowledgements_of_what_is_unknown_leave_nothing_behind(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, delay=100)
+    client.call("ACK", Q, uid=uid)
+    for _ in range(100):
+        client.call("ACK", Q, uid=uid)
+        client.call("ACK", Q, uid=uid[:-1] + "z")
+    broker.advance(200)
+
+    leases = broker.queue(Q).leases
+    assert leases is not None
+    assert not leases.leaving
+    assert not leases._withheld
+
+
+def test_fault_6_an_acknowledgement_in_the_wrong_queue_removes_nothing(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    client.publish("other")
+
+    assert client.call("ACK", "other", uid=uid)["known"] is False
+
+    assert client.fetch(Q)["uid"] == uid
+    client.fetch("other")
+
+
+def test_fault_7_a_late_acknowledgement_ends_the_message_for_everybody(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.advance(5)
+    second = worker.fetch(Q)
+
+    assert client.call("ACK", Q, uid=uid)["cmd"] == "okack"
+
+    assert worker.call("ACK", Q, uid=uid, lease=second["lease"])["known"] is False
+    broker.advance(100)
+    assert worker.finds_nothing(Q)
+
+
+def test_fault_8_neither_expiry_nor_delay_grows_with_redeliveries_or_a_restart(broker: Broker, client: Client) -> None:
+    client.publish(Q, expires=30, timeout=5)
+    for _ in range(3):
+        client.fetch(Q)
+        broker.advance(5)
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+    client.fetch(Q)
+
+    broker.advance(15.1)
+
+    assert client.finds_nothing(Q)
+    assert client.figures(Q)["size"] == 0
+
+
+def test_fault_9_expired_messages_go_without_a_fetch_even_from_the_store(broker: Broker, client: Client) -> None:
+    client.publish(Q, expires=10)
+    broker.flush()
+
+    broker.advance(11)
+    broker.flush()
+
+    assert broker.files.store.stats().records[1] == 0
+
+
+def test_fault_10_the_error_count_does_not_wrap(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    for _ in range(300):
+        client.ask({"cmd": "FET", "qname": Q}, {"cmd": "NACK", "qname": Q, "uid": uid})
+
+    assert client.fetch(Q)["error_count"] == 300
+
+
+def test_fault_11_a_worker_that_goes_keeps_its_message_until_the_timeout_and_no_longer(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, timeout=5)
+    worker.fetch(Q)
+    worker.close()
+
+    assert client.finds_nothing(Q)
+    broker.advance(5)
+    client.fetch(Q)
+
+
+def test_fault_12_a_subscriber_of_a_queue_without_messages_may_sleep_and_is_woken(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    worker.fall_asleep(Q)
+
+    client.publish(Q)
+
+    assert worker.words() == ["awk"]
+
+
+def test_fault_13_no_answer_leaves_before_its_entry_is_on_disk(broker: Broker, client: Client) -> None:
+    broker.log_disk.held = True
+
+    client.send({"cmd": "PUB", "qname": Q, "message": "m"})
+    before = client.take()
+    broker.crash_and_restart()
+
+    assert before == []
+    assert broker.client().call("FET", Q)["err"] == "Q_NOT_FOUND"
+
+
+def test_fault_14_queues_are_created_side_by_side(client: Client) -> None:
+    replies = client.ask(*[{"cmd": "PUB", "qname": f"q{i}", "message": "m"} for i in range(500)])
+
+    assert {reply["cmd"] for reply in replies} == {"ok"}
+    assert len(client.call("LIST")["queues"]) == 501
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+def test_fault_1_a_message_between_nomsg_and_islp_wakes_the_worker(
+    broker: Broker, client: Client, worker: Client, delay: int
+) -> None:
+    worker.ask({"cmd": "SUB", "qname": Q}, {"cmd": "FET", "qname": Q})
+    client.publish(Q, delay=delay)
+    broker.advance(delay)
+
+    assert worker.ask({"cmd": "ISLP", "qname": Q}) == [{"cmd": "okslp", "qname": Q}, {"cmd": "awk", "qname": Q}]
+
+
+@pytest.mark.parametrize("kind", ["published", "delayed", "timed out", "nacked"])
+def test_fault_2_a_woken_worker_finds_the_message(broker: Broker, client: Client, worker: Client, kind: str) -> None:
+    if kind in ("timed out", "nacked"):
+        uid = client.publish(Q, timeout=5)
+        client.fetch(Q)
+    worker.fall_asleep(Q)
+
+    match kind:
+        case "published" | "delayed":
+            client.publish(Q, delay=5 if kind == "delayed" else 0)
+        case "nacked":
+            client.call("NACK", Q, uid=uid)
+    broker.advance(5)
+
+    assert worker.awks >= 1
+    worker.fetch(Q)

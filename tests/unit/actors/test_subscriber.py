@@ -1,0 +1,234 @@
+"""Subscriber: one connection: what waits, what ends a wait, and what its end does."""
+
+import pytest
+
+from tests.helpers.broker import Broker, Client, Json
+from wakeq.actors.subscriber import IN_FLIGHT_MAX
+
+Q = "q"
+PING: Json = {"cmd": "PING"}
+
+
+def fet(**fields: object) -> Json:
+    return {"cmd": "FET", "qname": Q, **fields}
+
+
+# FET with wait ----------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_that_waits_is_answered_by_the_first_message(broker: Broker, client: Client, worker: Client) -> None:
+    client.publish(Q, "first")
+    client.fetch(Q)
+
+    worker.send(fet(wait=10))
+    nothing = worker.take()
+    client.publish(Q, "second")
+
+    assert nothing == []
+    assert [reply["msg"] for reply in worker.take()] == ["second"]
+    broker.check(Q)
+
+
+def test_a_fetch_that_waits_is_answered_by_nomsg_when_its_time_is_over(broker: Broker, worker: Client) -> None:
+    worker.send({"cmd": "SUB", "qname": Q}, fet(wait=10))
+    worker.take()
+
+    broker.advance(9.95)
+    early = worker.take()
+    broker.advance(0.1)
+
+    assert early == []
+    assert worker.words() == ["nomsg"]
+
+
+def test_those_who_wait_are_served_in_their_order(broker: Broker, client: Client) -> None:
+    workers = [broker.client() for _ in range(3)]
+    for worker in workers:
+        worker.ask({"cmd": "SUB", "qname": Q})
+        worker.ask(fet(wait=10))
+
+    client.publish(Q, "1")
+    client.publish(Q, "2")
+
+    assert [[r["msg"] for r in worker.take()] for worker in workers] == [["1"], ["2"], []]
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one read", "in two reads"])
+@pytest.mark.parametrize("ender", [PING, {"cmd": "FET", "qname": Q}, {"cmd": "SUB", "qname": "x"}])
+def test_any_further_command_ends_a_wait_without_cmd_id(worker: Client, ender: Json, together: bool) -> None:
+    worker.ask({"cmd": "SUB", "qname": Q})
+
+    replies = worker.ask(fet(wait=60), ender) if together else worker.ask(fet(wait=60)) + worker.ask(ender)
+
+    assert [reply["cmd"] for reply in replies][0] == "nomsg"
+    assert len(replies) == 2
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one read", "in two reads"])
+def test_another_fetch_with_wait_ends_no_wait(broker: Broker, client: Client, worker: Client, together: bool) -> None:
+    worker.ask({"cmd": "SUB", "qname": Q})
+    if together:
+        worker.ask(fet(wait=60), fet(wait=60))
+    else:
+        worker.ask(fet(wait=60))
+        worker.ask(fet(wait=60))
+
+    client.publish(Q, "1")
+    client.publish(Q, "2")
+
+    assert [reply["msg"] for reply in worker.take()] == ["1", "2"]
+
+
+def test_a_wait_that_begins_behind_a_publish_is_ended_too(broker: Broker, worker: Client) -> None:
+    broker.log_disk.held = True
+    worker.send({"cmd": "PUB", "qname": Q, "message": "m", "delay": 100}, fet(wait=60), PING)
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert worker.words() == ["ok", "nomsg", "pong"]
+
+
+def test_a_wait_with_cmd_id_does_not_hold_up_the_answers_behind_it(client: Client, worker: Client) -> None:
+    worker.ask({"cmd": "SUB", "qname": Q})
+
+    at_once = worker.ask(fet(wait=60, cmd_id="w"), PING, {"cmd": "SUB", "qname": "x"})
+    client.publish(Q, "m")
+
+    assert [reply["cmd"] for reply in at_once] == ["pong", "oksub"]
+    assert [(reply["cmd"], reply["cmd_id"]) for reply in worker.take()] == [("msg", "w")]
+
+
+def test_leaving_the_group_leaves_no_fetch_without_an_answer(broker: Broker, client: Client, worker: Client) -> None:
+    worker.ask({"cmd": "SUB", "qname": Q}, fet(wait=10, cmd_id=1))
+
+    replies = worker.ask({"cmd": "UNS", "qname": Q})
+    broker.advance(11)
+    replies += worker.take()
+
+    assert sorted(reply["cmd"] for reply in replies) == ["nomsg", "okuns"]
+
+
+def test_a_wait_is_ended_although_the_queue_had_no_process_when_it_began(broker: Broker, worker: Client) -> None:
+    worker.send({"cmd": "SUB", "qname": Q}, fet(wait=60))
+    worker.send(PING)
+
+    assert worker.words() == ["oksub", "nomsg", "pong"]
+
+
+# The end of a connection ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policy", "after_s"), [("keep", 30), ("release", 0)])
+def test_what_a_connection_held_when_it_ended_comes_back_as_the_queue_says(
+    broker: Broker, client: Client, worker: Client, policy: str, after_s: int
+) -> None:
+    client.call("CREATE", Q, on_disconnect=policy)
+    client.publish(Q, timeout=30)
+    worker.fetch(Q)
+    worker.close()
+
+    at_once = client.call("FET", Q)["cmd"]
+    broker.advance(after_s)
+
+    assert at_once == ("msg" if policy == "release" else "nomsg")
+    assert client.figures(Q)["delivered"] == (2 if policy == "release" else 1)
+    assert policy == "release" or client.fetch(Q)["error_count"] == 1
+
+
+def test_a_message_for_a_connection_that_has_just_ended_goes_to_the_next(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q)
+
+    worker.send(fet())
+    worker.process.stop()
+    broker.settle()
+
+    broker.check(Q)
+    broker.advance(60)
+    assert client.fetch(Q)
+
+
+def test_a_sleeper_that_comes_while_the_last_one_leaves_is_not_forgotten(broker: Broker, client: Client) -> None:
+    leaves, comes = broker.client(), broker.client()
+    leaves.ask({"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q})
+
+    leaves.alive = False
+    leaves.process.stop()
+    comes.send({"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q})
+    broker.settle()
+    client.publish(Q)
+
+    assert "awk" in comes.words()
+
+
+# What belongs to the connection -----------------------------------------------------------------------------------
+
+
+def test_a_queue_that_nobody_made_is_unknown_to_those_who_did_not_subscribe(client: Client, worker: Client) -> None:
+    worker.call("SUB", Q)
+
+    assert client.call("FET", Q)["err"] == "Q_NOT_FOUND"
+    assert worker.call("FET", Q)["cmd"] == "nomsg"
+    assert [row["qname"] for row in client.call("LIST")["queues"]] == [""]
+
+
+def test_reading_pauses_while_too_much_is_under_way(broker: Broker, client: Client) -> None:
+    broker.log_disk.held = True
+    client.send(*[{"cmd": "PUB", "qname": Q, "message": "m"}] * (IN_FLIGHT_MAX + 1))
+    broker.settle()
+    paused = client.door.paused
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    replies = client.take()
+
+    assert paused
+    assert not client.door.paused
+    assert len(replies) == IN_FLIGHT_MAX + 1
+
+
+def test_a_list_behind_a_create_sees_the_queue(client: Client) -> None:
+    replies = client.ask({"cmd": "CREATE", "qname": Q}, {"cmd": "LIST"})
+
+    assert [row["qname"] for row in replies[1]["queues"]] == ["", Q]
+
+
+def test_cmd_id_is_echoed_whatever_it_is(client: Client) -> None:
+    replies = client.ask(*[{"cmd": "PING", "cmd_id": value} for value in (0, "", None, 1.5, True, "x")])
+
+    assert [reply["cmd_id"] for reply in replies] == [0, "", None, 1.5, True, "x"]
+
+
+# Publishing once --------------------------------------------------------------------------------------------------
+
+
+def test_a_publish_with_an_id_is_stored_once_within_the_window(broker: Broker, client: Client) -> None:
+    first = client.publish(Q, id="once")
+    client.call("ACK", Q, uid=first)
+
+    again = client.publish(Q, id="once")
+    broker.advance(14 * 60)
+    late = client.publish(Q, id="once")
+    broker.advance(61)
+    after = client.publish(Q, id="once")
+
+    assert again == late == first
+    assert after != first
+    assert client.figures(Q)["published"] == 2
+
+
+def test_a_numbered_publish_is_stored_once_after_a_restart_too(broker: Broker, client: Client) -> None:
+    client.call("HELLO", session="s")
+    first = client.publish(Q, n=1)
+    broker.flush()
+    second = client.publish(Q, n=2)
+    broker.crash_and_restart()
+    client = broker.client()
+    client.call("HELLO", session="s")
+
+    again = [client.publish(Q, n=n) for n in (1, 2)]
+
+    assert again == [first, second]
+    assert client.figures(Q)["ready"] == 2
