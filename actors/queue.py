@@ -514,21 +514,25 @@ class QueueProcess(Process):
         return self.ledger.aliases.get(uid, -1)
 
     def on_touch(self, message: Touch) -> None:
+        leases = self.leases
+        assert leases is not None, "only a leader is asked"
         now_ms = self._now_ms()
         until_ms = now_ms + (message.timeout_ms or self.ledger.policies.timeout * 1000)
         results = []
         numbers = []
         for uid, token in zip(message.uids, message.tokens, strict=True):
             number = self._number_of(uid)
-            held = self.leases.held.get(number) if self.leases is not None else None
-            if held is None or number in self.leases.leaving:  # type: ignore[union-attr]
+            held = leases.held.get(number)
+            if not self.ledger.lives(number) or number in leases.leaving:
+                results.append(Result.UNKNOWN)
+            elif held is None:
                 results.append(Result.UNKNOWN if token == ANY_TOKEN else Result.STALE)
             elif token not in (ANY_TOKEN, held.token):
                 results.append(Result.STALE)
             else:
                 results.append(Result.DONE)
                 numbers.append(number)
-                self.leases.extend(number, until_ms)  # type: ignore[union-attr]
+                leases.extend(number, until_ms)
         asker = message.asker
         outcome = Outcome(self.name, self.ledger.id, [int(result) for result in results])
         answer = Answered([(asker.ticket, asker.place, outcome)])

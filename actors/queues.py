@@ -188,17 +188,17 @@ class Queues(Process):
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
         while self._waiting and not self._held:
-            items = self._waiting[0]
-            done = self._hand_out(items)
+            items = self._waiting.popleft()
+            done, barrier = self._hand_out(items)
             if done < len(items):
-                self._waiting[0] = items[done:]
-                return
-            self._waiting.popleft()
+                self._waiting.appendleft(items[done:])
+            if barrier is not None:
+                self._begin_barrier(barrier)
         if not self._held:
             self._flush_in_time()
 
-    def _hand_out(self, items: list[Item]) -> int:
-        """Tell each queue its entries, up to a barrier; return how many were dealt with."""
+    def _hand_out(self, items: list[Item]) -> tuple[int, Item | None]:
+        """Tell each queue its entries, up to a barrier; return how many were dealt with, and the barrier."""
         batches: dict[str, list[Item]] = {}
         barrier = None
         for place, item in enumerate(items):
@@ -215,9 +215,7 @@ class Queues(Process):
         self.applied = last[0], last[1], last[2]
         for name, mine in batches.items():
             self._tell(name, mine)
-        if barrier is not None:
-            self._begin_barrier(barrier)
-        return len(items)
+        return len(items), barrier
 
     def _tell(self, name: str, items: list[Item]) -> None:
         """Hand a queue its entries; one that is being rebuilt finds them when it is."""
@@ -381,6 +379,7 @@ class Queues(Process):
         barrier.code = barrier.code or message.code
         if not barrier.owing:
             self._conclude()
+            self._go_on()
 
     def _conclude(self) -> None:
         """All verdicts are in: all of them apply, or none."""
@@ -402,7 +401,6 @@ class Queues(Process):
                     items.append(_creation(barrier.item, part.queue, Policies()))
                 mine = None if gather is None else Asker(self, gather, place)
                 self._tell(part.queue, [*items, (index, term, at_ms, part, mine)])
-        self._go_on()
 
     def on_answered(self, message: Answered) -> None:
         """A part was done; the asker hears when all of them were."""

@@ -288,7 +288,13 @@ class Broker:
             RaftLog, core, log, files.metadata, self.log_disk, self.now_ms, self.time.call_later
         )
         services = QueueServices(
-            self.raft_log, self.timers, self.now_ms, self._load, self.time.call_later, lambda: self.chance
+            raft_log=self.raft_log,
+            timers=self.timers,
+            now_ms=self.now_ms,
+            stamp_ms=self.stamp_ms,
+            load=self._load,
+            later=self.time.call_later,
+            chance=lambda: self.chance,
         )
         self.snapshots = runtime.spawn(
             Snapshots,

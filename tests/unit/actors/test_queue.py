@@ -75,6 +75,7 @@ def test_the_last_allowed_delivery_ends_in_the_dead_letter_queue(
     for _ in range(2):
         message = client.fetch(Q)
         if stored:
+            broker.advance(0.1)  # the delivery is committed
             broker.flush()
             assert broker.queue(Q).bodies.missing([1]) == [1]
         if how == "nack":
@@ -156,6 +157,7 @@ def test_a_publish_wakes_as_many_as_the_policy_says(broker: Broker, client: Clie
     assert sum(worker.awks for worker in workers) == woken
     assert client.figures(Q)["wakes"] == woken
     assert [workers[0].fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+    broker.advance(0.1)  # the deliveries are committed
     assert client.figures(Q)["wakes_per_delivery"] == woken / 2
 
 

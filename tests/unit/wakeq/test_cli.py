@@ -180,7 +180,6 @@ def test_fetch_with_json_gives_everything_one_message_a_line(
         "delivery": 1,
         "priority": 0,
         "headers": {"a": "b"},
-        "dead": None,
         "encoding": "text",
         "body": "hi",
     }

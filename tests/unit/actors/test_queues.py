@@ -1,0 +1,370 @@
+"""Queues: the catalog, cuts of the state store, dead incarnations, and queues that crash."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from wakeq.actors.messages import Propose, Tick
+from wakeq.actors.queue import QueueProcess
+from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
+from wakeq.protocol.ledger import Ledger
+from wakeq.storage.store import GRAVES, MESSAGES, QUEUES
+
+Q = "q"
+POISON = b"poison"
+Poison = Callable[[], None]
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a ledger fail on a certain body as often as the first number says; -1 is always."""
+    times = [0]
+    publish = Ledger.publish
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if times[0] and any(draft.body == POISON for draft in entry.drafts):
+            times[0] -= 1
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    return times
+
+
+# Looking, changing ------------------------------------------------------------------------------------------------
+
+
+def test_list_stats_and_peek_tell_every_state_apart(broker: Broker, client: Client) -> None:
+    leased, ready, delayed = client.publish(Q, "l"), client.publish(Q, "r", priority=5), client.publish(Q, "d", delay=9)
+    client.fetch(Q)
+
+    found = {
+        state: [(m["uid"], m["state"]) for m in client.call("PEEK", Q, state=state)["messages"]]
+        for state in ("ready", "leased", "delayed", "any")
+    }
+    broker.advance(0.1)
+    figures = client.figures(Q)
+
+    assert found == {
+        "leased": [(leased, "leased")],
+        "ready": [(ready, "ready")],
+        "delayed": [(delayed, "delayed")],
+        "any": [(leased, "leased"), (ready, "ready"), (delayed, "delayed")],
+    }
+    assert [figures[name] for name in ("ready", "delayed", "leased", "size")] == [1, 1, 1, 2]
+    assert [row["qname"] for row in client.call("LIST", prefix="q")["queues"]] == [Q]
+    assert client.call("PEEK", "nowhere")["err"] == client.call("STATS", "nowhere")["err"] == "Q_NOT_FOUND"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_an_update_of_the_structure_keeps_what_is_in_line(broker: Broker, client: Client, stored: bool) -> None:
+    for place, priority in enumerate([2, 0, 1, 0, 2]):
+        client.publish(Q, str(place), priority=priority)
+    if stored:
+        broker.flush()
+
+    assert client.call("UPDATE", Q, structure="QA", priority_min=0, priority_max=2)["cmd"] == "okupdate"
+    first = [client.fetch(Q)["msg"] for _ in range(2)]
+    assert client.call("UPDATE", Q, structure="H4")["cmd"] == "okupdate"
+
+    assert first + [client.fetch(Q)["msg"] for _ in range(3)] == ["1", "3", "2", "0", "4"]
+    assert client.finds_nothing(Q)
+
+
+@pytest.mark.parametrize("structure", ["H4", "QA"])
+@pytest.mark.parametrize("restart", [False, True])
+def test_both_structures_give_the_smallest_priority_first_and_its_oldest(
+    broker: Broker, client: Client, structure: str, restart: bool
+) -> None:
+    client.call("CREATE", Q, structure=structure, priority_min=-3, priority_max=3)
+    for place, priority in enumerate([3, -3, 0, -3, 3, 0]):
+        client.publish(Q, str(place), priority=priority)
+    if restart:
+        broker.crash_and_restart()
+        client = broker.client()
+
+    assert [client.fetch(Q)["msg"] for _ in range(6)] == ["1", "3", "2", "5", "0", "4"]
+    assert client.call("PUB", Q, message="m", priority=4)["err"] == "KEY_RANGE"
+
+
+def test_the_default_queue_is_there_and_cannot_be_deleted(broker: Broker, client: Client) -> None:
+    reply = client.call("DROP", "")
+    client.publish("", "m")
+
+    assert (reply["cmd"], reply["err"]) == ("nok", "BAD_NAME")
+    assert client.fetch("")["msg"] == "m"
+    assert client.call("PURGE", "")["cmd"] == "purged"
+
+
+# Incarnations -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["PURGE", "DROP"])
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_dead_incarnation_vanishes_at_once_and_its_records_are_swept(
+    broker: Broker, client: Client, end: str, stored: bool
+) -> None:
+    uids = client.call("PUB", Q, messages=["m"] * 2_500)["uids"]
+    client.fetch(Q)
+    if stored:
+        broker.flush()
+
+    client.call(end, Q)
+    at_once = client.call("FET", Q)["cmd"]
+    old = client.call("ACK", Q, uid=uids[0])
+    new = client.publish(Q, "new")
+    broker.flush()
+
+    assert at_once == ("nomsg" if end == "PURGE" else "nok")
+    assert old["known"] is False
+    assert new not in uids
+    assert new[:7] != uids[0][:7]
+    assert client.call("NACK", Q, uid=uids[1])["known"] is False
+    records = broker.files.store.stats().records
+    assert (records[MESSAGES], records[GRAVES], records[QUEUES]) == (1, 0, 2)
+
+
+@pytest.mark.parametrize("end", ["PURGE", "DROP"])
+def test_a_dead_incarnation_does_not_come_back_with_a_restart(broker: Broker, client: Client, end: str) -> None:
+    client.publish(Q, "old")
+    broker.flush()
+    client.call(end, Q)
+
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert client.call("FET", Q)["cmd"] == ("nomsg" if end == "PURGE" else "nok")
+    assert client.publish(Q, "new")
+    assert client.fetch(Q)["msg"] == "new"
+
+
+def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker) -> None:
+    sleeps, waits = broker.client(), broker.client()
+    client.publish(Q, delay=100)
+    sleeps.fall_asleep(Q)
+    waits.ask({"cmd": "FET", "qname": Q, "wait": 50, "cmd_id": 1})
+
+    client.call("PURGE", Q)
+    client.call("PUB", Q, messages=["1", "2"])
+
+    assert waits.words() == ["msg"]
+    assert sleeps.words() == ["awk"]
+
+
+# Writing down -----------------------------------------------------------------------------------------------------
+
+
+def test_a_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) -> None:
+    for place in range(50):
+        client.send(*[{"cmd": "PUB", "qname": f"q{(place + i) % 7}", "message": "m"} for i in range(20)])
+        if place % 9 == 0:
+            broker.queues.tell(Tick("flush"))
+            broker.settle()
+            published = sum(q.ledger.totals.published for q in map(broker.queue, broker.queues.catalog.queues))
+            assert broker.files.store.stats().records[MESSAGES] <= published
+    client.take()
+
+    broker.crash_and_restart()
+
+    assert sum(row["ready"] for row in broker.client().call("LIST")["queues"]) == 1_000
+
+
+@pytest.mark.parametrize("stop_after", range(0, 12))
+def test_a_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broker, stop_after: int) -> None:
+    client = broker.client()
+    uids = [client.publish(f"q{i % 3}", str(i)) for i in range(9)]
+    broker.state_disk.held = True
+    for step in range(stop_after):
+        if step % 3 == 0:
+            broker.queues.tell(Tick("flush"))
+        elif step % 3 == 1:
+            client.call("ACK", f"q{step % 9 % 3}", uid=uids.pop(step % len(uids) // 3 * 3 + step % 9 % 3))
+            uids.insert(step % len(uids), "")
+        else:
+            broker.state_disk.complete(1)
+        broker.settle()
+    left = [row["ready"] for row in client.call("LIST")["queues"]]
+
+    broker.crash_and_restart()
+
+    client = broker.client()
+    assert [row["ready"] for row in client.call("LIST")["queues"]] == left
+    for name in ("q0", "q1", "q2"):
+        broker.check(name)
+
+
+# Crashes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    stored, fresh = client.publish(Q, "stored"), ""
+    broker.flush()
+    fresh = client.publish(Q, "fresh")
+    before = broker.queue(Q)
+    poison[0] = 1
+
+    replies = client.ask(
+        {"cmd": "PUB", "qname": Q, "message": "poison"}, {"cmd": "PUB", "qname": "other", "message": "m"}
+    )
+
+    assert [reply["cmd"] for reply in replies] == ["ok", "ok"]
+    assert broker.queue(Q) is not before
+    assert [client.fetch(Q)["uid"] for _ in range(3)] == [stored, fresh, replies[0]["uid"]]
+    broker.check(Q)
+
+
+def test_a_crash_wakes_who_sleeps_and_answers_who_waits(broker: Broker, client: Client, poison: list[int]) -> None:
+    sleeps, waits = broker.client(), broker.client()
+    client.publish(Q, delay=100)
+    sleeps.fall_asleep(Q)
+    waits.ask({"cmd": "FET", "qname": Q, "wait": 50, "cmd_id": 1})
+    poison[0] = -1
+
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+
+    assert set(sleeps.words()) == {"awk"}
+    assert waits.words() == ["nomsg"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
+    broker: Broker, client: Client, poison: list[int], count: int
+) -> None:
+    client.publish(Q, "before")
+    poison[0] = -1
+
+    replies = client.ask(*[{"cmd": "PUB", "qname": Q, "message": "poison"}] * count)
+    after = client.publish(Q, "after")
+
+    assert [reply.get("err") for reply in replies] == ["SET_ASIDE"] * count
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "after"]
+    for stored in (False, True):
+        if stored:
+            broker.advance(0.1)
+            broker.flush()
+        broker.crash_and_restart()
+        client = broker.client()
+        assert client.figures(Q)["size"] + client.figures(Q)["leased"] == 2
+        assert client.call("ACK", Q, uid=after).get("known", True) is (not stored)
+        client.publish(Q, "one more")
+    with broker.files.store.read() as view:
+        assert any(b"ZeroDivisionError: poisoned" in value for _, value in view.scan(QUEUES))
+
+
+def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    worker = broker.client()
+    worker.call("SUB", Q)
+    uid = client.publish(Q)
+    client.fetch(Q)
+    poison[0] = 1
+    broker.state_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+
+    worker.send(
+        {"cmd": "FET", "qname": Q}, {"cmd": "LIST"}, {"cmd": "ISLP", "qname": Q}, {"cmd": "NACK", "qname": Q, "uid": uid}
+    )
+    straight = worker.words()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    broker.settle()
+
+    assert set(straight) | set(worker.words()) >= {"queues"}
+    assert client.words() == ["ok"]
+    broker.check(Q)
+    assert worker.fetch(Q)["msg"] == "poison"
+
+
+def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uids = [client.publish("a", "1"), client.publish("b", "2")]
+    collect = QueueProcess.on_collect
+    crashed = []
+
+    def fragile(self: QueueProcess, message: Any) -> None:
+        collect(self, message)
+        if self.name == "a" and not crashed:
+            crashed.append(self)
+            raise ZeroDivisionError("after the part was handed in")
+
+    monkeypatch.setattr("wakeq.actors.queue._HANDLERS", {**_handlers(), type(_collect()): fragile})
+    broker.queues.tell(Tick("flush"))
+    broker.settle()
+
+    assert crashed
+    assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
+
+
+def _handlers() -> dict[type, Any]:
+    from wakeq.actors import queue
+
+    return dict(queue._HANDLERS)
+
+
+def _collect() -> Any:
+    from wakeq.actors.messages import Collect
+
+    return Collect(0, None)  # type: ignore[arg-type]
+
+
+def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
+    client.call("CREATE", Q, lease="strict")
+    worker = broker.client()
+    worker.ask({"cmd": "FET", "qname": Q, "wait": 10, "cmd_id": "w"})
+    client.publish(Q, "m")
+    first = worker.words()
+    poison[0] = 1
+
+    client.publish(Q, "poison")
+
+    assert first == ["msg"]
+    assert worker.words() == []
+
+
+def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client: Client, poison: list[int]) -> None:
+    client.publish("b")
+    uid = client.publish(Q)
+    client.fetch(Q)
+    poison[0] = 2
+
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+
+    assert reply["cmd"] == "okack"
+    assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "poison"]
+
+
+# Imported messages ------------------------------------------------------------------------------------------------
+
+
+def test_an_imported_message_is_reached_by_its_old_uid_only(broker: Broker, client: Client) -> None:
+    broker.raft_log.tell(Propose([(Publish("new", [Draft(b"old", alias="aB1440000000_250")]), None)]))
+    other = client.publish(Q)
+
+    wrong = client.call("ACK", "new", uid=other)
+    message = client.fetch("new")
+
+    assert wrong["known"] is False
+    assert (message["uid"], message["msg"]) == ("aB1440000000_250", "old")
+    assert client.call("ACK", "new", uid="aB1440000000_250").get("known", True)
+    assert client.finds_nothing("new")
+
+
+def test_a_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    queue_id = broker.queue(Q).ledger.id
+    client.call("ACK", Q, uid=uid)
+
+    broker.raft_log.tell(Propose([(Delivered(Q, queue_id, [1], [broker.now_ms() + 5], 9), None)]))
+    broker.settle()
+
+    assert broker.queue(Q).ledger.out == 0
+    assert ANY_TOKEN == (0, 0)
+    broker.check(Q)

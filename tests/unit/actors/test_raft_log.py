@@ -1,0 +1,188 @@
+"""RaftLog: when it writes, what it waits for, and what happens when it cannot."""
+
+import errno
+
+import pytest
+
+from tests.helpers.broker import Broker, Client, Json
+from wakeq.actors.messages import Pressure, Refusal
+from wakeq.actors.raft_log import FAST_SYNC_S, FAST_SYNCS, SLOW_PAUSE_S, SyncPlace, Throttle
+from wakeq.protocol.errors import SyncFailed
+
+Q = "q"
+
+
+def pub(name: str = Q) -> Json:
+    return {"cmd": "PUB", "qname": name, "message": "m"}
+
+
+def test_what_is_proposed_while_a_sync_is_under_way_goes_out_in_the_next_one(broker: Broker) -> None:
+    clients = [broker.client() for _ in range(20)]
+    broker.log_disk.held = True
+    clients[0].send(pub())
+    broker.settle()
+    for client in clients[1:]:
+        client.send(pub())
+    broker.settle()
+    syncs = broker.raft_log.syncs
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [client.words() for client in clients] == [["ok"]] * 20
+    assert broker.raft_log.syncs - syncs == 2
+
+
+def test_what_is_proposed_in_one_turn_is_one_write(broker: Broker) -> None:
+    clients = [broker.client() for _ in range(20)]
+    clients[0].publish(Q)
+    syncs = broker.raft_log.syncs
+
+    for client in clients:
+        client.send(pub(), pub("other"))
+    broker.settle()
+
+    assert broker.raft_log.syncs - syncs == 1
+
+
+def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    syncs = broker.raft_log.syncs
+    client.fetch(Q)
+
+    broker.advance(0.019)
+    before = broker.raft_log.syncs
+    broker.advance(0.002)
+
+    assert before == syncs
+    assert broker.raft_log.syncs == syncs + 1
+    assert client.figures(Q)["delivered"] == 1
+
+
+def test_a_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    syncs = broker.raft_log.syncs
+    client.fetch(Q)
+
+    client.publish("other")
+    broker.advance(0.1)
+
+    assert broker.raft_log.syncs == syncs + 1
+    assert client.figures(Q)["delivered"] == 1
+
+
+def test_the_loop_syncs_itself_after_16_fast_ones_and_not_for_10_s_after_a_slow_one() -> None:
+    place = SyncPlace()
+    for _ in range(FAST_SYNCS - 1):
+        place.took(FAST_SYNC_S / 2, 0.0, on_loop=False)
+    before = place.on_loop(0.0)
+    place.took(FAST_SYNC_S / 2, 0.0, on_loop=False)
+    fast = place.on_loop(0.0)
+
+    place.took(FAST_SYNC_S * 2, 1.0, on_loop=True)
+    for _ in range(FAST_SYNCS):
+        place.took(FAST_SYNC_S / 2, 1.0, on_loop=False)
+
+    assert (before, fast) == (False, True)
+    assert not place.on_loop(1.0 + SLOW_PAUSE_S - 0.1)
+    assert place.on_loop(1.0 + SLOW_PAUSE_S)
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_a_failed_sync_ends_the_process_and_no_answer_leaves(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, on_loop: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise SyncFailed("raft.log: sync failed: Input/output error")
+
+    monkeypatch.setattr(broker.files.log, "write", fail)
+    monkeypatch.setattr(broker.raft_log._place, "on_loop", lambda now_s: on_loop)
+    broker.may_fail = True
+
+    client.send(pub())
+    replies = client.take()
+
+    assert replies == []
+    assert [type(error) for error in broker.failures] == [SyncFailed]
+    assert not broker.raft_log.alive
+
+
+def test_an_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwritev", fail)
+    broker.may_fail = True
+
+    client.send(pub())
+
+    assert client.take() == []
+    assert [type(error) for error in broker.failures] == [SyncFailed]
+
+
+def test_under_pressure_publishes_are_refused_and_acknowledgements_are_not(broker: Broker, client: Client) -> None:
+    uids = [client.publish(Q) for _ in range(2)]
+    client.fetch(Q)
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+
+    refused = [client.call("PUB", Q, message="m"), client.call("CREATE", "new")]
+    acked = client.call("ACK", Q, uid=uids[0])
+    nacked = client.call("NACK", Q, uid=client.fetch(Q)["uid"])
+    broker.raft_log.tell(Pressure(None))
+
+    assert [(reply["cmd"], reply["err"], reply["detail"]) for reply in refused] == [("nok", "DISK_FULL", "no room")] * 2
+    assert (acked["cmd"], nacked["cmd"]) == ("okack", "oknack")
+    assert client.publish(Q)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_the_messages_of_a_refused_acknowledgement_are_not_stuck(broker: Broker, client: Client, many: bool) -> None:
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+
+    which = {"uids": [uid]} if many else {"uid": uid}
+    reply = client.call("ACK", Q, **which, publish=[{"qname": "b", "message": "m"}])
+    broker.advance(5)
+
+    assert reply["err"] == "DISK_FULL"
+    assert client.fetch(Q)["uid"] == uid
+    broker.check(Q)
+
+
+def test_dead_letters_are_written_under_pressure(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, max_deliveries=1)
+    client.publish(Q)
+    uid = client.fetch(Q)["uid"]
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+
+    client.call("NACK", Q, uid=uid)
+
+    assert client.fetch("q.dead")
+
+
+def test_while_the_store_is_behind_proposals_wait_in_their_order(broker: Broker, client: Client) -> None:
+    broker.raft_log.tell(Throttle(True))
+    client.send({"cmd": "PUB", "qname": Q, "message": "1"}, {"cmd": "PUB", "qname": Q, "message": "2"})
+    waiting = client.take()
+
+    broker.raft_log.tell(Throttle(False))
+
+    assert waiting == []
+    assert client.words() == ["ok", "ok"]
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+
+
+def test_every_answer_rests_on_what_a_crash_leaves(broker: Broker, client: Client) -> None:
+    uids = [client.publish(Q, str(i), priority=-i) for i in range(5)]
+    client.call("ACK", Q, uid=uids[4])
+
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert [client.fetch(Q)["msg"] for _ in range(4)] == ["3", "2", "1", "0"]
+    assert client.finds_nothing(Q)
+    assert broker.raft_log.core.term == 2
