@@ -238,6 +238,8 @@ class QueueProcess(Process):
     def _apply_expired(self, entry: Expired, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.expire(entry, at_ms)
         self._forget([n for n, code in zip(entry.numbers, results, strict=True) if not code])
+        if self.leases is not None and any(results):
+            self.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], self._now_ms())
         return results
 
     def _forget(self, numbers: list[int]) -> None:
@@ -664,7 +666,7 @@ class QueueProcess(Process):
         leases.fell_due(now_ms)
         over = leases.ran_out(now_ms)
         self._end_deliveries(over, [leases.held[number].token for number in over], Reason.TIMEOUT)
-        expired = leases.expired(now_ms)
+        expired = [number for number in leases.expired(now_ms) if number not in leases.leaving]
         if expired:
             leases.leave(expired)
             self._raft_log.tell(Propose([(Expired(self.name, self.ledger.id, expired), None)]))

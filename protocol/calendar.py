@@ -147,7 +147,7 @@ class Calendar:
             self._count -= len(numbers)
             taken += self._sift(numbers, moment, due_of)
         self._split(self._far, self._near, now_ms + SPLIT_AHEAD_MS, due_of, work)
-        return taken
+        return list(dict.fromkeys(taken))  # one that was added twice for one moment is due once
 
     def forget(self, count: int = 1) -> None:
         """Hear that so many numbers that are inside need no call any more."""

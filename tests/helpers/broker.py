@@ -285,7 +285,7 @@ class Broker:
             log.last_index,
         )
         self.raft_log = runtime.spawn(
-            RaftLog, core, log, files.metadata, self.log_disk, self.now_ms, self.time.call_later
+            RaftLog, core, log, files.metadata, self.log_disk, self.stamp_ms, self.time.call_later
         )
         services = QueueServices(
             raft_log=self.raft_log,
@@ -371,6 +371,9 @@ class Broker:
 
     def now_ms(self) -> int:
         return self.cluster_clock.now(self.time.wall_ms(), self.time.monotonic_ms())
+
+    def stamp_ms(self) -> int:
+        return self.now_ms()  # time by hand is exact: nothing was rounded away
 
     def _beat(self) -> None:
         self.now_ms()

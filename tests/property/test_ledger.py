@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -404,5 +404,7 @@ class LedgerModel(RuleBasedStateMachine):
         assert (side.term, side.sequence) == message.token
 
 
-LedgerModel.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+LedgerModel.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestLedgerModel = LedgerModel.TestCase

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wakeq.protocol.catalog import Policies, Retry
@@ -41,6 +41,8 @@ from wakeq.protocol.records import (
     encode_fresh,
     encode_row,
 )
+
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 natural = st.integers(0, 2**63 - 1)
@@ -127,11 +129,13 @@ def entries(draw: st.DrawFn) -> Entry:
     return draw(st.sampled_from(kinds))()
 
 
+@patient
 @given(entry=entries(), at_ms=int64)
 def test_every_entry_comes_back_as_it_was(entry: Entry, at_ms: int) -> None:
     assert decode_entry(encode_entry(entry, at_ms)) == (entry, at_ms)
 
 
+@patient
 @given(entry=entries(), data=st.data())
 def test_a_cut_entry_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
     payload = encode_entry(entry, 5)
@@ -140,6 +144,7 @@ def test_a_cut_entry_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObje
         decode_entry(payload[: data.draw(st.integers(0, len(payload) - 1))])
 
 
+@patient
 @given(entry=entries(), data=st.data())
 def test_an_entry_with_a_wrong_bit_is_a_bad_record_or_an_entry(entry: Entry, data: st.DataObject) -> None:
     payload = flipped(encode_entry(entry, 5), data)
@@ -148,6 +153,7 @@ def test_an_entry_with_a_wrong_bit_is_a_bad_record_or_an_entry(entry: Entry, dat
         decode_entry(payload)
 
 
+@patient
 @given(payload=st.binary(max_size=200))
 @example(b"\x01\x09" + bytes(27) + b"\x81\xa1a" + b"\x91" * 5_000)
 def test_garbage_is_a_bad_record_or_an_entry(payload: bytes) -> None:
@@ -186,11 +192,13 @@ def rows(draw: st.DrawFn) -> Row:
     return Row(draw(st.binary(max_size=40)), draw(st.binary(max_size=20)), draw(int64), *timing, side)
 
 
+@patient
 @given(row=rows())
 def test_every_row_comes_back_as_it_was(row: Row) -> None:
     assert decode_row(encode_row(row)) == row
 
 
+@patient
 @given(row=rows(), data=st.data())
 def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
     value = encode_row(row)
@@ -201,6 +209,7 @@ def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
             raise AssertionError(decode_row(damaged))
 
 
+@patient
 @given(new=st.lists(st.tuples(drafts, st.integers(0, 3)), max_size=8), data=st.data())
 def test_new_rows_are_encoded_as_single_ones_are(new: list[tuple[Draft, int]], data: st.DataObject) -> None:
     fresh = dict(enumerate(new, 1))
@@ -236,6 +245,7 @@ def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
     return chunk, sorted(draw(st.sets(st.integers(0, CHUNK - 1), max_size=5)))
 
 
+@patient
 @given(made=chunks())
 def test_every_chunk_comes_back_as_it_was(made: tuple[Chunk, list[int]]) -> None:
     chunk, offsets = made
@@ -247,6 +257,7 @@ def test_every_chunk_comes_back_as_it_was(made: tuple[Chunk, list[int]]) -> None
     assert offsets_again == offsets
 
 
+@patient
 @given(made=chunks(), data=st.data())
 def test_a_damaged_chunk_is_a_bad_record(made: tuple[Chunk, list[int]], data: st.DataObject) -> None:
     value = encode_chunk(*made)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -359,7 +359,11 @@ class RecoveryOnDisk(Recovery):
             super().teardown()
 
 
-Recovery.TestCase.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)
-RecoveryOnDisk.TestCase.settings = settings(max_examples=10, stateful_step_count=50, deadline=None)
+Recovery.TestCase.settings = settings(
+    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+RecoveryOnDisk.TestCase.settings = settings(
+    max_examples=10, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 TestRecovery = Recovery.TestCase
 TestRecoveryOnDisk = RecoveryOnDisk.TestCase

@@ -1,0 +1,175 @@
+"""Bodies that are no longer in memory: read again when their turn comes, whatever happens meanwhile."""
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from wakeq.actors.bodies import CACHED_BYTES_MAX, CACHED_MAX, Bodies
+from wakeq.protocol.commands import Draft
+
+Q = "q"
+
+
+def evict(broker: Broker, name: str = Q) -> None:
+    """Have a queue's bodies in the store only."""
+    broker.flush()
+    broker.queue(name).bodies.flushed([])
+
+
+def test_a_body_is_at_hand_until_the_store_has_it() -> None:
+    bodies = Bodies()
+    bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
+
+    fresh = bodies.collect()
+    while_flushing = [bodies.get(1), bodies.get(2)]
+    bodies.flushed([2])
+
+    assert list(fresh) == [1, 2]
+    assert while_flushing == [Draft(b"a"), Draft(b"b")]
+    assert (bodies.get(1), bodies.get(2)) == (None, Draft(b"b"))
+    assert bodies.missing([1, 2]) == [1]
+
+
+def test_only_what_is_next_is_kept_and_within_bounds() -> None:
+    bodies = Bodies()
+    large = bytes(CACHED_BYTES_MAX // 4)
+    bodies.publish(range(1, 11), [Draft(large)] * 10, 5)
+    bodies.publish(range(11, CACHED_MAX + 20), [Draft(b"")] * CACHED_MAX, 5)
+    bodies.collect()
+
+    bodies.flushed(list(range(5, 11)))
+    by_bytes = len(bodies)
+    bodies.publish(range(20_000, 20_000 + CACHED_MAX + 5), [Draft(b"")] * (CACHED_MAX + 5), 5)
+    bodies.collect()
+    bodies.flushed(list(range(20_000, 20_000 + CACHED_MAX + 5)))
+
+    assert by_bytes == 4
+    assert len(bodies) == CACHED_MAX
+
+
+def test_a_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, "body", priority=3, headers={"a": "b"}, timeout=5)
+    evict(broker)
+
+    message = client.fetch(Q)
+
+    assert (message["uid"], message["msg"], message["priority"]) == (uid, "body", 3)
+    assert message["headers"] == {"a": "b"}
+
+
+def test_a_thousand_messages_drain_in_order_from_the_store(broker: Broker, client: Client) -> None:
+    client.call("PUB", Q, messages=[str(i) for i in range(1_000)])
+    evict(broker)
+
+    drained = []
+    while (reply := client.call("FET", Q, count=7))["cmd"] == "msgs":
+        drained += [int(message["msg"]) for message in reply["messages"]]
+
+    assert drained == list(range(1_000))
+    broker.check(Q)
+
+
+def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, client: Client) -> None:
+    client.call("PUB", Q, messages=[str(i) for i in range(1_000)])
+    evict(broker)
+    broker.reader_disk.held = True
+
+    client.send(*[{"cmd": "FET", "qname": Q}] * 1_000)
+    broker.settle()
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+    assert [int(reply["msg"]) for reply in client.take()] == list(range(1_000))
+
+
+def test_a_message_whose_worker_dies_while_its_body_is_read_is_available_again(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    worker.close()
+
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+    broker.settle()
+
+    broker.check(Q)
+    assert client.fetch(Q)["uid"] == uid
+
+
+def test_a_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    sleeper = broker.client()
+    client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    sleeper.fall_asleep(Q)
+    worker.close()
+
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+    broker.settle()
+
+    assert sleeper.words() == ["awk"]
+
+
+@pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
+def test_a_fetch_whose_message_goes_while_it_is_read_gets_nothing(
+    broker: Broker, client: Client, worker: Client, end: str
+) -> None:
+    uid = client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+    client.ask({"cmd": end, "qname": Q, **({"uid": uid} if end == "ACK" else {})})
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+    assert worker.words() in (["nomsg"], ["nok"])
+
+
+@pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
+@pytest.mark.parametrize("asked", ["PEEK", "NACK"])
+def test_whoever_asked_for_a_body_that_goes_meanwhile_is_answered(
+    broker: Broker, client: Client, worker: Client, asked: str, end: str
+) -> None:
+    client.call("CREATE", Q, max_deliveries=1)
+    uid = client.publish(Q)
+    worker.fetch(Q)
+    broker.advance(0.1)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": asked, "qname": Q, **({"uid": uid} if asked == "NACK" else {"state": "any"})})
+    broker.settle()
+
+    client.ask({"cmd": end, "qname": Q, **({"uid": uid} if end == "ACK" else {})})
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+    assert len(worker.take()) == 1
+
+
+@pytest.mark.parametrize("asked", ["FET", "PEEK"])
+def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": asked, "qname": Q})
+    broker.settle()
+
+    broker.queue(Q).tell(object())  # a bug: no handler knows it
+    broker.settle()
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+    assert len(worker.take()) == 1
+    assert client.fetch(Q)

@@ -1,0 +1,128 @@
+"""Snapshots: taken when due, the log cut behind them, the state rebuilt from what is left."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker import Broker
+from wakeq.protocol.errors import DiskFull
+from wakeq.storage.snapshot import read_snapshot
+from wakeq.storage.store import INDEX, MESSAGES
+
+Q = "q"
+SEGMENT_BYTES = 16 << 10
+DUE_BYTES = 64 << 10
+BODY = "x" * 1_000
+
+
+@pytest.fixture
+def broker(directory: Path) -> Iterator[Broker]:
+    made = Broker(directory, segment_bytes_max=SEGMENT_BYTES, snapshot_bytes_min=DUE_BYTES, flush_bytes=8 << 10)
+    yield made
+    made.close()
+
+
+def fill(broker: Broker, count: int, name: str = Q) -> list[str]:
+    """Publish in small pieces, with time to write them down."""
+    client = broker.client()
+    uids: list[str] = []
+    for _ in range(0, count, 10):
+        uids += client.call("PUB", name, messages=[BODY] * 10)["uids"]
+        broker.advance(1.1)
+    return uids
+
+
+def snapshot_keys(broker: Broker) -> list[tuple[int, bytes]]:
+    _, items = read_snapshot(broker.files.snapshot_path, broker.files.directory.identity)
+    return [(table, key) for table, key, _ in items]
+
+
+def test_a_snapshot_is_taken_when_the_log_has_grown_and_not_before(broker: Broker) -> None:
+    fill(broker, 40)
+    before = broker.snapshots.taken
+    fill(broker, 60)
+
+    assert before == 0
+    assert broker.snapshots.taken == 1
+    assert broker.files.snapshot_path.exists()
+
+
+def test_the_log_is_cut_behind_a_snapshot(broker: Broker) -> None:
+    fill(broker, 200)
+
+    assert broker.files.log.first_index > 1
+    header, _ = read_snapshot(broker.files.snapshot_path, broker.files.directory.identity)
+    assert broker.files.log.first_index <= header.last_index + 1
+
+
+def test_the_state_is_rebuilt_from_snapshot_and_log(broker: Broker) -> None:
+    uids = fill(broker, 150)
+    client = broker.client()
+    taken = [client.fetch(Q) for _ in range(3)]
+    client.call("ACK", Q, uid=taken[0]["uid"])
+    broker.advance(2)
+    assert broker.files.log.first_index > 1
+
+    broker.crash()
+    shutil.rmtree(broker.path / "state")
+    broker.restart()
+
+    client = broker.client()
+    figures = client.figures(Q)
+    assert (figures["ready"], figures["leased"]) == (147, 2)
+    assert [client.fetch(Q)["uid"] for _ in range(147)] == uids[3:]
+    broker.check(Q)
+
+
+@pytest.mark.parametrize("end", ["PURGE", "DROP"])
+def test_a_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> None:
+    fill(broker, 50, "other")
+    client = broker.client()
+    client.call("PUB", Q, messages=["m"] * 1_500)
+    broker.advance(2)
+    before = broker.snapshots.taken
+    old_id = broker.queue(Q).ledger.id
+    client.call(end, Q)
+    broker.queues._sweep = lambda: None  # type: ignore[method-assign]  # its records are still there
+    fill(broker, 100, "other")
+
+    keys = snapshot_keys(broker)
+
+    assert broker.snapshots.taken > before
+    assert broker.files.store.stats().records[MESSAGES] > 1_500
+    assert not [key for table, key in keys if table == MESSAGES and key.startswith(b"q-")]
+    assert not [key for table, key in keys if table == INDEX and key.startswith(old_id.to_bytes(8, "big"))]
+
+
+def test_no_snapshot_for_want_of_room_is_no_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise DiskFull("no room for a snapshot")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wakeq.actors.snapshots.write_snapshot", full)
+        fill(broker, 100)
+    none = broker.snapshots.taken
+    fill(broker, 20)
+
+    assert none == 0
+    assert broker.snapshots.taken >= 1
+
+
+def test_work_goes_on_while_a_snapshot_is_written(broker: Broker) -> None:
+    broker.snapshot_disk.held = True
+    uids = fill(broker, 150)
+    client = broker.client()
+
+    message = client.fetch(Q)
+    client.call("ACK", Q, uid=message["uid"])
+    broker.advance(2)
+    waiting = broker.snapshot_disk.waiting
+    broker.snapshot_disk.held = False
+    broker.snapshot_disk.complete()
+    broker.settle()
+
+    assert waiting == 1
+    assert message["uid"] == uids[0]
+    assert broker.snapshots.taken == 1
