@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
@@ -45,8 +45,9 @@ all_policies = st.builds(
     priority_max=st.sampled_from([None, None, 4]),
     timeout=st.sampled_from([60, 5]),
 )
+mostly_unlimited = st.one_of(st.just(Policies()), st.just(Policies(timeout=9)), all_policies)
 picks = st.lists(st.integers(0, 10**6), min_size=1, max_size=6)
-spans = st.sampled_from([0, 1, 99, 500, 1_000])
+spans = st.sampled_from([0, 1, 99, 200, 999])
 
 
 class Message(NamedTuple):
@@ -73,8 +74,8 @@ class Stored(NamedTuple):
 class LedgerModel(RuleBasedStateMachine):
     """`messages` is what should live; the rules of the design are written down here a second time, slowly."""
 
-    @initialize(policies=all_policies)
-    def start(self, policies: Policies) -> None:
+    @initialize(policies=mostly_unlimited, new=st.lists(drafts, min_size=3, max_size=6))
+    def start(self, policies: Policies, new: list[Draft]) -> None:
         self.now_ms, self.queue_id, self.sequence = 10_000, 1, 0
         self.policies = policies
         self.messages: dict[int, Message] = {}
@@ -85,6 +86,7 @@ class LedgerModel(RuleBasedStateMachine):
         self.highest: dict[str, int] = {}
         self.used_ms: dict[str, int] = {}
         self.ledger = Ledger("q", 1, policies, LIMITS)
+        self.publish(new, atomic=False, forced=True)
 
     # The model's own rules
 
@@ -143,9 +145,16 @@ class LedgerModel(RuleBasedStateMachine):
             self.numbered[entry.session][ordinal] = Stored(self.queue_id, results, self.now_ms)
         return results
 
+    def any_lives(self) -> bool:
+        return bool(self.messages)
+
+    def any_is_out(self) -> bool:
+        return any(message.until_ms for message in self.messages.values())
+
     def pick(self, places: list[int]) -> list[int]:
-        """Return different numbers: mostly living ones, some gone, and one that never was."""
-        numbers = [*self.messages, *self.gone[-5:], self.next_number + 7]
+        """Return different numbers: those that are out and the oldest others, some gone, and one that never was."""
+        out = [number for number, message in self.messages.items() if message.until_ms]
+        numbers = [*out, *list(self.messages)[:5], *self.gone[-2:], self.next_number + 7]
         return list(dict.fromkeys(numbers[place % len(numbers)] for place in places))
 
     # Publishing
@@ -218,6 +227,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     # Deliveries
 
+    @precondition(any_lives)
     @rule(places=picks, span_ms=spans, term=st.integers(1, 3))
     def deliver(self, places: list[int], span_ms: int, term: int) -> None:
         numbers = self.pick(places)
@@ -233,6 +243,7 @@ class LedgerModel(RuleBasedStateMachine):
                     deliveries=message.deliveries + 1, token=(term, first + i), until_ms=untils[i], due_ms=0
                 )
 
+    @precondition(any_is_out)
     @rule(places=picks, span_ms=spans)
     def extend(self, places: list[int], span_ms: int) -> None:
         numbers = self.pick(places)
@@ -258,6 +269,7 @@ class LedgerModel(RuleBasedStateMachine):
         message = self.messages[number]
         return message.deliveries > 0 and token != ANY_TOKEN and token < message.token
 
+    @precondition(any_is_out)
     @rule(
         places=picks,
         kinds=st.lists(st.integers(0, 4), min_size=1, max_size=6),
@@ -295,6 +307,7 @@ class LedgerModel(RuleBasedStateMachine):
             return Result.UNKNOWN
         return Result.STALE if self.is_stale(number, token) else Result.DONE
 
+    @precondition(any_lives)
     @rule(
         places=picks,
         kinds=st.lists(st.integers(0, 4), min_size=1, max_size=6),
@@ -321,6 +334,7 @@ class LedgerModel(RuleBasedStateMachine):
             if code == Result.DONE:
                 self.end(number)
 
+    @precondition(any_lives)
     @rule(places=picks, wrong=st.sampled_from([0, 0, 1]))
     def expire(self, places: list[int], wrong: int) -> None:
         numbers = self.pick(places)
@@ -345,20 +359,22 @@ class LedgerModel(RuleBasedStateMachine):
 
     # The queue as a whole, and time
 
-    @rule(deleted=st.booleans())
-    def begin(self, deleted: bool) -> None:
+    @rule(how=st.sampled_from(["not"] * 6 + ["purge", "delete"]))
+    def begin(self, how: str) -> None:
+        if how == "not":
+            return
         self.queue_id += 10
-        if deleted:
+        if how == "delete":
             self.ledger.forget_publishers()
             self.ids, self.numbered, self.highest, self.used_ms = {}, {}, {}, {}
         self.ledger.begin(self.queue_id, self.policies)
         self.messages, self.gone, self.next_number = {}, [], 1
 
-    @rule(policies=all_policies)
+    @rule(policies=mostly_unlimited)
     def update(self, policies: Policies) -> None:
         self.policies = self.ledger.policies = policies
 
-    @rule(span_ms=spans)
+    @rule(span_ms=st.sampled_from([1, 100, 200, 200, 700, 1_000]))
     def time_goes_on(self, span_ms: int) -> None:
         self.now_ms += span_ms
 

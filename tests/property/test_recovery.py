@@ -162,19 +162,23 @@ class Recovery(RuleBasedStateMachine):
     def make_store(self) -> Store:
         return MemoryStore()
 
-    @initialize()
-    def start(self) -> None:
+    @initialize(new=st.lists(drafts, min_size=3, max_size=6))
+    def start(self, new: list[Draft]) -> None:
         self.log: list[Item] = []
         self.now_ms, self.sequence = 10_000, 0
         self.whole, self.broken = Node(MemoryStore()), Node(self.make_store())
         self.unwritten: tuple[Any, list[Part], list[Grave]] | None = None
-        self.bodies: dict[tuple[int, int], Draft] = {}
+        for name in NAMES:
+            self.publish(name, new, atomic=True, alias=True)
 
     def commit(self, entry: Entry) -> None:
         item = (len(self.log) + 1, 1 + len(self.log) // 10, self.now_ms, encode_entry(entry, self.now_ms))
         self.log.append(item)
         self.whole.apply(item)
         self.broken.apply(item)
+
+    def any_lives(self) -> bool:
+        return any(self.whole.queue(name).ledger.living for name in NAMES)
 
     def pick(self, name: str, places: list[int]) -> tuple[int, list[int]]:
         ledger = self.whole.queue(name).ledger
@@ -201,6 +205,7 @@ class Recovery(RuleBasedStateMachine):
     def publish_numbered(self, name: str, new: list[tuple[Draft, int]], session: str) -> None:
         self.commit(Publish(name, [draft for draft, _ in new], session=session, ordinals=[n for _, n in new]))
 
+    @precondition(any_lives)
     @rule(name=names, places=picks)
     def deliver(self, name: str, places: list[int]) -> None:
         queue_id, numbers = self.pick(name, places)
@@ -208,22 +213,26 @@ class Recovery(RuleBasedStateMachine):
         self.commit(Delivered(name, queue_id, numbers, untils, self.sequence + 1))
         self.sequence += len(numbers)
 
+    @precondition(any_lives)
     @rule(name=names, places=picks)
     def extend(self, name: str, places: list[int]) -> None:
         queue_id, numbers = self.pick(name, places)
         self.commit(Extended(name, queue_id, numbers, [self.now_ms + 90] * len(numbers)))
 
+    @precondition(any_lives)
     @rule(name=names, places=picks, reason=st.sampled_from(Reason), error=st.sampled_from(["", "é"]))
     def release(self, name: str, places: list[int], reason: Reason, error: str) -> None:
         queue_id, numbers = self.pick(name, places)
         dues = [self.now_ms + 5] * len(numbers)
         self.commit(Released(name, queue_id, numbers, dues, [ANY_TOKEN] * len(numbers), reason, error))
 
+    @precondition(any_lives)
     @rule(name=names, places=picks)
     def acknowledge(self, name: str, places: list[int]) -> None:
         queue_id, numbers = self.pick(name, places)
         self.commit(Ack(name, queue_id, numbers, [ANY_TOKEN] * len(numbers)))
 
+    @precondition(any_lives)
     @rule(name=names, place=st.integers(0, 5))
     def acknowledge_by_uid(self, name: str, place: int) -> None:
         aliases = sorted(self.whole.queue(name).ledger.aliases)
@@ -231,12 +240,7 @@ class Recovery(RuleBasedStateMachine):
         foreign = dict(enumerate(uids))
         self.commit(Ack(name, 0, [-1] * len(uids), [ANY_TOKEN] * len(uids), foreign=foreign))
 
-    @rule(name=names)
-    def acknowledge_everything(self, name: str) -> None:
-        ledger = self.whole.queue(name).ledger
-        numbers = list(ledger.living_numbers())
-        self.commit(Ack(name, ledger.id, numbers, [ANY_TOKEN] * len(numbers)))
-
+    @precondition(any_lives)
     @rule(name=names, places=picks)
     def expire(self, name: str, places: list[int]) -> None:
         queue_id, numbers = self.pick(name, places)
@@ -247,15 +251,15 @@ class Recovery(RuleBasedStateMachine):
         if self.whole.queue(name).exists:
             self.commit(UpdateQueue(name, changes))
 
-    @rule(name=names)
-    def purge(self, name: str) -> None:
-        if self.whole.queue(name).exists:
-            self.commit(PurgeQueue(name))
-
-    @rule(name=names)
-    def delete(self, name: str) -> None:
-        if self.whole.queue(name).exists:
-            self.commit(DeleteQueue(name))
+    @rule(name=names, how=st.sampled_from(["not"] * 5 + ["purge", "delete", "acknowledge"]))
+    def empty(self, name: str, how: str) -> None:
+        """Not too often: most of the time there should be something to lose."""
+        ledger = self.whole.queue(name).ledger
+        if how == "acknowledge":
+            numbers = list(ledger.living_numbers())
+            self.commit(Ack(name, ledger.id, numbers, [ANY_TOKEN] * len(numbers)))
+        elif how != "not" and ledger.id:
+            self.commit(PurgeQueue(name) if how == "purge" else DeleteQueue(name))
 
     @rule(span_ms=st.sampled_from([1, 10, 400, 1_000]))
     def time_goes_on(self, span_ms: int) -> None:
@@ -360,7 +364,7 @@ class RecoveryOnDisk(Recovery):
 
 
 Recovery.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 RecoveryOnDisk.TestCase.settings = settings(
     max_examples=10, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -215,4 +215,3 @@ def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(broker: Br
 
     assert len(explorer.untried) > STATES_MIN
     assert not any(explorer.untried.values())
-    print(len(explorer.untried), explorer.tried)

@@ -20,7 +20,9 @@ def words(replies: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.parametrize("cmd", ["ACK", "DEL", "NACK", "TOUCH"])
-def test_an_older_lease_is_refused_and_changes_nothing(broker: Broker, client: Client, worker: Client, cmd: str) -> None:
+def test_an_older_lease_is_refused_and_changes_nothing(
+    broker: Broker, client: Client, worker: Client, cmd: str
+) -> None:
     uid = client.publish(Q, timeout=5)
     old = client.fetch(Q)
     broker.advance(5)

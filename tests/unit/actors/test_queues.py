@@ -269,7 +269,10 @@ def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(
     broker.settle()
 
     worker.send(
-        {"cmd": "FET", "qname": Q}, {"cmd": "LIST"}, {"cmd": "ISLP", "qname": Q}, {"cmd": "NACK", "qname": Q, "uid": uid}
+        {"cmd": "FET", "qname": Q},
+        {"cmd": "LIST"},
+        {"cmd": "ISLP", "qname": Q},
+        {"cmd": "NACK", "qname": Q, "uid": uid},
     )
     straight = worker.words()
     broker.state_disk.held = False

@@ -1,0 +1,257 @@
+"""The real processes against a model of what users may rely on, under any order of commands, time, crashes.
+
+The model knows no rule of waking or timing: after every step the broker itself is asked what is available, and
+nobody may sleep or wait beside it.  What the model keeps is what must not be lost, doubled or handed out twice.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.helpers.broker import Broker, Json
+from wakeq.protocol.ledger import Ledger
+
+QUEUES = ("a", "b")
+WORKERS = 4
+
+names = st.sampled_from(QUEUES)
+workers = st.integers(0, WORKERS - 1)
+policies = st.fixed_dictionaries(
+    {},
+    optional={
+        "wake": st.sampled_from(["all", "ready"]),
+        "lease": st.sampled_from(["fast", "strict"]),
+        "on_disconnect": st.sampled_from(["keep", "release"]),
+        "max_deliveries": st.sampled_from([0, 2]),
+    },
+)
+
+
+class Life:
+    """One message as its users know it."""
+
+    def __init__(self, name: str, body: str, fields: Json, now_ms: int) -> None:
+        self.name = name
+        self.body = body
+        self.due_ms = now_ms + 1000 * fields.get("delay", 0)
+        self.expires_ms = now_ms + 1000 * fields["expires"] if fields.get("expires") else 1 << 62
+        self.holder: int | None = None
+        self.until_ms = 0
+        self.deliveries = 0
+        self.acked = False
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Commands of several workers, with or without rest between them, time, crashes and restarts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.directory = Path(tempfile.mkdtemp(prefix="wakeq-", dir=base))
+        self.broker = Broker(self.directory)
+        self.lives: dict[str, Life] = {}
+        self.count = 0
+        self.open()
+
+    def open(self) -> None:
+        self.publisher = self.broker.client()
+        self.workers = [self.broker.client() for _ in range(WORKERS)]
+
+    @initialize(first=policies, second=policies)
+    def create(self, first: Json, second: Json) -> None:
+        for name, fields in zip(QUEUES, (first, second), strict=True):
+            self.publisher.call("CREATE", name, **fields)
+            for worker in self.workers:
+                worker.call("SUB", name)
+
+    def read(self) -> None:
+        """Take note of what every worker has received."""
+        for place, worker in enumerate(self.workers):
+            for reply in worker.take():
+                if reply["cmd"] == "msg":
+                    self.delivered(place, reply)
+                if reply["cmd"] == "msgs":
+                    for message in reply["messages"]:
+                        self.delivered(place, {"qname": reply["qname"], **message})
+
+    def delivered(self, place: int, message: Json) -> None:
+        life = self.lives[message["uid"]]
+        now_ms = self.broker.now_ms()
+        assert not life.acked, f"{life.body} was delivered after its acknowledgement"
+        assert now_ms >= life.due_ms, f"{life.body} came early"
+        assert now_ms < life.expires_ms, f"{life.body} came after its expiry"
+        assert now_ms >= life.until_ms, f"{life.body} was out with {life.holder}"
+        assert (message["msg"], message["qname"]) == (life.body, life.name)
+        assert message["error_count"] == life.deliveries, f"{life.body} has a wrong error count"
+        life.deliveries += 1
+        life.holder, life.until_ms = place, now_ms + 5_000
+
+    # What users do -------------------------------------------------------------------------------------------------
+
+    @rule(name=names, count=st.integers(1, 3), delay=st.sampled_from([0, 0, 0, 3]), expires=st.sampled_from([0, 0, 8]))
+    def publish(self, name: str, count: int, delay: int, expires: int) -> None:
+        fields = {"delay": delay, "expires": expires, "timeout": 5}
+        bodies = [f"m{self.count + i}" for i in range(count)]
+        self.count += count
+        for uid, body in zip(self.publisher.call("PUB", name, messages=bodies, **fields)["uids"], bodies, strict=True):
+            assert uid not in self.lives, "a uid was given twice"
+            self.lives[uid] = Life(name, body, fields, self.broker.now_ms())
+        self.read()
+
+    @rule(who=workers, name=names, cmd=st.sampled_from(["FET", "ISLP", "SUB", "UNS"]), count=st.sampled_from([0, 2]))
+    def command(self, who: int, name: str, cmd: str, count: int) -> None:
+        fields = {"count": count} if cmd == "FET" and count else {}
+        self.workers[who].send({"cmd": cmd, "qname": name, **fields})
+        self.read()
+
+    @rule(who=workers, name=names, wait=st.sampled_from([1, 7]), own=st.booleans())
+    def wait(self, who: int, name: str, wait: int, own: bool) -> None:
+        self.workers[who].send({"cmd": "FET", "qname": name, "wait": wait, **({"cmd_id": 1} if own else {})})
+        self.read()
+
+    @rule(data=st.data(), name=names)
+    def all_at_once(self, data: st.DataObject, name: str) -> None:
+        """Several workers act before anybody is served."""
+        for place, worker in enumerate(self.workers):
+            match data.draw(st.sampled_from(["", "FET", "ISLP", "gone", "UNS", "both"])):
+                case "":
+                    pass
+                case "gone":
+                    worker.alive = False
+                    worker.process.stop()
+                    self.workers[place] = self.broker.client()
+                    self.workers[place].send({"cmd": "SUB", "qname": name}, {"cmd": "ISLP", "qname": name})
+                    self.let_go(place)
+                case "both":
+                    worker.send({"cmd": "FET", "qname": name}, {"cmd": "ISLP", "qname": name})
+                case cmd:
+                    worker.send({"cmd": cmd, "qname": name})
+        self.read()
+
+    def let_go(self, place: int) -> None:
+        """A worker's connection is gone: its messages may come back at once."""
+        for life in self.lives.values():
+            if life.holder == place:
+                life.until_ms = 0
+
+    def some_held(self, data: st.DataObject) -> tuple[str, Life] | None:
+        held = [(uid, life) for uid, life in self.lives.items() if life.deliveries and not life.acked]
+        return data.draw(st.sampled_from(held)) if held else None
+
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        if found := self.some_held(data):
+            uid, life = found
+            reply = self.publisher.call("ACK", life.name, uid=uid)
+            assert reply["cmd"] == "okack"
+            life.acked = True
+            self.read()
+
+    @rule(data=st.data(), delay=st.sampled_from([None, 2]))
+    def give_back(self, data: st.DataObject, delay: int | None) -> None:
+        if found := self.some_held(data):
+            uid, life = found
+            fields: dict[str, Any] = {} if delay is None else {"delay": delay}
+            now_ms = self.broker.now_ms()
+            if self.publisher.call("NACK", life.name, uid=uid, **fields).get("known", True):
+                life.until_ms = now_ms + 1000 * (delay or 0)
+            self.read()
+
+    # What owners do ------------------------------------------------------------------------------------------------
+
+    @rule(name=names, fields=policies)
+    def update(self, name: str, fields: Json) -> None:
+        self.publisher.call("UPDATE", name, **fields)
+        self.read()
+
+    @rule(name=names, cmd=st.sampled_from(["PURGE", "DROP"]))
+    def empty(self, name: str, cmd: str) -> None:
+        self.publisher.call(cmd, name)
+        for life in self.lives.values():
+            life.acked = life.acked or life.name == name
+        self.publisher.call("CREATE", name)
+        self.read()
+
+    # What happens --------------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.05, 1.0, 3.0, 5.0, 9.0]))
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(max(1, int(seconds))):
+            self.broker.advance(min(seconds, 1.0))
+            self.read()
+
+    @rule()
+    def flush(self) -> None:
+        self.broker.flush()
+        for name in QUEUES:
+            self.broker.queue(name).bodies.flushed([])
+        self.read()
+
+    @rule(name=names)
+    def crash_queue(self, name: str) -> None:
+        """A bug in a queue process: it is rebuilt, and what was to be remembered is."""
+        publish, times = Ledger.publish, [1]
+
+        def fragile(ledger: Ledger, entry: Any, at_ms: int) -> Any:
+            if times[0] and ledger.name == name:
+                times[0] = 0
+                raise ZeroDivisionError("poisoned")
+            return publish(ledger, entry, at_ms)
+
+        self.broker.advance(0.05)  # what was delivered is committed: a fast queue may forget younger leases
+        self.read()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ledger, "publish", fragile)
+            self.publish(name, 1, 0, 0)
+        assert not times[0]
+        self.broker.queues._crashes.clear()
+
+    @rule()
+    def crash(self) -> None:
+        self.broker.advance(0.05)
+        self.read()
+        self.broker.crash_and_restart()
+        self.open()
+        for name in QUEUES:
+            for worker in self.workers:
+                worker.call("SUB", name)
+
+    # What must hold ------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nobody_sleeps_beside_a_message(self) -> None:
+        for name in QUEUES:
+            if self.broker.runtime.whereis(("queue", name)) is not None:
+                self.broker.check(name)
+
+    @precondition(lambda self: self.lives)
+    @rule()
+    def nothing_is_lost(self) -> None:
+        """Every message that was not acknowledged, expired or given up is still there."""
+        now_ms = self.broker.now_ms()
+        for name in QUEUES:
+            ledger = self.broker.queue(name).ledger
+            kept = sum(
+                life.name == name and not life.acked and life.expires_ms > now_ms for life in self.lives.values()
+            )
+            dead = ledger.totals.dead
+            assert ledger.living + dead >= kept
+            if not any(life.expires_ms < 1 << 62 for life in self.lives.values()):
+                assert ledger.living + dead == kept
+
+    def teardown(self) -> None:
+        self.broker.close()
+        shutil.rmtree(self.directory)
+
+
+TestQueueProcess = QueueMachine.TestCase
+TestQueueProcess.settings = settings(
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
