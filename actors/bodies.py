@@ -40,6 +40,15 @@ class Bodies:
         kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
         return None if kept is None else kept[0]
 
+    def get_many(self, numbers: Sequence[int]) -> list[Draft]:
+        """Return bodies that are all at hand."""
+        try:
+            return [self.fresh[number][0] for number in numbers]
+        except KeyError:
+            drafts = [self.get(number) for number in numbers]
+        assert None not in drafts, "read before"
+        return [draft for draft in drafts if draft is not None]
+
     def published_ms(self, number: int) -> int:
         kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
         return 0 if kept is None else kept[1]

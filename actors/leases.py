@@ -23,6 +23,7 @@ from wakeq.protocol.priority import Heap4, KeyArray, PriorityStructure
 WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
 FELL_DUE_MAX = 4_096  # what falls due together is released in batches of this many
 LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
+ENDS_MIN = 4_096  # ends of leases that are kept although most of them are over
 DEAD_MAX = 4_096  # numbers in line that may be gone before the line is built anew
 NEVER = 1 << 62
 
@@ -67,7 +68,8 @@ class Leases:
         self.leaving: set[int] = set()
         self.delayed = Calendar()
         self.expiries = Calendar()
-        self._ends: list[tuple[int, int]] = []  # (until, number): may name ends that were put off or are over
+        self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
+        self._ending = 0  # numbers in all of them
         self._withheld: set[int] = set()  # would be available, were they not leaving
         self._dead = 0  # at most so many numbers in line are gone from the ledger
         self._expiring = False  # whether any message ever had an expiry
@@ -147,7 +149,7 @@ class Leases:
     def take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
         numbers = self.available.take(count)
-        if not (self._dead or self.leaving or self._expiring):
+        if not (self._dead or self._expiring) and self.leaving.isdisjoint(numbers):
             return numbers
         kept = [number for number in numbers if self._may_go(number, now_ms)]
         while len(kept) < count and len(self.available):
@@ -179,30 +181,44 @@ class Leases:
         """Lease messages to a worker; return until when each, and the first sequence."""
         first = self.sequence + 1
         self.sequence += len(numbers)
-        timeout_of, term, held, ends = self.ledger.timeout_of, self.term, self.held, self._ends
-        untils = []
-        for sequence, number in enumerate(numbers, first):
-            until = now_ms + timeout_of(number)
+        ledger, term, held = self.ledger, self.term, self.held
+        if ledger.has_timeouts:
+            untils = [now_ms + ledger.timeout_of(number) for number in numbers]
+        else:
+            untils = [now_ms + ledger.policies.timeout * 1000] * len(numbers)
+        for sequence, (number, until) in enumerate(zip(numbers, untils, strict=True), first):
             held[number] = Held(until, (term, sequence), holder, worker)
-            heapq.heappush(ends, (until, number))
-            untils.append(until)
-        if len(ends) > 2 * len(held) + 1024:
-            self._compact_ends()
+        if ledger.has_timeouts:
+            for number, until in zip(numbers, untils, strict=True):
+                self._note_end(until, [number])
+        else:
+            self._note_end(untils[0], numbers)
         return untils, first
+
+    def _note_end(self, until_ms: int, numbers: list[int]) -> None:
+        """Remember to look at leases when they end; what is handed out together ends together."""
+        heapq.heappush(self._ends, (until_ms, self.sequence, numbers))
+        self._ending += len(numbers)
+        if self._ending > 2 * len(self.held) + ENDS_MIN:
+            self._compact_ends()
 
     def _hold(self, number: int, until_ms: int, token: Token, holder: Any, worker: int) -> None:
         self.held[number] = Held(until_ms, token, holder, worker)
-        heapq.heappush(self._ends, (until_ms, number))
+        self._note_end(until_ms, [number])
 
     def _compact_ends(self) -> None:
-        self._ends = [(lease.until_ms, number) for number, lease in self.held.items()]
+        together: dict[int, list[int]] = {}
+        for number, lease in self.held.items():
+            together.setdefault(lease.until_ms, []).append(number)
+        self._ends = [(until_ms, 0, numbers) for until_ms, numbers in together.items()]
         heapq.heapify(self._ends)
+        self._ending = len(self.held)
 
     def extend(self, number: int, until_ms: int) -> None:
         """Put off the end of a lease."""
         lease = self.held[number]
         lease.until_ms = until_ms
-        heapq.heappush(self._ends, (until_ms, number))
+        self._note_end(until_ms, [number])
 
     # --- coming to an end ------------------------------------------------------------------------------------------
 
@@ -302,14 +318,17 @@ class Leases:
         over: list[int] = []
         ends = self._ends
         while ends and ends[0][0] <= now_ms and len(over) < FELL_DUE_MAX:
-            until_ms, number = heapq.heappop(ends)
-            lease = self.held.get(number)
-            if lease is None or lease.until_ms != until_ms:
-                continue
-            if number in self.leaving:
-                self.extend(number, now_ms + LEAVING_GRACE_MS)
-            else:
-                over.append(number)
+            until_ms, _, numbers = heapq.heappop(ends)
+            self._ending -= len(numbers)
+            for number in numbers:
+                lease = self.held.get(number)
+                if lease is None or lease.until_ms != until_ms:
+                    continue
+                if number in self.leaving:
+                    self.extend(number, now_ms + LEAVING_GRACE_MS)
+                else:
+                    over.append(number)
+            ends = self._ends
         return over
 
     def expired(self, now_ms: int) -> list[int]:

@@ -181,7 +181,7 @@ class QueueProcess(Process):
             if type(entry) in (Delivered, Extended):  # a strict queue's answer, held back until now
                 asker.process.tell(asker.ticket)
                 continue
-            if type(results) is list and any(code < 0 for code in results):
+            if type(results) is list and min(results) < 0:
                 self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
             outcome = Outcome(self.name, queue_id, results)
@@ -359,13 +359,11 @@ class QueueProcess(Process):
             self._read_ahead()
 
     def _deliveries(self, numbers: list[int], first: int) -> list[Delivery]:
-        ledger, get, term = self.ledger, self.bodies.get, self.term
+        drafts = self.bodies.get_many(numbers)
+        sides, term = self.ledger.sides, self.term
         deliveries = []
-        sides = ledger.sides
-        for sequence, (number, uid) in enumerate(zip(numbers, self._uids_of(numbers), strict=True), first):
-            draft = get(number)
-            assert draft is not None, "read before"
-            side = sides.get(number)
+        for sequence, (number, uid, draft) in enumerate(zip(numbers, self._uids_of(numbers), drafts, strict=True), first):
+            side = sides.get(number) if sides else None
             failures = 0 if side is None else side.deliveries
             deliveries.append(Delivery(uid, failures, draft.body, (term, sequence), draft.priority, draft.headers))
         return deliveries

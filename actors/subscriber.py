@@ -40,6 +40,7 @@ from wakeq.actors.worker_replies import (
     draft_of,
     drafts_of,
     plain_draft_of,
+    plain_drafts_of,
     published,
     queue_entry_of,
     refused,
@@ -197,6 +198,10 @@ class Subscriber(Process):
         gathered: dict[str, tuple[list[Draft], list[int], list[int]]] = {}
         items: list[tuple[log.Entry, Asker | None]] = []
         limit = self._services.limits.message_bytes_max
+        drafts_of_all = plain_drafts_of(run, limit)
+        if drafts_of_all is not None:
+            gathered[run[0].qname] = (drafts_of_all, list(range(len(run))), [])
+            run = ()
         for place, pub in enumerate(run):
             try:
                 if pub.id is not None or pub.messages is not None:
@@ -304,18 +309,19 @@ class Subscriber(Process):
         pending: Pending,
         items: list[tuple[log.Entry, Asker | None]],
     ) -> None:
-        uids, tokens = [], []
-        for place in list(places):
+        uids, tokens, good = [], [], []
+        for place in places:
+            command = run[place]
             try:
-                lease = run[place].lease
-                tokens.append(ANY_TOKEN if lease is None else token_of(lease))
-                uids.append(run[place].uid)
+                tokens.append(ANY_TOKEN if command.lease is None else token_of(command.lease))
             except BadField as error:
-                places.remove(place)
-                self._reply(pending, place, wire.nok(error, run[place].cmd_id))
+                self._reply(pending, place, wire.nok(error, command.cmd_id))
+                continue
+            uids.append(command.uid)
+            good.append(place)
         if uids:
             entry = self._ack_entry(name, uids, tokens)
-            items.append((entry, Asker(self, pending, places)))
+            items.append((entry, Asker(self, pending, good)))
 
     def _ack_entry(self, name: str, uids: list[str], tokens: list[Token], publishes: Sequence[Publish] = ()) -> log.Ack:
         first = next((found for found in map(parse, uids) if found is not None), None)

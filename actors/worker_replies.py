@@ -16,6 +16,8 @@ from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire import worker as wire
 
+DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
+
 REFUSALS = {
     Result.STALE: ("STALE_LEASE", "the lease is over and the message was delivered again"),
     Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
@@ -79,6 +81,27 @@ def drafts_of(pub: wire.Pub, limit: int) -> list[Draft]:
     return [Draft(body, priority, delay_ms, expires_ms, timeout_ms) for body in bodies]
 
 
+def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> list[Draft] | None:
+    """The hot path of `plain_draft_of`: return all of them, or None if one is more than a text for the same queue."""
+    name = pubs[0].qname
+    for pub in pubs:
+        if pub.messages is not None or pub.qname != name or pub.id is not None or pub.n is not None:
+            return None
+        if pub.enc is not None or pub.headers is not None:
+            return None
+    drafts = [
+        Draft(
+            (pub.msg if pub.message is None else pub.message).encode(),  # type: ignore[union-attr]
+            pub.priority,
+            pub.delay * 1000,
+            pub.expires * 1000,
+            0 if pub.timeout is None else pub.timeout * 1000,
+        )
+        for pub in pubs
+    ]
+    return drafts if max([len(draft.body) for draft in drafts]) <= limit else None
+
+
 def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:
     """The hot path of `draft_of`: a publish of one message."""
     text = pub.msg if pub.message is None else pub.message
@@ -104,7 +127,7 @@ def _check_size(size: int, limit: int) -> None:
 def token_of(lease: str) -> Token:
     """Read a lease token as we write it."""
     term, _, sequence = lease.partition("-")
-    if not (term.isascii() and term.isdigit() and sequence.isascii() and sequence.isdigit()) or len(lease) > 40:
+    if not (term.isdecimal() and sequence.isdecimal()) or len(term) > DIGITS_MAX or len(sequence) > DIGITS_MAX:
         raise BadField("lease is not one that this broker gave out")
     return int(term), int(sequence)
 

@@ -9,6 +9,7 @@ Every method computes first and changes last, so that an exception leaves the le
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 import msgspec
 
@@ -30,6 +31,7 @@ from wakeq.protocol.records import CHUNK, CHUNK_SHIFT, Chunk, Side
 from wakeq.protocol.uid import parse
 
 MASK = CHUNK - 1
+_UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
 SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
 
@@ -82,6 +84,7 @@ class Ledger:
         self.policies = policies
         self.next_number = 1
         self.chunks: dict[int, Chunk] = {}
+        self.has_timeouts = False  # whether any message of this incarnation ever had its own
         self.sides: dict[int, Side] = {}
         self._aliases_lost += self.aliased.values()
         self.aliases: dict[str, int] = {}
@@ -255,6 +258,7 @@ class Ledger:
         chunk.fill("dues", [at_ms + d.delay_ms if d.delay_ms else 0 for d in part])
         chunk.fill("expiries", [at_ms + d.expires_ms if d.expires_ms else 0 for d in part])
         chunk.fill("timeouts", [d.timeout_ms for d in part])
+        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
         for i, draft in enumerate(part):
             if draft.alias:
                 self.aliases[draft.alias] = number + i
@@ -342,25 +346,23 @@ class Ledger:
         """Note that messages are out; of one that is gone nothing is noted."""
         if entry.queue_id != self.id:
             return
-        sequence = entry.first_sequence
-        sides = self.sides
-        gone = 0
-        for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
-            if self.lives(number):
-                side = sides.get(number)
-                if side is None:
-                    sides[number] = Side(1, 0, 0, 0, term, sequence, until_ms, 0, "")
-                    self.out += 1
-                else:
-                    self.out += side.until_ms == 0
-                    side.deliveries += 1
-                    side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
+        sides, known = self.sides, self.sides.get
+        delivered = 0
+        for sequence, number, until_ms in zip(count(entry.first_sequence), entry.numbers, entry.untils_ms):
+            if not self.lives(number):
+                continue
+            delivered += 1
+            side = known(number)
+            if side is None:
+                sides[number] = Side(1, 0, 0, 0, term, sequence, until_ms, 0, "")
+                self.out += 1
             else:
-                gone += 1
-            sequence += 1
+                self.out += side.until_ms == 0
+                side.deliveries += 1
+                side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
         self._touched.update(entry.numbers)
         self._dirty_chunks.update([number >> CHUNK_SHIFT for number in entry.numbers])
-        self.totals.delivered += len(entry.numbers) - gone
+        self.totals.delivered += delivered
 
     def extend(self, entry: Extended) -> None:
         if entry.queue_id != self.id:
@@ -437,13 +439,21 @@ class Ledger:
         return Result.DONE
 
     def acknowledge(self, entry: Ack) -> Results:
-        """Remove messages; the result of each is DONE, UNKNOWN or STALE."""
-        results = []
+        """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of every life's end."""
+        chunks, sides, any_token = self.chunks, self.sides, ANY_TOKEN
+        results: list[int] = []
         for number, token in zip(self._own_numbers(entry), entry.tokens, strict=True):
-            code = self._ack_code(number, token)
-            if code == 0:
-                self._remove(number)
-            results.append(code)
+            chunk = chunks.get(number >> CHUNK_SHIFT)
+            offset = number & MASK
+            if chunk is None or number < 1 or offset >= len(chunk.sizes) or not chunk.sizes[offset]:
+                results.append(_UNKNOWN)
+                continue
+            side = sides.get(number)
+            if side is not None and token is not any_token and ANY_TOKEN != token < (side.term, side.sequence):
+                results.append(_STALE)
+                continue
+            self._remove_from(chunk, number, side)
+            results.append(0)
         done = results.count(0)
         if entry.dead:
             self.totals.dead += done
@@ -465,21 +475,24 @@ class Ledger:
         return results
 
     def _remove(self, number: int) -> None:
-        chunk_id = number >> CHUNK_SHIFT
-        chunk = self.chunks[chunk_id]
-        offset = number & MASK
-        self.bytes -= chunk.sizes[offset] - 1
-        chunk.sizes[offset] = 0
+        self._remove_from(self.chunks[number >> CHUNK_SHIFT], number, self.sides.get(number))
+
+    def _remove_from(self, chunk: Chunk, number: int, side: Side | None) -> None:
+        """Take a living message out of its chunk, and everything that is known of it."""
+        sizes, offset = chunk.sizes, number & MASK
+        self.bytes -= sizes[offset] - 1
+        sizes[offset] = 0
         chunk.living -= 1
         self.living -= 1
-        side = self.sides.pop(number, None)
-        if side is not None and side.until_ms:
-            self.out -= 1
-        if chunk.living == 0 and len(chunk.sizes) == CHUNK:
-            del self.chunks[chunk_id]
+        if side is not None:
+            del self.sides[number]
+            if side.until_ms:
+                self.out -= 1
+        if not chunk.living and len(sizes) == CHUNK:
+            del self.chunks[number >> CHUNK_SHIFT]
         if self.aliased and number in self.aliased:
             self._aliases_gone.append(number)
-        self._dirty_chunks.add(chunk_id)
+        self._dirty_chunks.add(number >> CHUNK_SHIFT)
 
     # --- writing down, and coming back -----------------------------------------------------------------------------
 
@@ -526,6 +539,7 @@ class Ledger:
     def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
         """Take back columns that were written down."""
         self.chunks[chunk_id] = chunk
+        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
         self.living += chunk.living
         self.bytes += sum(chunk.sizes) - chunk.living
 

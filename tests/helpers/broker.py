@@ -7,13 +7,11 @@ opens the files again as a node does.  It must never hold a rule of queues: what
 """
 
 import json
-from collections import deque
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.manual_time import ManualTime
-from wakeq.actors.door import DOOR_WORKER_TCP, Closed, Received
+from tests.helpers.by_hand import HandDisk, HandDoor, HandTime, Json
+from wakeq.actors.door import Closed, Received
 from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue import Services as QueueServices
@@ -33,91 +31,9 @@ from wakeq.protocol.records import decode_entry
 from wakeq.protocol.wire import worker as wire
 from wakeq.storage.flush import load_asides, load_queues
 
-Json = dict[str, Any]
-
 BEAT_S = 1.0  # the cluster clock must be read at least every 2 s, or it takes a gap for a pause
 CALLS_AT_ONE_MOMENT_MAX = 3_000  # callbacks without time passing; more is a loop that spins
 MESSAGES_MAX = 2_000_000
-
-
-class HandTime(ManualTime):
-    """ManualTime whose wall clock can be stepped, and in which a process can stand still."""
-
-    def __init__(self, settle: Callable[[], object]) -> None:
-        super().__init__(settle=settle)
-        self.step_ms = 0
-
-    def wall_ms(self) -> int:
-        return self.now_ms() + self.step_ms
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms()  # any count that only grows; in whole numbers, so that both clocks tick together
-
-    def stall(self, seconds: float) -> None:
-        """Let time pass for everybody but this process: nothing is called meanwhile."""
-        self._passed_us += round(seconds * 1_000_000)
-        self.advance(0)
-
-
-class HandDisk:
-    """A Disk that does its work at once, or, while `held`, when `complete` says so."""
-
-    def __init__(self) -> None:
-        self.held = False
-        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
-
-    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
-        self.jobs.append((work, done))
-        if not self.held:
-            self.complete()
-
-    @property
-    def busy(self) -> bool:
-        return self.held or bool(self.jobs)
-
-    @property
-    def waiting(self) -> int:
-        return len(self.jobs)
-
-    def complete(self, count: int = 1_000_000) -> None:
-        """Do what was handed in, the oldest first."""
-        while self.jobs and count:
-            work, done = self.jobs.popleft()
-            count -= 1
-            try:
-                result = work()
-            except Exception as error:
-                result = error
-            done(result)
-
-    def close(self, wait: bool = True) -> None:
-        """Nothing to end."""
-
-
-class HandDoor:
-    """A connection that keeps what it was told to send."""
-
-    kind = DOOR_WORKER_TCP
-    peer = "test"
-
-    def __init__(self) -> None:
-        self.sent: list[Json] = []
-        self.closed = ""
-        self.paused = False
-        self.told: Callable[[Json], None] = self.sent.append
-
-    def send(self, replies: Sequence[wire.Reply], /) -> None:
-        for line in wire.encode(replies).splitlines():
-            self.told(json.loads(line))
-
-    def close(self, reason: str, /) -> None:
-        self.closed = reason
-
-    def pause(self) -> None:
-        self.paused = True
-
-    def resume(self) -> None:
-        self.paused = False
 
 
 class Client:

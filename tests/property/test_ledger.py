@@ -87,6 +87,7 @@ class LedgerModel(RuleBasedStateMachine):
         self.used_ms: dict[str, int] = {}
         self.ledger = Ledger("q", 1, policies, LIMITS)
         self.publish(new, atomic=False, forced=True)
+        self.deliver([0, 1], span_ms=500, term=1)
 
     # The model's own rules
 
@@ -421,6 +422,6 @@ class LedgerModel(RuleBasedStateMachine):
 
 
 LedgerModel.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLedgerModel = LedgerModel.TestCase

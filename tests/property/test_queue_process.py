@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers.broker import Broker, Json
+from tests.helpers.broker import Broker
+from tests.helpers.by_hand import Json
 from wakeq.protocol.ledger import Ledger
 
 QUEUES = ("a", "b")
@@ -213,6 +214,28 @@ class QueueMachine(RuleBasedStateMachine):
         assert not times[0]
         self.broker.queues._crashes.clear()
 
+    @rule(name=names)
+    def crash_outside_of_an_entry(self, name: str) -> None:
+        self.broker.advance(0.05)
+        self.read()
+        self.broker.queue(name).tell(object())  # no handler knows it
+        self.broker.queues._crashes.clear()
+        self.read()
+
+    @rule(name=names, who=workers, count=st.sampled_from([0, 2]), leaves=st.booleans())
+    def fetch_slowly(self, name: str, who: int, count: int, leaves: bool) -> None:
+        """The disk takes its time for the bodies; the worker may be gone by then."""
+        self.broker.reader_disk.held = True
+        self.command(who, name, "FET", count)
+        if leaves:
+            self.workers[who].close()
+            self.workers[who] = self.broker.client()
+            self.let_go(who)
+        self.broker.advance(1)
+        self.broker.reader_disk.held = False
+        self.broker.reader_disk.complete()
+        self.read()
+
     @rule()
     def crash(self) -> None:
         self.broker.advance(0.05)
@@ -225,6 +248,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What must hold ------------------------------------------------------------------------------------------------
 
+    @precondition(lambda self: not self.broker.reader_disk.held)
     @invariant()
     def nobody_sleeps_beside_a_message(self) -> None:
         for name in QUEUES:

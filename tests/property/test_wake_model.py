@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.broker import Broker, Client, Json
+from tests.helpers.broker import Broker
+from tests.helpers.by_hand import Json
 
 STEP_S = 5.0  # the timeout of a message, its delay, and the time that a woken worker is counted on
 MESSAGES = 2

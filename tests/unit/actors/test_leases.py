@@ -176,6 +176,27 @@ def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_o
     assert worker.figures(Q)["released"] == 0
 
 
+@pytest.mark.parametrize("delay", [0, 5])
+@pytest.mark.parametrize("asked", ["FET", "PEEK"])
+def test_a_message_whose_acknowledgement_is_refused_is_available_again(
+    broker: Broker, client: Client, worker: Client, delay: int, asked: str
+) -> None:
+    client.call("CREATE", "full", max_size=0)
+    uid = client.publish(Q, delay=delay)
+    broker.log_disk.held = True
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "full", "message": "m"}]})
+    broker.settle()
+
+    broker.advance(6)  # a delayed one falls due meanwhile
+    worker.ask({"cmd": asked, "qname": Q})
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply["err"] for reply in client.take()] == ["QUEUE_FULL"]
+    assert worker.fetch(Q)["uid"] == uid
+    broker.check(Q)
+
+
 # Follow-ups -------------------------------------------------------------------------------------------------------
 
 
@@ -232,7 +253,7 @@ def test_an_acknowledgement_with_follow_ups_of_a_stale_or_unknown_message_does_n
 
 @pytest.mark.parametrize(("fields", "after_s"), [({}, 60), ({"timeout": 5}, 5), ({"timeout": 90}, 90)])
 def test_a_delivery_that_is_not_acknowledged_ends_at_its_timeout(
-    broker: Broker, client: Client, fields: dict[str, int], after_s: int
+    broker: Broker, client: Client, fields: dict[str, Any], after_s: int
 ) -> None:
     uid = client.publish(Q, **fields)
     client.fetch(Q)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.messages import Propose, Tick
+from wakeq.actors import queue
+from wakeq.actors.messages import Collect, Propose, Tick
 from wakeq.actors.queue import QueueProcess
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
@@ -140,6 +141,19 @@ def test_a_dead_incarnation_does_not_come_back_with_a_restart(broker: Broker, cl
     assert client.fetch(Q)["msg"] == "new"
 
 
+@pytest.mark.parametrize(("end", "again"), [("PURGE", True), ("DROP", False)])
+def test_publishers_are_remembered_over_a_purge_and_forgotten_with_the_queue(
+    client: Client, end: str, again: bool
+) -> None:
+    first = client.publish(Q, id="once")
+    client.call(end, Q)
+
+    second = client.publish(Q, id="once")
+
+    assert (second == first) is again
+    assert client.call("FET", Q)["cmd"] == ("nomsg" if again else "msg")
+
+
 def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker) -> None:
     sleeps, waits = broker.client(), broker.client()
     client.publish(Q, delay=100)
@@ -171,7 +185,7 @@ def test_a_cut_ends_at_one_index_for_all_queues(broker: Broker, client: Client) 
     assert sum(row["ready"] for row in broker.client().call("LIST")["queues"]) == 1_000
 
 
-@pytest.mark.parametrize("stop_after", range(0, 12))
+@pytest.mark.parametrize("stop_after", range(12))
 def test_a_crash_at_any_point_of_a_flush_loses_and_doubles_nothing(broker: Broker, stop_after: int) -> None:
     client = broker.client()
     uids = [client.publish(f"q{i % 3}", str(i)) for i in range(9)]
@@ -290,7 +304,7 @@ def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
 ) -> None:
     uids = [client.publish("a", "1"), client.publish("b", "2")]
     collect = QueueProcess.on_collect
-    crashed = []
+    crashed: list[QueueProcess] = []
 
     def fragile(self: QueueProcess, message: Any) -> None:
         collect(self, message)
@@ -298,24 +312,12 @@ def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
             crashed.append(self)
             raise ZeroDivisionError("after the part was handed in")
 
-    monkeypatch.setattr("wakeq.actors.queue._HANDLERS", {**_handlers(), type(_collect()): fragile})
+    monkeypatch.setitem(queue._HANDLERS, Collect, fragile)
     broker.queues.tell(Tick("flush"))
     broker.settle()
 
     assert crashed
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
-
-
-def _handlers() -> dict[type, Any]:
-    from wakeq.actors import queue
-
-    return dict(queue._HANDLERS)
-
-
-def _collect() -> Any:
-    from wakeq.actors.messages import Collect
-
-    return Collect(0, None)  # type: ignore[arg-type]
 
 
 def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
@@ -342,6 +344,49 @@ def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client:
 
     assert reply["cmd"] == "okack"
     assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "poison"]
+
+
+def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    client.publish("b")
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    poison[0] = -1
+
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+    broker.advance(5)
+
+    assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
+    assert client.fetch(Q)["uid"] == uid
+
+
+def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+
+    for _ in range(5):
+        broker.queue(Q).tell(object())  # a bug: no handler knows it
+        broker.advance(3_600)
+
+    assert client.fetch(Q)["uid"] == uid
+
+
+def test_publishes_wait_while_the_store_is_too_far_behind(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeq.actors.queues.BACKLOG_BYTES_MAX", 20_000)
+    broker.state_disk.held = True
+    for _ in range(5):
+        client.send({"cmd": "PUB", "qname": Q, "messages": ["x" * 1_000] * 10})
+        broker.advance(1.1)
+    answered = client.words()
+
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    broker.advance(5)
+
+    assert 0 < len(answered) < 5
+    assert len(answered) + len(client.words()) == 5
 
 
 # Imported messages ------------------------------------------------------------------------------------------------

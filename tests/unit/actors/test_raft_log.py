@@ -4,7 +4,8 @@ import errno
 
 import pytest
 
-from tests.helpers.broker import Broker, Client, Json
+from tests.helpers.broker import Broker, Client
+from tests.helpers.by_hand import Json
 from wakeq.actors.messages import Pressure, Refusal
 from wakeq.actors.raft_log import FAST_SYNC_S, FAST_SYNCS, SLOW_PAUSE_S, SyncPlace, Throttle
 from wakeq.protocol.errors import SyncFailed

@@ -1,0 +1,97 @@
+"""What stands between a broker and the world, by hand: time, a disk, a connection.
+
+    advance, stall, step_ms --> HandTime      submit, complete --> HandDisk      replies --> HandDoor
+
+None of them waits, starts a thread or reads a clock.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.helpers.manual_time import ManualTime
+from wakeq.actors.door import DOOR_WORKER_TCP
+from wakeq.protocol.wire import worker as wire
+
+Json = dict[str, Any]
+
+
+class HandTime(ManualTime):
+    """ManualTime whose wall clock can be stepped, and in which a process can stand still."""
+
+    def __init__(self, settle: Callable[[], object]) -> None:
+        super().__init__(settle=settle)
+        self.step_ms = 0
+
+    def wall_ms(self) -> int:
+        return self.now_ms() + self.step_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms()  # any count that only grows; in whole numbers, so that both clocks tick together
+
+    def stall(self, seconds: float) -> None:
+        """Let time pass for everybody but this process: nothing is called meanwhile."""
+        self._passed_us += round(seconds * 1_000_000)
+        self.advance(0)
+
+
+class HandDisk:
+    """A Disk that does its work at once, or, while `held`, when `complete` says so."""
+
+    def __init__(self) -> None:
+        self.held = False
+        self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+
+    def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        self.jobs.append((work, done))
+        if not self.held:
+            self.complete()
+
+    @property
+    def busy(self) -> bool:
+        return self.held or bool(self.jobs)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.jobs)
+
+    def complete(self, count: int = 1_000_000) -> None:
+        """Do what was handed in, the oldest first."""
+        while self.jobs and count:
+            work, done = self.jobs.popleft()
+            count -= 1
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            done(result)
+
+    def close(self, wait: bool = True) -> None:
+        """Nothing to end."""
+
+
+class HandDoor:
+    """A connection that keeps what it was told to send."""
+
+    kind = DOOR_WORKER_TCP
+    peer = "test"
+
+    def __init__(self) -> None:
+        self.sent: list[Json] = []
+        self.closed = ""
+        self.paused = False
+        self.told: Callable[[Json], None] = self.sent.append
+
+    def send(self, replies: Sequence[wire.Reply], /) -> None:
+        for line in wire.encode(replies).splitlines():
+            self.told(json.loads(line))
+
+    def close(self, reason: str, /) -> None:
+        self.closed = reason
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
