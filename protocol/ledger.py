@@ -618,10 +618,9 @@ def new_drafts(results: Results, drafts: Sequence[Draft]) -> Sequence[Draft]:
 
 def _are_new(session: Session, ordinals: list[int]) -> bool:
     """Whether numbers of a session can be stored without looking at each: all different, unknown, not forgotten."""
-    different = set(ordinals)
     return (
-        len(different) == len(ordinals)
-        and different.isdisjoint(session.outcomes)
+        len(set(ordinals)) == len(ordinals)
+        and session.outcomes.keys().isdisjoint(ordinals)  # walks the few, not the thousands
         and min(ordinals) > session.highest - SESSION_WINDOW
     )
 

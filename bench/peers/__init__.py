@@ -3,11 +3,13 @@ below."""
 
 from bench.peers.beanstalkd import BeanstalkdEach, BeanstalkdLazy, ToyGroup
 from bench.peers.peer import Peer
+from bench.peers.rabbitmq import RabbitClassic, RabbitQuorum
 from bench.peers.redis import RedisList
 from bench.peers.wakeq import Wakeq
 
 PEERS: dict[str, type[Peer]] = {
-    peer.name: peer for peer in (Wakeq, ToyGroup, BeanstalkdEach, BeanstalkdLazy, RedisList)
+    peer.name: peer
+    for peer in (Wakeq, ToyGroup, BeanstalkdEach, BeanstalkdLazy, RedisList, RabbitQuorum, RabbitClassic)
 }
 
 __all__ = ["PEERS", "Peer"]

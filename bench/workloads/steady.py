@@ -42,7 +42,9 @@ async def batch_publishes(peer: Peer, plan: Plan) -> Figures:
     return await publish_all(peer, load, seconds=plan.seconds)
 
 
-DURABLE = ("wakeq", "toy-group", "redis-list-always", "beanstalkd-f50", "beanstalkd-f0")
+DURABLE = (
+    "wakeq", "toy-group", "redis-list-always", "beanstalkd-f50", "beanstalkd-f0", "rabbit-quorum", "rabbit-classic",
+)  # fmt: skip
 WORKLOADS = (
     Workload("W1", "lives (publish, fetch, acknowledge), 8 + 8 connections", lives, RATES, DURABLE),
     Workload("W2", "publish only, one by one, 8 connections", publishes, RATES, DURABLE),

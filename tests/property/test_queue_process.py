@@ -152,7 +152,7 @@ class QueueMachine(RuleBasedStateMachine):
             uid, life = found
             reply = self.publisher.call("ACK", life.name, uid=uid)
             assert reply["cmd"] == "okack"
-            life.acked = True
+            life.acked = reply.get("known", True)  # else it had expired or is a dead letter
             self.read()
 
     @rule(data=st.data(), delay=st.sampled_from([None, 2]))
@@ -248,7 +248,6 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What must hold ------------------------------------------------------------------------------------------------
 
-    @precondition(lambda self: not self.broker.reader_disk.held)
     @invariant()
     def nobody_sleeps_beside_a_message(self) -> None:
         for name in QUEUES:
@@ -277,5 +276,5 @@ class QueueMachine(RuleBasedStateMachine):
 
 TestQueueProcess = QueueMachine.TestCase
 TestQueueProcess.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

@@ -133,6 +133,16 @@ def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, clien
     assert [worker.awks for worker in workers] == [1, 1]
 
 
+def test_a_woken_worker_that_sleeps_again_is_woken_again(broker: Broker, client: Client) -> None:
+    worker = broker.client()
+    worker.fall_asleep(Q)
+    client.publish(Q)
+
+    words = [reply["cmd"] for reply in worker.ask({"cmd": "ISLP", "qname": Q})]
+
+    assert words == ["awk", "okslp", "awk"]
+
+
 def test_a_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: Client) -> None:
     worker = broker.client()
     worker.fall_asleep(Q)
@@ -146,7 +156,9 @@ def test_a_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: C
 
 
 @pytest.mark.parametrize(("policy", "woken"), [("ready", 2), ("all", 5)])
-def test_a_publish_wakes_as_many_as_the_policy_says(broker: Broker, client: Client, policy: str, woken: int) -> None:
+def test_fault_3_a_publish_wakes_as_many_as_the_policy_says(
+    broker: Broker, client: Client, policy: str, woken: int
+) -> None:
     client.call("CREATE", Q, wake=policy)
     workers = [broker.client() for _ in range(5)]
     for worker in workers:

@@ -117,6 +117,19 @@ def test_a_wait_is_ended_although_the_queue_had_no_process_when_it_began(broker:
     assert worker.words() == ["oksub", "nomsg", "pong"]
 
 
+# BUG: it does; red until it does not (the property test of the processes finds it too).
+def test_a_wake_never_overtakes_the_okslp_that_it_belongs_to(broker: Broker, client: Client, worker: Client) -> None:
+    client.publish(Q)
+    broker.log_disk.held = True
+
+    worker.send({"cmd": "PUB", "qname": "other", "message": "m"}, {"cmd": "ISLP", "qname": Q})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert worker.words() == ["ok", "okslp", "awk"]
+
+
 # The end of a connection ------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from bench.bars import Bar, Verdict, judge
+from bench.bars import BARS, Bar, Verdict, judge
 from bench.flow import Flow
 from bench.peers import PEERS, Peer
 from bench.peers.beanstalkd import BeanstalkConsumer, ToyGroup
@@ -235,4 +235,6 @@ def test_a_tiny_run_gives_every_figure_of_its_table(workload: str, peer_class: t
 
 
 def test_every_bar_and_workload_names_peers_that_exist() -> None:
-    assert {name for workload in WORKLOADS.values() for name in workload.peers} <= PEERS.keys() | {"rabbit-quorum"}
+    assert {name for workload in WORKLOADS.values() for name in workload.peers} <= PEERS.keys()
+    assert {bar.against for bar in BARS if bar.against} <= PEERS.keys()
+    assert {bar.workload for bar in BARS} <= WORKLOADS.keys()

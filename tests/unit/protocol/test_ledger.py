@@ -323,6 +323,16 @@ def test_a_session_is_forgotten_fifteen_minutes_after_its_last_use() -> None:
     assert put_numbered(ledger, 1, at_ms=NOW + 4 * WINDOW) == [2]
 
 
+def test_a_session_that_is_used_outlives_one_that_began_later() -> None:
+    ledger = make()
+    put_numbered(ledger, 1)
+    put_numbered(ledger, 1, session="later", at_ms=NOW + 1)
+    put_numbered(ledger, 2, at_ms=NOW + 10)
+
+    assert put_numbered(ledger, 1, session="later", at_ms=NOW + 1 + WINDOW) == [4]
+    assert put_numbered(ledger, 2, at_ms=NOW + 1 + WINDOW) == [3]
+
+
 def test_sessions_are_bounded_as_ids_are() -> None:
     ledger = make(Limits(dedup_ids_max=1))
     put_numbered(ledger, 1)

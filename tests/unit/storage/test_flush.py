@@ -5,7 +5,7 @@ import pytest
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered, Draft, Publish, Reason, Released
-from wakeq.protocol.ledger import Delta, Ledger, Limits
+from wakeq.protocol.ledger import Delta, Ledger, Limits, Once, Session
 from wakeq.protocol.records import BadRecord, Row, Side, decode_row, encode_row
 from wakeq.storage.flush import (
     BY_ALIAS,
@@ -179,14 +179,16 @@ def test_imported_messages_of_a_purged_queue_are_removed_by_name(stored: Stored)
     assert stored.records(MESSAGES) == {}
 
 
-def test_ids_come_back_in_the_order_in_which_they_will_be_forgotten(stored: Stored) -> None:
-    ids = [("b", (7, 1, 1, 10)), ("a", (7, 2, 1, 30)), ("c", (7, 3, 1, 20))]
-    delta = Delta([], [], ids, [])  # type: ignore[arg-type]
+def test_ids_and_sessions_come_back_in_the_order_in_which_they_will_be_forgotten(stored: Stored) -> None:
+    moments = {"b": 10, "a": 30, "c": 20}
+    ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
+    sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
 
-    stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], delta, META))
+    stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], Delta([], [], ids, sessions), META))
 
     (queue,) = stored.load()
     assert [name for name, _ in queue.ids] == ["b", "c", "a"]
+    assert [name for name, _ in queue.sessions] == ["b", "c", "a"]
 
 
 def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) -> None:
