@@ -228,6 +228,13 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
     process: Process
     index: int  # the entry that it could not apply, 0 if it was none
     reason: str
+    asked_for: bool = False
+
+
+class Abandon(msgspec.Struct, frozen=True, gc=False):
+    """To a queue: an entry that you have applied does not count; be rebuilt without it."""
+
+    index: int
 
 
 class Deserted(msgspec.Struct, frozen=True, gc=False):

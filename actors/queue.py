@@ -18,6 +18,7 @@ import msgspec
 from wakeq.actors.bodies import CACHED_MAX, Bodies
 from wakeq.actors.leases import NEVER, Leases, Waiter
 from wakeq.actors.messages import (
+    Abandon,
     Answered,
     Asker,
     Collect,
@@ -70,7 +71,7 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.dead_letters import dead_letter
-from wakeq.protocol.ledger import Ledger, Limits, Repeated, new_numbers
+from wakeq.protocol.ledger import Ledger, Limits, Repeated, new_drafts, new_numbers
 from wakeq.protocol.records import decode_row
 from wakeq.protocol.uid import UidMaker, parse
 from wakeq.storage.flush import StoredQueue
@@ -84,6 +85,10 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
     """This node leads in `term`: hand out messages (0: it does no longer)."""
 
     term: int
+
+
+class Abandoned(Exception):
+    """The process gives itself up, to be rebuilt."""
 
 
 class Services(NamedTuple):
@@ -140,12 +145,16 @@ class QueueProcess(Process):
         self._handling = message
         _HANDLERS[type(message)](self, message)
 
+    def on_abandon(self, message: Abandon) -> None:
+        """An entry of which this queue applied its part was set aside: begin again without it."""
+        raise Abandoned(f"entry {message.index} was set aside")
+
     def on_failure(
         self, exception_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
         self._last_words()
-        self._supervisor.tell(Crashed(self.name, self, self._applying, reason))
+        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, isinstance(value, Abandoned)))
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
@@ -198,10 +207,7 @@ class QueueProcess(Process):
         numbers = new_numbers(results)
         if not numbers:
             return results
-        drafts: Sequence[Draft] = entry.drafts
-        if len(numbers) != len(drafts):
-            fresh = set(numbers)
-            drafts = [draft for draft, number in zip(drafts, results, strict=True) if number in fresh]
+        drafts = new_drafts(results, entry.drafts)
         self.bodies.publish(numbers, drafts, at_ms)
         if self.leases is not None:
             plain = not any([d.priority or d.delay_ms or d.expires_ms for d in drafts])
@@ -362,7 +368,9 @@ class QueueProcess(Process):
         drafts = self.bodies.get_many(numbers)
         sides, term = self.ledger.sides, self.term
         deliveries = []
-        for sequence, (number, uid, draft) in enumerate(zip(numbers, self._uids_of(numbers), drafts, strict=True), first):
+        for sequence, (number, uid, draft) in enumerate(
+            zip(numbers, self._uids_of(numbers), drafts, strict=True), first
+        ):
             side = sides.get(number) if sides else None
             failures = 0 if side is None else side.deliveries
             deliveries.append(Delivery(uid, failures, draft.body, (term, sequence), draft.priority, draft.headers))
@@ -751,6 +759,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Collect: QueueProcess.on_collect,
     Flushed: QueueProcess.on_flushed,
     Judge: QueueProcess.on_judge,
+    Abandon: QueueProcess.on_abandon,
     Peek: QueueProcess.on_peek,
     Stats: QueueProcess.on_stats,
     Lead: QueueProcess.on_lead,

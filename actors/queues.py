@@ -7,13 +7,14 @@ none.  While a verdict, a cut or a rebuilding is under way, what is committed wa
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from wakeq.actors.barrier import Barrier, Gathering, parts_of, to_judge, with_follow_ups
 from wakeq.actors.messages import (
+    Abandon,
     Answered,
     Asker,
     Collect,
@@ -61,10 +62,11 @@ from wakeq.protocol.commands import (
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.ledger import Limits
 from wakeq.storage.disk_thread import Disk
-from wakeq.storage.flush import ID, Grave, Part, StoredQueue, load_queue, make_cut
+from wakeq.storage.flush import Grave, Part, StoredQueue, load_queues, make_cut
 from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.store import QUEUES, Store
+from wakeq.storage.store import Store
 
+CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count together if they are no further apart
 CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
 FLUSH_AFTER_MS = 1_000
 FLUSH_BYTES = 16 << 20  # of the log, since the last cut
@@ -135,7 +137,7 @@ class Queues(Process):
         self._graves: list[Grave] = []
         self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
         self._aside: set[int] = set()
-        self._crashes: dict[tuple[str, int], int] = {}
+        self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, entry) -> when
         self._rebuilding: set[str] = set()
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
         self._notes: list[tuple[int, int, int]] = []
@@ -159,7 +161,7 @@ class Queues(Process):
         self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
         self._spawn(meta.name).restore(stored)
 
-    def restore_asides(self, asides: dict[int, bytes]) -> None:
+    def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
     def _lead(self, term: int) -> None:
@@ -343,6 +345,9 @@ class Queues(Process):
         if self._halted.get(entry.queue) == entry.index:
             del self._halted[entry.queue]
             self._rebuild(entry.queue)
+        for name, told in self._told.items():  # others that had a part in it
+            if name in self._processes and any(told_item[0] == entry.index for told_item in told):
+                self._processes[name].tell(Abandon(entry.index))
         return False
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
@@ -561,7 +566,7 @@ class Queues(Process):
         self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
         self._snapshots.tell(flushed)
         if not self._halted:
-            self._crashes.clear()
+            self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
         for name in self._rebuilding:
             self._reread(name)
         self._finish_ready()
@@ -602,14 +607,17 @@ class Queues(Process):
         if self._processes.get(name) is not message.process:
             return
         del self._processes[name]
-        crashes = self._crashes[name, message.index] = self._crashes.get((name, message.index), 0) + 1
-        if crashes < CRASHES_MAX:
+        key = name, message.index
+        now_ms = self._services.now_ms()
+        recent = [at_ms for at_ms in self._crashes.get(key, ()) if key[1] or now_ms - at_ms < CRASHES_WITHIN_MS]
+        self._crashes[key] = recent = [] if message.asked_for else [*recent, now_ms]
+        if len(recent) < CRASHES_MAX:
             self._rebuild(name)
         elif message.index:
             self._halted[name] = message.index
             self._services.raft_log.tell(Propose([(SetAside(name, message.index, message.reason), None)]))
         else:
-            raise RuntimeError(f"queue {name!r} crashed {crashes} times outside of any entry: {message.reason}")
+            raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
     def _rebuild(self, name: str) -> None:
         """From the state store, and what the queue was told since; a cut that is being written is waited for."""
@@ -623,10 +631,7 @@ class Queues(Process):
 
         def work() -> StoredQueue | None:
             with store.read() as view:
-                for key, meta in view.scan(QUEUES):
-                    if msgspec.msgpack.decode(meta).get("name") == name:
-                        return load_queue(view, ID.unpack(key)[0], meta)
-            return None
+                return next((stored for stored in load_queues(view, name)), None)
 
         def done(result: StoredQueue | BaseException | None) -> None:
             error = result if isinstance(result, BaseException) else None

@@ -117,7 +117,7 @@ class RaftLog(Process):
         self._lazy_queued = False
         self._writing = False
         self._refusal: Refusal | None = None
-        self._throttled: deque[Propose] | None = None  # what waits for the state store, if anything has to
+        self._throttled: deque[Propose] | None = deque()  # what waits: to lead, or for the state store
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -128,7 +128,10 @@ class RaftLog(Process):
         state = self.core.campaign()
         self._metadata.save(term=state.term, vote=state.vote)
         self.core.elected()
+        waiting, self._throttled = self._throttled or (), None
         self.on_propose(Propose([(Noop(), Asker(message.queues, None, None))]))
+        for propose in waiting:
+            self.on_propose(propose)
 
     # --- in --------------------------------------------------------------------------------------------------------
 

@@ -116,9 +116,18 @@ class Subscriber(Process):
         elif kind is Answered:
             self._answered(message.answers)
         elif kind is Woken:
-            self._door.send([wire.Awk(qname=message.queue)])
+            self._wake(message.queue)
         elif kind is Closed:
             self.stop()
+
+    def _wake(self, name: str) -> None:
+        """Send awk at once; behind its okslp, if that one has not been sent yet."""
+        awk = wire.Awk(qname=name)
+        for pending in reversed(self._pendings or ()):
+            if type(pending.commands[0]) is wire.Islp and pending.commands[0].qname == name:
+                pending.replies.append(awk)
+                return
+        self._door.send([awk])
 
     def on_stop(self) -> None:
         self._say_gone()
@@ -577,10 +586,10 @@ class Subscriber(Process):
             while pendings and not pendings[0].missing:
                 pending = pendings.popleft()
                 out += pending.replies
+                self._in_flight -= len(pending.commands)
                 for name in pending.busy:
                     self._free(name)
             if out:
-                self._in_flight -= len(out)
                 self._door.send(out)
             if not self._start_parked():
                 break

@@ -13,6 +13,7 @@ from wakeq.protocol import commands as log
 from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.commands import ANY_TOKEN, Draft, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
+from wakeq.protocol.ledger import Mixed
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire import worker as wire
 
@@ -153,18 +154,23 @@ def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
 
 
 def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
-    uids = _uids(outcome.queue_id, results)
+    uids = _uids(outcome)
     return [
         wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)
         for uid, number, cmd_id in zip(uids, results, cmd_ids, strict=True)
     ]
 
 
-def _uids(queue_id: int, results: Sequence[int]) -> list[str]:
-    maker = UidMaker(queue_id)
+def _uids(outcome: Outcome) -> list[str]:
+    """Return the uid of each message that was published; "" for one that was not."""
+    maker, results = UidMaker(outcome.queue_id), outcome.results
     if isinstance(results, range):
         return maker.uids(results)
-    return [maker.uid(number) if number > 0 else "" for number in results]
+    uids = [maker.uid(number) if number > 0 else "" for number in results]
+    if isinstance(results, Mixed):  # some were published before, perhaps into an earlier incarnation
+        for place, queue_id in results.repeated.items():
+            uids[place] = UidMaker(queue_id).uid(results[place])
+    return uids
 
 
 def acked(command: wire.Ack, code: int) -> wire.Reply:
@@ -200,7 +206,7 @@ def _reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
     results = outcome.results
     if results[0] < 0:
         return refusal_of(results[0], command.cmd_id)
-    uids = _uids(outcome.queue_id, results)
+    uids = _uids(outcome)
     if command.messages is None:
         return wire.Ok(qname=command.qname, uid=uids[0], cmd_id=command.cmd_id)
     return wire.Ok(qname=command.qname, uids=uids, cmd_id=command.cmd_id)
@@ -216,7 +222,7 @@ def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
     worst = next((follow.results[0] for follow in outcome.follows if follow.results[0] < 0), 0)
     if worst:
         return refusal_of(worst, command.cmd_id)
-    follow_uids = [_uids(follow.queue_id, follow.results)[0] for follow in outcome.follows]
+    follow_uids = [_uids(follow)[0] for follow in outcome.follows]
     reply = settled_reply(command, uids, outcome.results)
     return msgspec.structs.replace(reply, published=follow_uids)
 

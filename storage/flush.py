@@ -76,9 +76,9 @@ def make_cut(
             _put_messages(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])
             _put_publishers(part, puts[DEDUP], deletes[DEDUP])
-            puts[QUEUES].append((ID.pack(part.queue_id), part.meta))
+            puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
     for index, what in asides.items():
-        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), what))
+        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
     return Cut(*applied, list(puts.items()), list(deletes.items()))
 
 
@@ -144,24 +144,33 @@ class StoredQueue(NamedTuple):
     sessions: list[tuple[str, Session]]
 
 
-def load_queues(view: View) -> Iterator[StoredQueue]:
-    """Yield every living queue of a view."""
-    for key, meta in view.scan(QUEUES):
+def load_queues(view: View, name: str | None = None) -> Iterator[StoredQueue]:
+    """Yield every living queue of a view, or the one of that name."""
+    for key, record in view.scan(QUEUES):
         (queue_id,) = ID.unpack(key)
         if not queue_id & ASIDE_BIT:
-            yield load_queue(view, queue_id, meta)
+            meta = _whole(record, f"QUEUES record {queue_id}")
+            found = msgspec.msgpack.decode(meta)["name"]
+            if name in (None, found):
+                yield _load_queue(view, queue_id, found, meta)
 
 
 def load_asides(view: View) -> dict[int, bytes]:
     """Return the entries that were set aside, by index."""
-    rows = ((ID.unpack(key)[0], value) for key, value in view.scan(QUEUES, b""))
-    return {index & ~ASIDE_BIT: value for index, value in rows if index & ASIDE_BIT}
+    rows = ((ID.unpack(key)[0], value) for key, value in view.scan(QUEUES))
+    return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
 
 
-def load_queue(view: View, queue_id: int, meta: bytes) -> StoredQueue:
+def _whole(record: bytes, where: str) -> bytes:
+    value = unsealed(record)
+    if value is None:
+        raise BadRecord(f"{where}: the checksum does not fit; restore the data directory, or refill it from its peers")
+    return value
+
+
+def _load_queue(view: View, queue_id: int, name: str, meta: bytes) -> StoredQueue:
     """Read one queue's columns, and of messages only those that were delivered."""
     start = ID.pack(queue_id)
-    name = msgspec.msgpack.decode(meta)["name"]
     uid_of = UidMaker(queue_id).uid
     ids, sessions, aliases = _load_publishers(view, start)
     chunks = []

@@ -14,6 +14,7 @@ from wakeq.protocol.errors import Busy
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
+    GRAVE_TAIL_BYTES,
     GRAVES,
     INDEX,
     MESSAGES,
@@ -100,8 +101,9 @@ class MemoryStore:
         with self._open():
             left = limit
             for queue_id, messages in sorted(self._tables[GRAVES].records.items()):
-                for table, prefix in ((MESSAGES, messages), (INDEX, queue_id), (DEDUP, queue_id)):
-                    left -= self._delete_prefix(table, prefix, left)
+                left -= self._delete_prefix(MESSAGES, messages, left, key_bytes=len(messages) + GRAVE_TAIL_BYTES)
+                for table in (INDEX, DEDUP):
+                    left -= self._delete_prefix(table, queue_id, left)
                 if left == 0:
                     return True
                 self._own(GRAVES).delete(queue_id)
@@ -167,8 +169,11 @@ class MemoryStore:
             self._tables[table] = self._tables[table].copy()
         return self._tables[table]
 
-    def _delete_prefix(self, table: int, prefix: bytes, limit: int) -> int:
-        keys = list(islice(self._tables[table].keys_from(prefix), limit)) if prefix and limit else []
+    def _delete_prefix(self, table: int, prefix: bytes, limit: int, *, key_bytes: int = 0) -> int:
+        if not prefix or not limit:
+            return 0
+        found = self._tables[table].keys_from(prefix)
+        keys = list(islice((key for key in found if not key_bytes or len(key) == key_bytes), limit))
         if keys:
             own = self._own(table)
             for key in keys:

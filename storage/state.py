@@ -38,6 +38,7 @@ from wakeq.storage.resident import ResidentPages
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
+    GRAVE_TAIL_BYTES,
     GRAVES,
     INDEX,
     MESSAGES,
@@ -175,8 +176,10 @@ class StateStore:
         left = limit
         while graves.first():
             queue_id, messages = graves.item()
-            for table, prefix in ((MESSAGES, messages), (INDEX, queue_id), (DEDUP, queue_id)):
-                left -= _delete_prefix(txn.cursor(self._tables[table]), prefix, left)
+            message_bytes = len(messages) + GRAVE_TAIL_BYTES
+            left -= _delete_prefix(txn.cursor(self._tables[MESSAGES]), messages, left, key_bytes=message_bytes)
+            for table in (INDEX, DEDUP):
+                left -= _delete_prefix(txn.cursor(self._tables[table]), queue_id, left)
             if left == 0:
                 return True
             txn.delete(queue_id, db=self._tables[GRAVES])
@@ -343,13 +346,16 @@ def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: list[tuple[bytes, bytes]]) -
         cursor.putmulti(puts)
 
 
-def _delete_prefix(cursor: "lmdb.Cursor[bytes]", prefix: bytes, limit: int) -> int:
-    """Delete up to `limit` records whose key begins with `prefix`; return how many there were."""
+def _delete_prefix(cursor: "lmdb.Cursor[bytes]", prefix: bytes, limit: int, *, key_bytes: int = 0) -> int:
+    """Delete up to `limit` records whose key begins with `prefix` (and is so long); return how many there were."""
     removed = 0
-    if prefix and cursor.set_range(prefix):
-        while removed < limit and cursor.key().startswith(prefix):
-            cursor.delete()  # the cursor then stands on the next record
+    more = bool(prefix) and cursor.set_range(prefix)
+    while more and removed < limit and cursor.key().startswith(prefix):
+        if not key_bytes or len(cursor.key()) == key_bytes:
+            more = cursor.delete()  # the cursor then stands on the next record
             removed += 1
+        else:
+            more = cursor.next()
     return removed
 
 

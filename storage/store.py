@@ -39,6 +39,7 @@ NODE_KEY: Final = b"node"
 APPLIED_KEY: Final = b"applied"
 
 KEY_BYTES_MAX: Final = 511  # LMDB's own limit; a queue name of 255 bytes stays far below
+GRAVE_TAIL_BYTES: Final = 8  # behind a grave's prefix, in MESSAGES: the number.  Longer keys are of other queues
 SWEEP_RECORDS: Final = 1000  # removed in one transaction, so that the writer is never away for long
 
 _NUMBER = Struct(">Q")

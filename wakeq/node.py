@@ -31,6 +31,7 @@ from wakeq.actors.subscriber import Subscriber
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
+from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.ledger import Limits
 from wakeq.protocol.raft.core import Core, HardState
@@ -183,6 +184,7 @@ class Node:
                 self.queues.restore(stored)
             self.queues.restore_asides(load_asides(view))
         last_ms = files.store.applied().clock_ms
+        self.queues.restore_asides(self._asides_in(files))
         items: list[Item] = []
         for index, term, payload in files.log.entries(files.store.applied().log_index + 1):
             entry, at_ms = decode_entry(payload)
@@ -193,6 +195,12 @@ class Node:
                 items = []
         await self._replay(items)
         self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
+
+    def _asides_in(self, files: Opened) -> set[int]:
+        """Return the entries that a later one sets aside: they must not be applied on the way there."""
+        payloads = (payload for _, _, payload in files.log.entries(files.store.applied().log_index + 1))
+        asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
+        return {entry.index for entry in asides if isinstance(entry, SetAside)}
 
     async def _replay(self, items: list[Item]) -> None:
         if not items:

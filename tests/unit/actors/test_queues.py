@@ -346,7 +346,6 @@ def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client:
     assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "poison"]
 
 
-# BUG: only the part that crashes is set aside; red until all of the entry is.
 def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
     broker: Broker, client: Client, poison: list[int]
 ) -> None:
@@ -362,7 +361,6 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
     assert client.fetch(Q)["uid"] == uid
 
 
-# BUG: such crashes are counted for the life of the node; red until they are not.
 def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
 

@@ -117,7 +117,6 @@ def test_a_wait_is_ended_although_the_queue_had_no_process_when_it_began(broker:
     assert worker.words() == ["oksub", "nomsg", "pong"]
 
 
-# BUG: it does; red until it does not (the property test of the processes finds it too).
 def test_a_wake_never_overtakes_the_okslp_that_it_belongs_to(broker: Broker, client: Client, worker: Client) -> None:
     client.publish(Q)
     broker.log_disk.held = True

@@ -22,7 +22,7 @@ from wakeq.storage.flush import (
     make_cut,
 )
 from wakeq.storage.memory import MemoryStore
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, unsealed
+from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, sealed, unsealed
 
 QUEUE_ID = 7
 UID = "0000007_0000000{}".format
@@ -93,7 +93,7 @@ def test_a_new_message_is_one_record_under_name_and_uid(stored: Stored) -> None:
     assert key == b"q-1-0000007_00000001"
     assert decode_row(value) == Row(b"body", b"\x80", 3, 7, 105, 150, 100)
     assert list(stored.records(INDEX)) == [KEY.pack(QUEUE_ID, 0)]
-    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): META}
+    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): sealed(META)}
 
 
 def test_a_cut_carries_the_index_that_it_brings_the_state_to(stored: Stored) -> None:
@@ -282,4 +282,4 @@ def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
     cut = stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], NOTHING, META))
 
     assert dict(cut.puts)[MESSAGES] == []
-    assert dict(cut.puts)[QUEUES] == [(ID.pack(QUEUE_ID), META)]
+    assert dict(cut.puts)[QUEUES] == [(ID.pack(QUEUE_ID), sealed(META))]

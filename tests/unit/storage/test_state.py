@@ -16,6 +16,7 @@ import pytest
 from wakeq.protocol.errors import Busy, DamagedFile, StorageError, SyncFailed, WrongVersion
 from wakeq.storage import files, state
 from wakeq.storage.environment import DATA_FILE, lengthen
+from wakeq.storage.memory import MemoryStore
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import (
     APPLIED_KEY,
@@ -484,3 +485,17 @@ def test_a_full_disk_or_quota_is_told_by_the_words_of_the_error(store: StateStor
 
     with pytest.raises(SyncFailed, match="the disk is full"):
         store.commit(put(1, numbered(0, 10)))
+
+
+def test_a_grave_does_not_take_the_messages_of_a_queue_whose_name_begins_like_its_keys(tmp_path: Path) -> None:
+    for store in (open_store(tmp_path), MemoryStore()):
+        other = b"a-0000005_x-0000009_00000001"
+        dead = b"a-0000005_00000001"
+        store.commit(Cut(1, 1, 1, [(MESSAGES, [(other, b"living"), (dead, b"dead")])]))
+        store.commit(Cut(2, 1, 2, [(GRAVES, [((5).to_bytes(8, "big"), b"a-0000005_")])]))
+
+        while store.sweep():
+            pass
+
+        assert store.get_many([other, dead]) == [b"living", None]
+        store.close()
