@@ -237,7 +237,8 @@ class Leases:
         if self._dead > len(self.available) // 2 + DEAD_MAX:
             self._drop_dead()
         for calendar in (self.expiries, self.delayed):
-            self._compact(calendar)
+            if len(calendar):
+                self._compact(calendar)
 
     def _compact(self, calendar: Calendar) -> None:
         """Bound what a calendar keeps of messages that are long gone."""
@@ -292,14 +293,16 @@ class Leases:
 
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
-        moments = [self.delayed.next_due_ms() or NEVER, self.expiries.next_due_ms() or NEVER]
-        if self._ends:
-            moments.append(self._ends[0][0])
+        moment_ms = self._ends[0][0] if self._ends else NEVER
+        if len(self.delayed):
+            moment_ms = min(moment_ms, self.delayed.next_due_ms() or NEVER)
+        if len(self.expiries):
+            moment_ms = min(moment_ms, self.expiries.next_due_ms() or NEVER)
         if self.waiters:
-            moments.append(self._first_wait_ms)
+            moment_ms = min(moment_ms, self._first_wait_ms)
         if self.woken:
-            moments.append(next(iter(self.woken.values())))
-        return min(moments)
+            moment_ms = min(moment_ms, next(iter(self.woken.values())))
+        return moment_ms
 
     def fell_due(self, now_ms: int) -> int:
         """Make available what was delayed until now; return how many."""

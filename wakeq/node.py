@@ -71,6 +71,7 @@ class Node:
         self.clock = clock or SystemClock()
         self.runtime = Runtime()
         self.failed: asyncio.Future[Any] | None = None
+        self._moment_turn, self._moment_ms = -1, 0
         self._workers = 0
         self._threads: list[DiskThread] = []
         self._heartbeat: asyncio.TimerHandle | None = None
@@ -158,8 +159,12 @@ class Node:
             runtime.monitor(self._guard, process, name)
 
     def now_ms(self) -> int:
-        """Return the moment by the cluster clock."""
-        return self._cluster_clock.now(self.clock.wall_ms(), self.clock.monotonic_ms())
+        """Return the moment by the cluster clock; within one turn of the processes it is one moment."""
+        turn = self.runtime.turn_id
+        if turn != self._moment_turn or not turn & 1:
+            self._moment_turn = turn
+            self._moment_ms = self._cluster_clock.now(self.clock.wall_ms(), self.clock.monotonic_ms())
+        return self._moment_ms
 
     def stamp_ms(self) -> int:
         """Return a moment that is not before the true one: a delay counted from it never ends early."""

@@ -68,6 +68,7 @@ class Runtime:
         self.groups = Groups()
         self.links = Links()
         self.turns = 0
+        self.turn_id = 0  # odd while a turn is under way, another number in each
         self.messages = 0  # handled; what was dropped or refused is not in it
         self.failures = 0
         self.longest_turn_s = 0.0
@@ -251,6 +252,7 @@ class Runtime:
     def _serve_until(self, deadline_s: float) -> None:
         assert not self._running, "a turn cannot begin within a turn"
         self._running = True
+        self.turn_id += 1
         ready, serve, clock = self._ready, self._serve, self._clock
         started_s = now_s = clock()
         try:
@@ -259,6 +261,7 @@ class Runtime:
                 now_s = clock()
         finally:
             self._running = False
+            self.turn_id += 1
             self.turns += 1
             self.longest_turn_s = max(self.longest_turn_s, clock() - started_s)
 

@@ -13,8 +13,8 @@ from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.worker import (
     Ack,
     Bad,
-    CommandBase,
     Command,
+    CommandBase,
     Fet,
     Followup,
     Item,
