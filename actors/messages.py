@@ -228,7 +228,7 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
     process: Process
     index: int  # the entry that it could not apply, 0 if it was none
     reason: str
-    asked_for: bool = False
+    error: BaseException | None = None
 
 
 class Abandon(msgspec.Struct, frozen=True, gc=False):

@@ -85,6 +85,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
     """This node leads in `term`: hand out messages (0: it does no longer)."""
 
     term: int
+    first_sequence: int = 0  # a queue that is rebuilt within a term goes on behind what it gave out before
 
 
 class Abandoned(Exception):
@@ -154,7 +155,7 @@ class QueueProcess(Process):
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
         self._last_words()
-        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, isinstance(value, Abandoned)))
+        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value))
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
@@ -185,13 +186,13 @@ class QueueProcess(Process):
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
+            if type(results) is list and results and min(results) < 0:
+                self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
             if asker is None:
                 continue
             if type(entry) in (Delivered, Extended):  # a strict queue's answer, held back until now
                 asker.process.tell(asker.ticket)
                 continue
-            if type(results) is list and min(results) < 0:
-                self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
             outcome = Outcome(self.name, queue_id, results)
             answers.setdefault(asker.process, []).append((asker.ticket, asker.place, outcome))
@@ -314,6 +315,7 @@ class QueueProcess(Process):
         self.term = message.term
         self.leases = Leases(self.ledger, message.term, self._now_ms()) if message.term else None
         if self.leases is not None:
+            self.leases.sequence = message.first_sequence
             self._settle(self._now_ms())
 
     def on_fetch(self, message: Fetch) -> None:
@@ -394,10 +396,10 @@ class QueueProcess(Process):
 
     def on_loaded(self, message: Loaded) -> None:
         queue_id, ticket = message.ticket
-        self._reads.pop(id(ticket), None)
         if ticket[0] == "ahead":
             self._reading = False
         if queue_id != self.ledger.id:
+            self._reads.pop(id(ticket), None)
             self._give_up(ticket, "the queue was emptied or deleted meanwhile")
             return
         for number, value in message.rows.items():
@@ -405,6 +407,7 @@ class QueueProcess(Process):
                 row = decode_row(value)
                 draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
                 self.bodies.load(number, draft, row.published_ms)
+        self._reads.pop(id(ticket), None)
         if ticket[0] == "deliver":
             self._deliver_loaded(*ticket[1:])
         elif ticket[0] == "call":
@@ -525,9 +528,9 @@ class QueueProcess(Process):
         leases = self.leases
         assert leases is not None, "only a leader is asked"
         now_ms = self._now_ms()
-        until_ms = now_ms + (message.timeout_ms or self.ledger.policies.timeout * 1000)
         results = []
-        numbers = []
+        numbers: list[int] = []
+        untils_ms: list[int] = []
         for uid, token in zip(message.uids, message.tokens, strict=True):
             number = self._number_of(uid)
             held = leases.held.get(number)
@@ -540,11 +543,12 @@ class QueueProcess(Process):
             else:
                 results.append(Result.DONE)
                 numbers.append(number)
-                leases.extend(number, until_ms)
+                untils_ms.append(now_ms + (message.timeout_ms or self.ledger.timeout_of(number)))
+                leases.extend(number, untils_ms[-1])
         asker = message.asker
         outcome = Outcome(self.name, self.ledger.id, [int(result) for result in results])
         answer = Answered([(asker.ticket, asker.place, outcome)])
-        entry = Extended(self.name, self.ledger.id, numbers, [until_ms] * len(numbers))
+        entry = Extended(self.name, self.ledger.id, numbers, untils_ms)
         if self.ledger.policies.lease == "strict" and numbers:
             self._raft_log.tell(Propose([(entry, Asker(asker.process, answer, None))]))
             return

@@ -42,7 +42,7 @@ from wakeq.actors.messages import (
     Verdict,
     Woken,
 )
-from wakeq.actors.queue import REFUSED_ID, Lead, QueueProcess, Services
+from wakeq.actors.queue import REFUSED_ID, Abandoned, Lead, QueueProcess, Services
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
@@ -59,7 +59,7 @@ from wakeq.protocol.commands import (
     SetAside,
     UpdateQueue,
 )
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, StorageError
 from wakeq.protocol.ledger import Limits
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Grave, Part, StoredQueue, load_queues, make_cut
@@ -67,6 +67,7 @@ from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
 CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count together if they are no further apart
+SEQUENCES_A_MS = 1_000  # more than a queue delivers: so the sequences of a rebuilt one are behind its predecessor's
 CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
 FLUSH_AFTER_MS = 1_000
 FLUSH_BYTES = 16 << 20  # of the log, since the last cut
@@ -96,6 +97,7 @@ class Settings(msgspec.Struct, frozen=True):
     limits: Limits = Limits()
     flush_after_ms: int = FLUSH_AFTER_MS
     flush_bytes: int = FLUSH_BYTES
+    defaults: Policies = Policies()  # of the default queue
 
 
 class Queues(Process):
@@ -139,6 +141,7 @@ class Queues(Process):
         self._aside: set[int] = set()
         self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, entry) -> when
         self._rebuilding: set[str] = set()
+        self._unled: set[str] = set()  # rebuilt, and not handing out yet
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
         self._notes: list[tuple[int, int, int]] = []
         self._bytes = log.size_bytes  # of the log, when the last cut was begun
@@ -170,7 +173,8 @@ class Queues(Process):
         for process in self._processes.values():
             process.tell(Lead(term))
         if DEFAULT_QUEUE not in self.catalog.queues:
-            self._services.raft_log.tell(Propose([(CreateQueue(DEFAULT_QUEUE, Policies()), None)]))
+            create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
+            self._services.raft_log.tell(Propose([(create, None)]))
 
     # --- what is committed -----------------------------------------------------------------------------------------
 
@@ -297,6 +301,7 @@ class Queues(Process):
     def _route_create(self, entry: CreateQueue, item: Item) -> bool:
         if entry.queue in self.catalog.queues:
             self._answer(item[4], Outcome(entry.queue, 0, [Result.EXISTS]))
+            self._note_refused(item, Result.EXISTS)
             return False
         self._create(entry.queue, entry.policies, item)
         return True
@@ -320,6 +325,7 @@ class Queues(Process):
             return False
         if entry.queue == DEFAULT_QUEUE:
             self._answer(item[4], Outcome(entry.queue, 0, [Result.DEFAULT_QUEUE]))
+            self._note_refused(item, Result.DEFAULT_QUEUE)
             return False
         self._graves.append(Grave(entry.queue, record.id))
         self.catalog.remove(entry.queue)
@@ -337,6 +343,7 @@ class Queues(Process):
         record = self.catalog.find(entry.queue)
         if record is None:
             self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
+            self._note_refused(item, Result.NO_QUEUE)
         return record
 
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
@@ -350,11 +357,26 @@ class Queues(Process):
                 self._processes[name].tell(Abandon(entry.index))
         return False
 
+    def _note_refused(self, item: Item, code: int) -> None:
+        """Remember for the readers of the log that an entry changed nothing."""
+        if len(self._notes) < NOTES_MAX:
+            self._notes.append((item[0], 0, code))
+
     def _route_noop(self, entry: Noop, item: Item) -> bool:
         """The first entry of a term: this node leads if it is the one that proposed it."""
-        if item[4] is not None:
+        if item[4] is not None and item[4].ticket is None:
             self._lead(item[1])
+        elif item[4] is not None:
+            self._lead_rebuilt(item[4].ticket)
         return False
+
+    def _lead_rebuilt(self, name: str) -> None:
+        """Everything that a crashed queue had proposed is applied: its successor may hand out."""
+        self._unled.discard(name)
+        process = self._processes.get(name)
+        if process is not None:
+            self.runtime.register(("queue", name), process)
+            process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
 
     def _route_imported(self, entry: Imported, item: Item) -> bool:
         return False
@@ -394,6 +416,7 @@ class Queues(Process):
         entry = with_follow_ups(barrier.item)
         if barrier.code:
             self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
+            self._note_refused(barrier.item, barrier.code)
             if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
                 refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
                 self._tell(entry.queue, [(index, term, at_ms, refused, None)])
@@ -416,7 +439,7 @@ class Queues(Process):
 
     def _forward(self, message: Any) -> None:
         process = self._processes.get(message.queue)
-        if process is None and (message.queue in self._rebuilding or message.queue in self._halted):
+        if message.queue in self._rebuilding or message.queue in self._halted or message.queue in self._unled:
             self._put_off(message)
             return
         if process is None:
@@ -606,11 +629,13 @@ class Queues(Process):
         name = message.queue
         if self._processes.get(name) is not message.process:
             return
+        if isinstance(message.error, StorageError):
+            raise message.error
         del self._processes[name]
         key = name, message.index
         now_ms = self._services.now_ms()
         recent = [at_ms for at_ms in self._crashes.get(key, ()) if key[1] or now_ms - at_ms < CRASHES_WITHIN_MS]
-        self._crashes[key] = recent = [] if message.asked_for else [*recent, now_ms]
+        self._crashes[key] = recent = [] if isinstance(message.error, Abandoned) else [*recent, now_ms]
         if len(recent) < CRASHES_MAX:
             self._rebuild(name)
         elif message.index:
@@ -644,7 +669,9 @@ class Queues(Process):
             raise message.error
         name = message.name
         self._rebuilding.discard(name)
-        process = self._spawn(name)
+        process = self._processes[name] = self.runtime.spawn(
+            QueueProcess, name, self._services, self._settings.limits, self
+        )
         if message.stored is not None:
             process.restore(message.stored)
         told = self._told.get(name)
@@ -653,8 +680,11 @@ class Queues(Process):
                 if item[0] in self._aside:
                     self._answer_aside(item)
             process.tell(Committed([item for item in told if item[0] not in self._aside]))
-        if self.term:
-            process.tell(Lead(self.term))
+        if self.term:  # not before all that its predecessor proposed is applied
+            self._unled.add(name)
+            self._services.raft_log.tell(Propose([(Noop(name), Asker(self, name, None))]))
+        else:
+            self.runtime.register(("queue", name), process)
         if self._barrier is not None:
             for place, part in self._barrier.owing.items():
                 if part.queue == name:

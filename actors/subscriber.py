@@ -194,10 +194,14 @@ class Subscriber(Process):
         """Return whom to tell about a queue: its process, or the supervisor if it has none."""
         return self.runtime.whereis(("queue", name)) or self._services.queues
 
-    def _know(self, name: str) -> None:
+    def _know(self, name: str) -> bool:
+        """Remember a queue that hears of this subscriber's end; False if there are too many already."""
         if self._known is None:
             self._known = set()
+        if len(self._known) >= QUEUES_MAX and name not in self._known:
+            return False
         self._known.add(name)
+        return True
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -422,15 +426,21 @@ class Subscriber(Process):
             self.want_of(name, pending, mine)
 
     def want_of(self, name: str, pending: Pending, wants: list[Want]) -> None:
-        self._know(name)
+        if not self._know(name):
+            refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
+            self.tell(Answered([(pending, want.place, refusal) for want in wants]))
+            return
         subscribed = self.runtime.groups.has(("subscribers", name), self)
         message = Fetch(name, self, pending, wants, self._worker, self._door.kind, subscribed)
         self._queue(name).tell(message)
 
     def _sleep(self, run: Sequence[Any]) -> None:
         (command,) = run
-        self._know(command.qname)
         pending = self._begin(run, 1)
+        if not self._know(command.qname):
+            refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
+            self._reply(pending, 0, refused(refusal, command.cmd_id))
+            return
         subscribed = self.runtime.groups.has(("subscribers", command.qname), self)
         self._queue(command.qname).tell(Sleep(Asker(self, pending, 0), command.qname, subscribed))
 
@@ -438,11 +448,10 @@ class Subscriber(Process):
         (command,) = run
         name = command.qname
         pending = self._begin(run, 1)
-        if len(self._known or ()) >= QUEUES_MAX:
+        if not self._know(name):
             refusal = wire.Nok(err="BUSY", detail=f"one connection may know {QUEUES_MAX} queues", cmd_id=command.cmd_id)
             self._reply(pending, 0, refusal)
             return
-        self._know(name)
         self.runtime.groups.join(("subscribers", name), self)
         self._queue(name).tell(Subscribe(name))
         self._reply(pending, 0, wire.Oksub(qname=name, cmd_id=command.cmd_id))

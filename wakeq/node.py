@@ -148,7 +148,10 @@ class Node:
             self._thread("wakeq-state"),
             services,
             QueuesSettings(
-                Limits(dedup.ids_max, dedup.window_s * 1000), settings.store.flush_after_ms, settings.store.flush_bytes
+                Limits(dedup.ids_max, dedup.window_s * 1000),
+                settings.store.flush_after_ms,
+                settings.store.flush_bytes,
+                settings.queue.policies(),
             ),
             (applied.log_index, applied.term, applied.clock_ms),
             self.snapshots,

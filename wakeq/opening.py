@@ -69,6 +69,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
     identity = directory.identity
     _check_metadata_is_there(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, identity)
+    _check_log_is_there(directory, metadata)
     store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
     snapshot = directory.consensus / SNAPSHOT_NAME
     if store.applied().log_index == 0 and snapshot_version(snapshot) is not None:
@@ -96,6 +97,15 @@ def _check_metadata_is_there(directory: DataDirectory) -> None:
     if not path.exists() and (directory.consensus / ACTIVE_NAME).exists():
         hint = "restore the whole data directory from one copy"
         raise DamagedFile(path, 0, found="no such file", expected="the term and vote that belong to the log", hint=hint)
+
+
+def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
+    """A node that ever voted has had a log: one that is gone is not a first start."""
+    path = directory.consensus / ACTIVE_NAME
+    if metadata.term and not (path.exists() and path.stat().st_size) and not list(path.parent.glob("raft.log.*")):
+        hint = "what was promised since the last cut is in it: restore the whole data directory from one copy"
+        found = "no log" if not path.exists() else "an empty file"
+        raise DamagedFile(path, 0, found=found, expected=f"the log of term {metadata.term}", hint=hint)
 
 
 def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) -> None:

@@ -110,7 +110,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefaults:
-    """The policies of a queue that was made without naming them; the names are those of `CREATE`."""
+    """The policies of a queue that a publish makes, and of the default queue; the names are those of `CREATE`."""
 
     max_size: int | None = setting(None, "Messages a queue holds at most", kind=int, unit="messages", least=0)
     max_bytes: int | None = setting(None, "Bytes a queue holds at most", kind=int, unit="bytes", least=0)
@@ -170,7 +170,9 @@ class Settings:
     log: Log = section(Log, "The log, which is the truth.")
     snapshot: Snapshot = section(Snapshot, "Snapshots, behind which the log is cut.")
     store: Store = section(Store, "The store, which is written behind the log.")
-    queue: QueueDefaults = section(QueueDefaults, "Policies of queues that were made without naming them.")
+    queue: QueueDefaults = section(
+        QueueDefaults, "Policies of queues that a publish makes, and of the default queue when it is made."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,11 +121,12 @@ STATUSES = {
     65: "A file of the data directory is damaged.",
     66: "The data directory is of another release.",
     69: "No broker answers, or the connection ended.",
-    70: "The data directory cannot be used or trusted.",
+    70: "The data directory cannot be used or trusted; or a bug ended the broker, and the log on standard error says where.",
     73: "The data directory is in use by another broker.",
     74: "A write or sync failed; the broker stopped.",
     78: "A setting is wrong.",
     EXIT_INTERRUPTED: "Ended by Ctrl-C.",
+    143: "For `serve`: a second SIGTERM ended it at once.",
     EXIT_BROKEN_PIPE: "Whoever read the output stopped reading.",
 }
 

@@ -11,7 +11,7 @@ from wakeq.actors.messages import Collect, Propose, Tick
 from wakeq.actors.queue import QueueProcess
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
-from wakeq.storage.store import GRAVES, MESSAGES, QUEUES
+from wakeq.storage.store import GRAVES, MESSAGES, QUEUES, Cut
 
 Q = "q"
 POISON = b"poison"
@@ -416,3 +416,65 @@ def test_a_delivery_of_what_is_gone_changes_nothing(broker: Broker, client: Clie
     assert broker.queue(Q).ledger.out == 0
     assert ANY_TOKEN == (0, 0)
     broker.check(Q)
+
+
+def test_a_lease_from_before_a_crash_of_its_queue_is_older_than_any_after_it(
+    broker: Broker, client: Client, worker: Client, poison: list[int]
+) -> None:
+    client.publish(Q, "m", timeout=5)
+    for _ in range(3):
+        before = client.fetch(Q)
+        client.call("NACK", Q, uid=before["uid"], lease=before["lease"])
+    before = client.fetch(Q)
+    poison[0] = 1
+    client.publish(Q, "poison")
+    broker.advance(6)
+
+    after = next(message for message in (worker.fetch(Q), worker.fetch(Q)) if message["msg"] == "m")
+
+    assert after["uid"] == before["uid"]
+    assert client.call("ACK", Q, uid=before["uid"], lease=before["lease"])["err"] == "STALE_LEASE"
+    reply = worker.call("ACK", Q, uid=after["uid"], lease=after["lease"])
+    assert (reply["cmd"], "known" in reply) == ("okack", False)
+
+
+@pytest.mark.parametrize("lease", ["fast", "strict"])
+def test_a_delivery_on_its_way_when_its_queue_crashes_is_not_made_twice(
+    broker: Broker, client: Client, worker: Client, poison: list[int], lease: str
+) -> None:
+    client.call("CREATE", Q, lease=lease)
+    client.publish(Q, "m")
+    poison[0] = 1
+    broker.log_disk.held = True  # the poison is on its way, and the delivery behind it
+
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    broker.advance(1)
+    second = client.ask({"cmd": "FET", "qname": Q}, {"cmd": "FET", "qname": Q})
+
+    got = [reply["msg"] for reply in (*worker.take(), *second) if reply["cmd"] == "msg"]
+    assert sorted(got) == ["m", "poison"]
+
+
+def test_a_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, "m")
+    broker.flush()
+    broker.crash_and_restart()
+    store = broker.queues._store
+    (value,) = store.get_many([f"{Q}-{uid}".encode()])
+    assert value is not None
+    applied = store.applied()
+    damaged = value[:-1] + b"!"
+    cut = Cut(applied.log_index, applied.term, applied.clock_ms, [(MESSAGES, [(f"{Q}-{uid}".encode(), damaged)])])
+    store.commit(cut)
+    broker.may_fail = True
+
+    broker.client().send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+    assert "checksum" in str(broker.failures[0])
