@@ -25,8 +25,10 @@ from wakeq.storage.raft_log import SegmentedLog
 
 LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
 FAST_SYNC_S = 0.0005
-FAST_SYNCS = 16  # so many fast ones in a row, and the next is done on the loop
-SLOW_PAUSE_S = 10.0  # after one slow sync on the loop
+SYNCS_LOOKED_AT = 16
+SLOW_SYNCS_MAX = 2  # of the last ones; if more were slow, the next is done in the thread
+STALL_S = 0.005
+STALL_PAUSE_S = 10.0  # no sync on the loop for so long after one that stalled it
 LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
 FLUSH = Tick("flush")
 
@@ -35,20 +37,17 @@ class SyncPlace:
     """Where to sync: in the thread, or on the loop while the disk is faster than the hand-over to a thread."""
 
     def __init__(self) -> None:
-        self._fast = 0
+        self._slow = deque([True] * SYNCS_LOOKED_AT, maxlen=SYNCS_LOOKED_AT)
         self._not_before_s = 0.0
 
     def on_loop(self, now_s: float) -> bool:
-        return self._fast >= FAST_SYNCS and now_s >= self._not_before_s
+        return now_s >= self._not_before_s and self._slow.count(True) <= SLOW_SYNCS_MAX
 
     def took(self, seconds: float, now_s: float, *, on_loop: bool) -> None:
-        """Learn from a sync."""
-        if seconds < FAST_SYNC_S:
-            self._fast += 1
-            return
-        self._fast = 0
-        if on_loop:
-            self._not_before_s = now_s + SLOW_PAUSE_S
+        """Learn from a sync; one that held up the loop is not risked again for a while."""
+        self._slow.append(seconds >= FAST_SYNC_S)
+        if on_loop and seconds >= STALL_S:
+            self._not_before_s = now_s + STALL_PAUSE_S
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
@@ -97,6 +96,7 @@ class RaftLog(Process):
         stamp_ms: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
         look_for_room: Callable[[], None] = lambda: None,
+        others_write: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
         self.core = core
@@ -109,6 +109,7 @@ class RaftLog(Process):
         self._stamp_ms = stamp_ms
         self._call_later = call_later
         self._look_for_room = look_for_room
+        self._others_write = others_write  # whether the state store is being synced: then a sync here is slow
         self._looked_at_bytes = 0
         self._queues: Process | None = None
         self._uncommitted: deque[Item] = deque()
@@ -200,7 +201,7 @@ class RaftLog(Process):
             return
         last_index, term = self._uncommitted[-1][0], self.core.term
         now_s = time.monotonic()
-        if self._place.on_loop(now_s) and not self._disk.busy:
+        if self._place.on_loop(now_s) and not self._disk.busy and not self._others_write():
             started = time.perf_counter()
             self._log.write(batch)
             self._synced(last_index, term, time.perf_counter() - started, on_loop=True)
@@ -223,7 +224,8 @@ class RaftLog(Process):
 
     def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
         """Entries are on disk: commit them and let the queues apply them."""
-        self._place.took(seconds, time.monotonic(), on_loop=on_loop)
+        if not self._others_write():  # what our own writes slowed down says nothing of the disk
+            self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
         commit = self.core.stable(last_index, term)
@@ -245,15 +247,14 @@ class RaftLog(Process):
     # --- what is no longer needed ----------------------------------------------------------------------------------
 
     def on_roll(self, message: Roll) -> None:
-        """Note how far the log is known to be committed, and seal a full segment."""
-        committed = self.core.commit
-        rolls = self._log.roll_due and not self._writing and not self._log.buffered_bytes
-        notes = message.notes() if rolls else b""
+        """Seal a full segment, and note how far the log is known to be committed (the state store knows it too)."""
+        if not self._log.roll_due or self._writing or self._log.buffered_bytes:
+            return
+        committed, notes = self.core.commit, message.notes()
 
         def work() -> None:
             self._metadata.save(committed=message.applied)
-            if rolls:
-                self._log.roll(committed, notes)
+            self._log.roll(committed, notes)
 
         self._occupy(work)
 

@@ -76,6 +76,7 @@ class Node:
         self._threads: list[DiskThread] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
+        self._state_disk: DiskThread
         self._pressure = ""
 
     # --- up --------------------------------------------------------------------------------------------------------
@@ -127,7 +128,9 @@ class Node:
             self.stamp_ms,
             loop.call_later,
             self._look_for_room,
+            lambda: self._state_disk.busy,
         )
+        self._state_disk = self._thread("wakeq-state")
         self._reader = self._thread("wakeq-reader")
         services = QueueServices(self.raft_log, self.timers, self.now_ms, self.stamp_ms, self._load, loop.call_later)
         dedup = settings.dedup
@@ -145,7 +148,7 @@ class Node:
             Queues,
             files.store,
             log,
-            self._thread("wakeq-state"),
+            self._state_disk,
             services,
             QueuesSettings(
                 Limits(dedup.ids_max, dedup.window_s * 1000),
@@ -326,6 +329,7 @@ class Node:
         assert self.failed is not None, "started"
         if not self.failed.done():
             await self._flush()
+            self.files.metadata.save(committed=self.queues.flushed_index)
         await self._close_files()
 
     async def _close_files(self) -> None:

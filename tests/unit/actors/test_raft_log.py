@@ -7,7 +7,15 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from wakeq.actors.messages import Pressure, Refusal
-from wakeq.actors.raft_log import FAST_SYNC_S, FAST_SYNCS, SLOW_PAUSE_S, SyncPlace, Throttle
+from wakeq.actors.raft_log import (
+    FAST_SYNC_S,
+    SLOW_SYNCS_MAX,
+    STALL_PAUSE_S,
+    STALL_S,
+    SYNCS_LOOKED_AT,
+    SyncPlace,
+    Throttle,
+)
 from wakeq.protocol.errors import SyncFailed
 
 Q = "q"
@@ -73,21 +81,31 @@ def test_a_delivery_rides_with_the_next_entry(broker: Broker, client: Client) ->
     assert client.figures(Q)["delivered"] == 1
 
 
-def test_the_loop_syncs_itself_after_16_fast_ones_and_not_for_10_s_after_a_slow_one() -> None:
+def tried(place: SyncPlace, seconds: float, times: int = 1) -> bool:
+    """Let syncs take so long; return whether the next one is done on the loop."""
+    for _ in range(times):
+        place.took(seconds, 0.0, on_loop=False)
+    return place.on_loop(0.0)
+
+
+def test_while_nearly_all_syncs_are_fast_they_are_done_on_the_loop() -> None:
     place = SyncPlace()
-    for _ in range(FAST_SYNCS - 1):
-        place.took(FAST_SYNC_S / 2, 0.0, on_loop=False)
-    before = place.on_loop(0.0)
-    place.took(FAST_SYNC_S / 2, 0.0, on_loop=False)
-    fast = place.on_loop(0.0)
 
-    place.took(FAST_SYNC_S * 2, 1.0, on_loop=True)
-    for _ in range(FAST_SYNCS):
-        place.took(FAST_SYNC_S / 2, 1.0, on_loop=False)
+    assert not tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT - SLOW_SYNCS_MAX - 1)
+    assert tried(place, FAST_SYNC_S / 2)
+    assert tried(place, FAST_SYNC_S / 2, SLOW_SYNCS_MAX)
+    assert tried(place, FAST_SYNC_S, SLOW_SYNCS_MAX)
+    assert not tried(place, FAST_SYNC_S)
 
-    assert (before, fast) == (False, True)
-    assert not place.on_loop(1.0 + SLOW_PAUSE_S - 0.1)
-    assert place.on_loop(1.0 + SLOW_PAUSE_S)
+
+def test_a_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
+    place = SyncPlace()
+    tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT)
+
+    place.took(STALL_S, 1.0, on_loop=True)
+
+    assert not place.on_loop(1.0 + STALL_PAUSE_S - 0.1)
+    assert place.on_loop(1.0 + STALL_PAUSE_S)
 
 
 @pytest.mark.parametrize("on_loop", [False, True])

@@ -19,6 +19,7 @@ from bench.workloads import WORKLOADS
 from bench.workloads.workload import Plan
 
 END = b"\xce"
+WORKER = b"\x01w"
 
 
 class Wire:
@@ -48,7 +49,7 @@ def content(body: bytes, properties: bytes) -> bytes:
 
 
 def delivery(tag: int, body: bytes, properties: bytes = b"\x10\x00\x02") -> bytes:
-    start = struct.pack(">HH2sQ", 60, 60, b"\x01w", tag) + b"\x00\x00\x05bench"
+    start = struct.pack(">HH2sQ", 60, 60, WORKER, tag) + b"\x00\x00\x05bench"
     return frame(1, start) + content(body, properties)
 
 
@@ -71,6 +72,7 @@ def consumer(flow: Flow) -> tuple[RabbitConsumer, Wire]:
     ([confirm(3, several=True), confirm(4)], [3, 1]),
     ([confirm(2), confirm(3, several=True)], [1, 2]),  # one of the three was confirmed before
     ([confirm(3), confirm(1), confirm(2), confirm(4, several=True)], [1, 1, 1, 1]),
+    ([confirm(1), confirm(2), confirm(1, several=True)], [1, 1, 0]),
     ([confirm(5), confirm(3, several=True), confirm(5, several=True)], [1, 3, 1]),
 ])  # fmt: skip
 def test_each_publish_counts_as_confirmed_once_in_whatever_order_confirms_come(
@@ -110,7 +112,9 @@ def test_an_answer_that_is_no_confirm_ends_the_cell(answer: bytes) -> None:
         producer().confirmations(confirm(1) + answer)
 
 
-@pytest.mark.parametrize("answer", [CLOSE, CLOSE[:12], delivery(1, b"x") + CLOSE])
+@pytest.mark.parametrize(
+    "answer", [CLOSE, CLOSE[:12], delivery(1, b"x") + CLOSE, delivery(1, b"x").replace(WORKER, b"\x01v")]
+)
 def test_an_answer_that_is_no_delivery_ends_the_cell(answer: bytes) -> None:
     async def scenario() -> None:
         flow = Flow(seconds=60)
@@ -125,7 +129,13 @@ def test_an_answer_that_is_no_delivery_ends_the_cell(answer: bytes) -> None:
     asyncio.run(scenario())
 
 
-GOT = frame(1, struct.pack(">HHQ", 60, 71, 9) + b"\x00\x00\x05bench" + bytes(4)) + content(b"x" * 9, b"\x10\x00\x02")
+def got(tag: int) -> bytes:
+    return frame(1, struct.pack(">HHQ", 60, 71, tag) + b"\x00\x00\x05bench" + bytes(4)) + content(
+        b"xx", b"\x10\x00\x02"
+    )
+
+
+GOT = got(9)
 GOT_NOTHING = frame(1, struct.pack(">HH", 60, 72) + b"\x00")
 
 
@@ -137,21 +147,25 @@ async def caller(answers: bytes, cut: int) -> tuple[RabbitCaller, Wire]:
     return made, wire
 
 
-def test_a_fetched_message_is_there_when_its_body_is_wherever_the_stream_is_cut() -> None:
-    async def fetched(cut: int) -> bytes:
-        made, wire = await caller(GOT, cut)
-        tag = await made.fetch()
-        await made.ack(tag)
+def test_each_fetch_brings_one_message_wherever_the_stream_is_cut() -> None:
+    stream = GOT + got(258)
+
+    async def acknowledged(cut: int) -> bytes:
+        made, wire = await caller(stream, cut)
+        tags = [await asyncio.wait_for(made.fetch(), 1) for _ in range(2)]
+        wire.sent = b""
+        for tag in tags:
+            await made.ack(tag)
         return wire.sent
 
-    for cut in range(1, len(GOT)):
-        assert asyncio.run(fetched(cut)).endswith(acknowledgement(9))
+    for cut in range(1, len(stream)):
+        assert asyncio.run(acknowledged(cut)) == acknowledgement(9) + acknowledgement(258)
 
 
 def test_a_fetch_asks_again_when_there_was_nothing() -> None:
     async def scenario() -> bytes:
         made, _ = await caller(GOT_NOTHING + GOT, len(GOT_NOTHING))
-        return await made.fetch()
+        return await asyncio.wait_for(made.fetch(), 1)
 
     assert asyncio.run(scenario()) == struct.pack(">Q", 9)
 
@@ -159,7 +173,7 @@ def test_a_fetch_asks_again_when_there_was_nothing() -> None:
 def test_a_worker_that_dozes_wakes_with_the_tag_of_its_message() -> None:
     async def scenario() -> bytes:
         qos_ok, consume_ok = (struct.pack(">HH", 60, number) for number in (11, 21))
-        answers = frame(1, qos_ok) + frame(1, consume_ok + b"\x01w") + delivery(7, b"x")
+        answers = frame(1, qos_ok) + frame(1, consume_ok + WORKER) + delivery(7, b"x")
         made, _ = await caller(answers, 20)
         await made.doze()
         return await made.wake()
@@ -175,9 +189,7 @@ def fetch(made: RabbitCaller) -> object:
     return made.fetch()
 
 
-@pytest.mark.parametrize(
-    ("answer", "step"), [(NACK, publish), (CLOSE, fetch), (b"\x01\x00\x01\x00\x00\x00\x01??", fetch)]
-)
+@pytest.mark.parametrize(("answer", "step"), [(NACK, publish), (CLOSE, fetch), (confirm(1)[:-1] + b"?", publish)])
 def test_a_caller_refuses_what_it_did_not_ask_for(answer: bytes, step: Callable[[RabbitCaller], object]) -> None:
     async def scenario() -> None:
         made, _ = await caller(answer, 3)
