@@ -121,7 +121,7 @@ STATUSES = {
     65: "A file of the data directory is damaged.",
     66: "The data directory is of another release.",
     69: "No broker answers, or the connection ended.",
-    70: "The data directory cannot be used or trusted; or a bug ended the broker, and the log on standard error says where.",
+    70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",
     73: "The data directory is in use by another broker.",
     74: "A write or sync failed; the broker stopped.",
     78: "A setting is wrong.",
