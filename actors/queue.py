@@ -211,7 +211,7 @@ class QueueProcess(Process):
         drafts = new_drafts(results, entry.drafts)
         self.bodies.publish(numbers, drafts, at_ms)
         if self.leases is not None:
-            plain = not any([d.priority or d.delay_ms or d.expires_ms for d in drafts])
+            plain = ledger.are_plain(numbers)
             self.leases.published(numbers, plain=plain, now_ms=max(at_ms, self._now_ms()))
         return results
 

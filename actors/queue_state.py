@@ -43,7 +43,7 @@ def part_of(
         ledger.id,
         fresh,
         {number: aliased[number] for number in fresh if number in aliased} if aliased else {},
-        _columns_of(ledger, fresh),
+        _columns_of(ledger, fresh) if ledger.has_moments else {},
         {number: replace(sides[number]) for number in fresh if number in sides} if sides else {},
         dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True)),
         gone,

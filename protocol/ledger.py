@@ -84,6 +84,7 @@ class Ledger:
         self.policies = policies
         self.next_number = 1
         self.chunks: dict[int, Chunk] = {}
+        self.has_moments = False  # whether any message of this incarnation ever had a delay or an expiry
         self.has_timeouts = False  # whether any message of this incarnation ever had its own
         self.sides: dict[int, Side] = {}
         self._aliases_lost += self.aliased.values()
@@ -148,6 +149,16 @@ class Ledger:
     def published_due_of(self, number: int) -> int:
         column = self.chunks[number >> CHUNK_SHIFT].dues
         return 0 if column is None else column[number & MASK]
+
+    def are_plain(self, numbers: Sequence[int] | range) -> bool:
+        """Whether new messages, published together, have no priority, delay or expiry; True only if it is certain."""
+        if not isinstance(numbers, range) or not numbers:
+            return False
+        for chunk_id in range(numbers[0] >> CHUNK_SHIFT, (numbers[-1] >> CHUNK_SHIFT) + 1):
+            chunk = self.chunks[chunk_id]
+            if chunk.priorities is not None or chunk.dues is not None or chunk.expiries is not None:
+                return False
+        return True
 
     def is_plain(self, number: int) -> bool:
         """Whether a living message has no priority, delay or expiry and never came back."""
@@ -258,11 +269,15 @@ class Ledger:
         chunk.fill("dues", [at_ms + d.delay_ms if d.delay_ms else 0 for d in part])
         chunk.fill("expiries", [at_ms + d.expires_ms if d.expires_ms else 0 for d in part])
         chunk.fill("timeouts", [d.timeout_ms for d in part])
-        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
+        self._note_columns(chunk)
         for i, draft in enumerate(part):
             if draft.alias:
                 self.aliases[draft.alias] = number + i
                 self.aliased[number + i] = draft.alias
+
+    def _note_columns(self, chunk: Chunk) -> None:
+        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
+        self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
 
     # --- publishing once -------------------------------------------------------------------------------------------
 
@@ -539,7 +554,7 @@ class Ledger:
     def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
         """Take back columns that were written down."""
         self.chunks[chunk_id] = chunk
-        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
+        self._note_columns(chunk)
         self.living += chunk.living
         self.bytes += sum(chunk.sizes) - chunk.living
 

@@ -108,12 +108,11 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
         ],
         *extra,
     ]
-    for draft in drafts:
-        parts.append(draft.body)
-        if draft.headers:
-            parts.append(draft.headers)
-        if draft.alias:
-            parts.append(draft.alias.encode())
+    if any([d.headers or d.alias for d in drafts]):
+        for draft in drafts:
+            parts += (draft.body, draft.headers, draft.alias.encode())
+    else:
+        parts += [draft.body for draft in drafts]
     return b"".join(parts)
 
 
@@ -372,12 +371,12 @@ def encode_fresh(
     values = []
     head, head_crc, head_ms = b"", 0, -1
     crc32, pack = zlib.crc32, _CRC.pack
+    simple = not (sides or columns)
     for number, (draft, at_ms) in fresh.items():
-        body = draft.body
-        if draft.headers or draft.priority or draft.timeout_ms or number in sides or number in columns:
+        body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
+        if headers or priority or timeout_ms or not (simple or (number not in sides and number not in columns)):
             due_ms, expires_ms = columns.get(number, (0, 0))
-            side = sides.get(number)
-            row = Row(body, draft.headers, draft.priority, draft.timeout_ms, due_ms, expires_ms, at_ms, side)
+            row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
             values.append(encode_row(row))
             continue
         if at_ms != head_ms:

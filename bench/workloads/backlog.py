@@ -99,6 +99,6 @@ COLUMNS = (
 WORKLOADS = (
     Workload(
         "W6", "a backlog of messages of 1 KB", backlog, COLUMNS,
-        ("wakeq", "beanstalkd-f50", "redis-list-always"), repeats=False,
+        ("wakeq", "beanstalkd-f50", "redis-list-always", "rabbit-quorum"), repeats=False,
     ),
 )  # fmt: skip

@@ -116,6 +116,6 @@ COLUMNS = (
 WORKLOADS = (
     Workload(
         "W5", "idle sleeping workers", sleepers, COLUMNS,
-        ("wakeq", "toy-group", "beanstalkd-f50", "redis-list-always"), repeats=False,
+        ("wakeq", "toy-group", "beanstalkd-f50", "redis-list-always", "rabbit-quorum"), repeats=False,
     ),
 )  # fmt: skip

@@ -72,10 +72,13 @@ def test_every_planted_fault_is_caught_and_a_healthy_run_passes(tmp_path: Path) 
         assert not rule or rule in reports[fault].rules, f"{fault}: {reports[fault].explain()}"
 
 
+CRASHES = 12  # so many that each fault meets what shows it: a publish whose answer the crash took
+
+
 def loop_over(directory: Path, fault: Fault) -> Outcome:
     broker = BrokerProcess(directory / "data", "--fault", fault, command=FAKE)
     try:
-        return asyncio.run(crash_loop(broker.start(), crashes=2, seed=1, up_s=(0.2, 0.4), timeout_s=1))
+        return asyncio.run(crash_loop(broker.start(), crashes=CRASHES, seed=1, up_s=(0.2, 0.4), timeout_s=1))
     finally:
         broker.close()
 
