@@ -31,6 +31,7 @@ class Received(Struct, frozen=True, gc=False):
     """What one read of the connection brought, in its order.  After a Bad that `closes` nothing comes."""
 
     commands: list[Command | Bad]
+    size_bytes: int = 0  # of what was read; bounds what is under way, so it need not be exact
 
 
 class Closed(Struct, frozen=True, gc=False):

@@ -167,6 +167,11 @@ class Leases:
         expires_ms = self.ledger.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
 
+    def put_back(self, numbers: Sequence[int]) -> None:
+        """Put messages that were just taken back to the head of the line, in their order."""
+        for number in reversed(numbers):
+            self.available.push_front(self._key_of(number), [number])
+
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
         if self._dead or self.leaving or self._expiring:

@@ -1,7 +1,7 @@
 """QueueProcess: one queue.
 
-    Committed --> ledger.apply, leases --> Answered, Fetched, Woken
-    Fetch, Touch, Nack, Sleep (straight) --> leases --> Fetched at once; Delivered, Released go to the log
+    Committed --> ledger, leases --> Answered, Woken
+    Fetch, Touch, Nack, Sleep (straight) --> leases --> Answered at once; Delivered, Released ... go to the log
 
 Only the log changes its ledger, so every node holds the same one; its leases are the leader's own.  It never touches
 a file: bodies that are no longer in memory come by mail from the reader.
@@ -77,7 +77,8 @@ from wakeq.protocol.uid import UidMaker, parse
 from wakeq.storage.flush import StoredQueue
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
-READ_BYTES_AHEAD = 1 << 20
+READ_AHEAD_BYTES_MAX = 1 << 20
+ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
 REFUSED_ID = -1  # the queue id of an acknowledgement that a barrier refused: nothing goes, everything stays
 
 
@@ -328,7 +329,7 @@ class QueueProcess(Process):
         leases.fetched(message.subscriber)
         empty = []
         for want in message.wants:
-            numbers = leases.take(want.count or 1, now_ms) if len(leases.available) else []
+            numbers = self._take(want.count or 1, now_ms) if len(leases.available) else []
             if numbers:
                 self._hand_out(numbers, message, want, now_ms)
             elif want.wait_ms:
@@ -340,6 +341,17 @@ class QueueProcess(Process):
         if empty:
             message.subscriber.tell(Answered(empty))
         self._settle(now_ms)
+
+    def _take(self, count: int, now_ms: int) -> list[int]:
+        """Take up to `count` messages out of the line, but no more than fit into one answer."""
+        leases, ledger = self.leases, self.ledger
+        assert leases is not None, "only a leader hands out"
+        numbers = leases.take(count, now_ms)
+        if len(numbers) > 1 and ledger.bytes > ANSWER_BYTES_MAX:
+            fit = max(1, ledger.count_within(numbers, ANSWER_BYTES_MAX))
+            leases.put_back(numbers[fit:])
+            del numbers[fit:]
+        return numbers
 
     def _hand_out(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
         """Deliver messages that were taken out of the line; first read what is not in memory."""
@@ -389,7 +401,8 @@ class QueueProcess(Process):
         self._since_read = 0
         if self._reading or self.leases is None:
             return
-        ahead = self.bodies.missing(n for n in self.leases.next_numbers(BODIES_AHEAD) if self.ledger.lives(n))
+        living = [n for n in self.leases.next_numbers(BODIES_AHEAD) if self.ledger.lives(n)]
+        ahead = self.bodies.missing(living[: self.ledger.count_within(living, READ_AHEAD_BYTES_MAX)])
         if ahead:
             self._reading = True
             self._read(ahead, ("ahead",))
@@ -465,7 +478,7 @@ class QueueProcess(Process):
             waiter = leases.next_waiter()
             if waiter is None:
                 return
-            numbers = leases.take(waiter.count or 1, now_ms)
+            numbers = self._take(waiter.count or 1, now_ms)
             if not numbers:
                 return
             leases.end_wait(waiter)

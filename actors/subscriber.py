@@ -61,6 +61,7 @@ from wakeq.protocol.wire import worker as wire
 
 IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
 IN_FLIGHT_LOW = 4_096
+IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
 QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
 
 BUILT_IN = Policies()
@@ -106,12 +107,13 @@ class Subscriber(Process):
         self._busy: dict[str, int] | None = None  # queues that something before may still change
         self._known: set[str] | None = None  # queues that know of this subscriber
         self._session = ""
-        self._in_flight = 0
+        self._in_flight = self._in_flight_bytes = 0
         self._paused = False
 
     def on_receive(self, message: Any) -> None:
         kind = type(message)
         if kind is Received:
+            self._in_flight_bytes += message.size_bytes
             self._receive(message.commands)
         elif kind is Answered:
             self._answered(message.answers)
@@ -147,7 +149,8 @@ class Subscriber(Process):
 
     def _receive(self, commands: Sequence[Any]) -> None:
         self._in_flight += len(commands)
-        if self._in_flight > IN_FLIGHT_MAX and not self._paused:
+        much = self._in_flight > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX
+        if much and not self._paused:
             self._paused = True
             self._door.pause()
         if self._parked:
@@ -604,7 +607,8 @@ class Subscriber(Process):
                 break
         if not self._pendings:
             self._pendings = None
-        if self._paused and self._in_flight <= IN_FLIGHT_LOW:
+            self._in_flight_bytes = 0
+        if self._paused and self._in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
             self._paused = False
             self._door.resume()
 

@@ -119,6 +119,14 @@ class Ledger:
         offset = number & MASK
         return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
 
+    def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
+        """Return how many of these living messages, from the first, have bodies of so many bytes together."""
+        for place, number in enumerate(numbers):
+            bytes_max -= self.chunks[number >> CHUNK_SHIFT].sizes[number & MASK] - 1
+            if bytes_max < 0:
+                return place
+        return len(numbers)
+
     def priority_of(self, number: int) -> int:
         column = self.chunks[number >> CHUNK_SHIFT].priorities
         return 0 if column is None else column[number & MASK]

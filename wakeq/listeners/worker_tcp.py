@@ -85,7 +85,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         else:
             commands = self._cut(data)
         if commands:
-            self._subscriber.tell(Received(commands))
+            self._subscriber.tell(Received(commands, len(data)))
 
     def eof_received(self) -> bool:
         """The peer has gone, perhaps thousands at once: let the listener close them a few in each turn."""

@@ -388,3 +388,15 @@ def test_fault_2_a_woken_worker_finds_the_message(broker: Broker, client: Client
 
     assert worker.awks >= 1
     worker.fetch(Q)
+
+
+def test_one_answer_holds_only_so_many_bytes_and_the_rest_keeps_its_place(broker: Broker, client: Client) -> None:
+    body = "x" * 1_000_000
+    uids = [client.publish(Q, body) for _ in range(10)]
+
+    first = client.call("FET", Q, count=10)
+    second = client.call("FET", Q, count=10)
+
+    got = [message["uid"] for reply in (first, second) for message in reply["messages"]]
+    assert len(first["messages"]) == 4
+    assert got == uids[:8]

@@ -1,10 +1,14 @@
 """Subscriber: one connection: what waits, what ends a wait, and what its end does."""
 
+import json
+
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
+from wakeq.actors.door import Received
 from wakeq.actors.subscriber import IN_FLIGHT_MAX
+from wakeq.protocol.wire import worker as wire
 
 Q = "q"
 PING: Json = {"cmd": "PING"}
@@ -245,3 +249,21 @@ def test_a_numbered_publish_is_stored_once_after_a_restart_too(broker: Broker, c
 
     assert again == [first, second]
     assert client.figures(Q)["ready"] == 2
+
+
+def test_reading_pauses_while_many_bytes_are_under_way_and_goes_on_when_all_are_answered(
+    broker: Broker, client: Client
+) -> None:
+    door = client.door
+    broker.log_disk.held = True
+    line = json.dumps({"cmd": "PUB", "qname": Q, "message": "x" * 1_000_000}).encode()
+
+    for _ in range(20):
+        client.process.tell(Received(wire.decode(line + b"\n"), len(line)))
+        broker.settle()
+    paused = door.paused
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert (paused, door.paused) == (True, False)

@@ -218,7 +218,8 @@ def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
             await ws.close()
             await subscriber.until(lambda: subscriber.closed is not None)
 
-            assert subscriber.told == [Received([Fet("a")]), Closed("closed by peer")]
+            assert [type(told) for told in subscriber.told] == [Received, Closed]
+            assert subscriber.told[0].commands == [Fet("a")]
             assert port.connect.admission.connections == 0
             subscriber.door.send([Pong()])
             subscriber.door.close("again")
