@@ -122,9 +122,8 @@ class ConnectDoor:
     def _tell(self) -> None:
         frames, self._frames = self._frames, None
         if frames and self._subscriber is not None:
-            self._subscriber.tell(
-                Received(_decode(frames), sum(len(frame) for frame in frames if isinstance(frame, str)))
-            )
+            size_bytes = sum(len(frame) for frame in frames if isinstance(frame, str))
+            self._subscriber.tell(Received(_decode(frames), size_bytes))
 
     async def _until_resumed(self) -> None:
         while self._paused and not self._transport.is_closing():

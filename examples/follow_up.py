@@ -1,0 +1,20 @@
+"""One step of a chain: acknowledge a message and publish what follows from it, all of it or nothing.
+
+python examples/follow_up.py orders invoices     # takes one order, leaves one invoice
+"""
+
+import sys
+
+from wakeq import Client
+
+
+def main(source: str, target: str) -> None:
+    with Client() as client:
+        order = client.fetch(source, wait=10)
+        if order is None:
+            sys.exit(f"there is no message in {source}")
+        order.ack(then=[(target, {"invoice for": order.json()})])  # one entry of the log
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

@@ -1,0 +1,26 @@
+"""A worker by hand, in the protocol's own loop: fetch, work, acknowledge; sleep when there is nothing.
+
+python examples/worker.py emails            # beside `make serve`; Ctrl-C ends it
+"""
+
+import sys
+
+from wakeq import Client
+
+
+def work(body: str) -> None:
+    """Do what the message asks for; what raises here gives the message back."""
+    print(f"sent {body}", flush=True)
+
+
+def main(queue: str) -> None:
+    with Client() as client:
+        while True:
+            message = client.fetch(queue, wait=30)  # sleeps until there is one, or 30 s are over
+            if message is not None:
+                with message:  # acknowledged at the end of the block, given back if it raises
+                    work(message.text())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
