@@ -227,7 +227,7 @@ class Queues(Process):
         """Hand a queue its entries; one that is being rebuilt finds them when it is."""
         told = self._told.get(name)
         if told is None:
-            self._told[name] = items
+            self._told[name] = [*items]  # not the very list that is in the mail: this one grows
         else:
             told += items
         if name not in self._halted and name not in self._rebuilding:

@@ -478,3 +478,15 @@ def test_a_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Brok
     broker.settle()
 
     assert "checksum" in str(broker.failures[0])
+
+
+def test_what_a_queue_is_told_before_it_has_its_turn_is_applied_once(broker: Broker, client: Client) -> None:
+    uid = client.publish("source")
+    follow_ups = [{"qname": "new", "message": str(number)} for number in range(3)]
+
+    reply = client.call("ACK", "source", uid=uid, publish=follow_ups)
+
+    assert len(reply["published"]) == 3
+    assert client.figures("new")["published"] == 3
+    assert [client.fetch("new")["msg"] for _ in range(3)] == ["0", "1", "2"]
+    assert client.finds_nothing("new")
