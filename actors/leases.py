@@ -59,20 +59,19 @@ class Leases:
         self.sequence = 0
         self.available: PriorityStructure = structure_for(ledger.policies)
         self.held: dict[int, Held] = {}
-        self.waiters: deque[Waiter] = deque()  # first come, first served; may hold some that ended
+        self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
         self._waiting: dict[Any, list[Waiter]] = {}
         self._first_wait_ms = NEVER
         self._ended = 0
         self.sleepers: OrderedDict[Any, None] = OrderedDict()
         self.woken: dict[Any, int] = {}  # woken and not fetched yet -> until when we count on it
         self.leaving: set[int] = set()
-        self.delayed = Calendar()
-        self.expiries = Calendar()
+        self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
+        self.expiries: Calendar | None = None
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
         self._ending = 0  # numbers in all of them
         self._withheld: set[int] = set()  # would be available, were they not leaving
         self._dead = 0  # at most so many numbers in line are gone from the ledger
-        self._expiring = False  # whether any message ever had an expiry
         self.rebuild(now_ms)
 
     def rebuild(self, now_ms: int) -> None:
@@ -120,6 +119,8 @@ class Leases:
         """Make a message available, now or at its moment."""
         due_ms = self.ledger.due_of(number)
         if due_ms > now_ms:
+            if self.delayed is None:
+                self.delayed = Calendar()
             self.delayed.add(due_ms, number)
         elif number in self.leaving:
             self._withheld.add(number)
@@ -137,7 +138,8 @@ class Leases:
     def _watch_expiry(self, number: int) -> None:
         expires_ms = self.ledger.expires_of(number)
         if expires_ms:
-            self._expiring = True
+            if self.expiries is None:
+                self.expiries = Calendar()
             self.expiries.add(expires_ms, number)
 
     # --- going out -------------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class Leases:
     def take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
         numbers = self.available.take(count)
-        if not (self._dead or self._expiring) and self.leaving.isdisjoint(numbers):
+        if not (self._dead or self.expiries) and self.leaving.isdisjoint(numbers):
             return numbers
         kept = [number for number in numbers if self._may_go(number, now_ms)]
         while len(kept) < count and len(self.available):
@@ -174,7 +176,7 @@ class Leases:
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
-        if self._dead or self.leaving or self._expiring:
+        if self._dead or self.leaving or self.expiries:
             while len(self.available):
                 head = self.available.peek(1)[0]
                 if self._may_go(head, now_ms):
@@ -242,7 +244,7 @@ class Leases:
         if self._dead > len(self.available) // 2 + DEAD_MAX:
             self._drop_dead()
         for calendar in (self.expiries, self.delayed):
-            if len(calendar):
+            if calendar:
                 self._compact(calendar)
 
     def _compact(self, calendar: Calendar) -> None:
@@ -299,9 +301,9 @@ class Leases:
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
         moment_ms = self._ends[0][0] if self._ends else NEVER
-        if len(self.delayed):
+        if self.delayed:
             moment_ms = min(moment_ms, self.delayed.next_due_ms() or NEVER)
-        if len(self.expiries):
+        if self.expiries:
             moment_ms = min(moment_ms, self.expiries.next_due_ms() or NEVER)
         if self.waiters:
             moment_ms = min(moment_ms, self._first_wait_ms)
@@ -311,6 +313,8 @@ class Leases:
 
     def fell_due(self, now_ms: int) -> int:
         """Make available what was delayed until now; return how many."""
+        if not self.delayed:
+            return 0
         numbers = self.delayed.take_due(now_ms, self._due_of, FELL_DUE_MAX)
         for number in numbers:
             self.offer(number, now_ms)
@@ -341,7 +345,7 @@ class Leases:
 
     def expired(self, now_ms: int) -> list[int]:
         """Return the messages that have expired and are not out with a worker."""
-        return self.expiries.take_due(now_ms, self._expiry_of, FELL_DUE_MAX)
+        return self.expiries.take_due(now_ms, self._expiry_of, FELL_DUE_MAX) if self.expiries else []
 
     def _expiry_of(self, number: int) -> int:
         # one that is out is looked at again when it comes back
@@ -353,6 +357,8 @@ class Leases:
 
     def wait(self, waiter: Waiter) -> None:
         """Let a FET wait for a message."""
+        if self.waiters is None:
+            self.waiters = deque()
         self.waiters.append(waiter)
         self._waiting.setdefault(waiter.subscriber, []).append(waiter)
         self._first_wait_ms = min(self._first_wait_ms, waiter.until_ms)
@@ -372,6 +378,7 @@ class Leases:
         others.remove(waiter)
         if not others:
             del self._waiting[waiter.subscriber]
+        assert self.waiters is not None, "it waited"
         if self._ended > len(self.waiters) // 2 + 64:
             self.waiters = deque(other for other in self.waiters if not other.ended)
             self._ended = 0
@@ -381,13 +388,13 @@ class Leases:
         return [w for w in self._waiting.get(subscriber, ()) if ticket is None or w.ticket is ticket]
 
     def all_waits(self) -> list[Waiter]:
-        return [waiter for waiter in self.waiters if not waiter.ended]
+        return [waiter for waiter in self.waiters or () if not waiter.ended]
 
     def waits_over(self, now_ms: int) -> list[Waiter]:
         """Return the FETs that have waited long enough; the caller ends them."""
         if not self.waiters or self._first_wait_ms > now_ms:
             return []
-        living = [waiter for waiter in self.waiters if not waiter.ended]
+        living = self.all_waits()
         self._first_wait_ms = min((w.until_ms for w in living if w.until_ms > now_ms), default=NEVER)
         return [waiter for waiter in living if waiter.until_ms <= now_ms]
 

@@ -15,13 +15,15 @@ PEEK_SCAN_MAX = 100_000  # messages looked at for a peek by state
 
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
     """Return what STATS and LIST say of a queue, but for what only its process knows."""
-    ready = 0 if leases is None else min(leases.ready(now_ms), ledger.size)
+    leased = ledger.out if leases is None else len(leases.held)  # a delivery is seen before it is in the ledger
+    size = max(0, ledger.living - leased)
+    ready = 0 if leases is None else min(leases.ready(now_ms), size)
     return {
         "qname": ledger.name,
         "ready": ready,
-        "delayed": ledger.size - ready,
-        "leased": ledger.out,
-        "size": ledger.size,
+        "delayed": size - ready,
+        "leased": leased,
+        "size": size,
         "bytes": ledger.bytes,
         "sleepers": 0 if leases is None else len(leases.sleepers),
         "waiting": 0 if leases is None else len(leases.all_waits()),

@@ -6,6 +6,7 @@ An entry that touches several queues is a barrier: each named queue is asked for
 none.  While a verdict, a cut or a rebuilding is under way, what is committed waits here.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -71,7 +72,9 @@ SEQUENCES_A_MS = 1_000  # more than a queue delivers: so the sequences of a rebu
 CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
 FLUSH_AFTER_MS = 1_000
 FLUSH_BYTES = 16 << 20  # of the log, since the last cut
-BACKLOG_BYTES_MAX = 128 << 20  # of the log that the state store does not have yet; beyond it proposals wait
+BACKLOG_CUTS = 2  # times flush_bytes of the log that the state store does not have yet; beyond it proposals wait
+COLLECT_SHARE = 10  # at most one part in so many of the time goes into collecting from many queues
+FLUSH_AFTER_S_MAX = 15.0
 NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
 
 DEFAULT_QUEUE = ""
@@ -136,6 +139,7 @@ class Queues(Process):
         self._flushing_index = 0
         self._flushing_bytes = 0
         self._flush_queued = False
+        self._collecting_since_s = self._collecting_s = 0.0  # of the last cut
         self._graves: list[Grave] = []
         self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
         self._aside: set[int] = set()
@@ -504,21 +508,24 @@ class Queues(Process):
         """Have a cut made soon; at once if much has come together."""
         written = self._log.size_bytes
         if not self._flush_queued:
-            self._flush_queued = True
-            self._services.later(self._settings.flush_after_ms / 1000, lambda: self.tell(Tick("flush")))
+            self._flush_later()
         if written - self._bytes > self._settings.flush_bytes and self._may_cut:
             self._begin_cut()
-        if written - self._bytes > BACKLOG_BYTES_MAX and not self._throttled:
+        if written - self._bytes > BACKLOG_CUTS * self._settings.flush_bytes and not self._throttled:
             self._throttled = True
             self._services.raft_log.tell(Throttle(True))
 
     def on_tick(self, message: Tick) -> None:
         self._flush_queued = False
         if self._waiting or not self._may_cut:
-            self._flush_queued = True
-            self._services.later(self._settings.flush_after_ms / 1000, lambda: self.tell(Tick("flush")))
+            self._flush_later()
         else:
             self._begin_cut()
+
+    def _flush_later(self) -> None:
+        self._flush_queued = True
+        after_s = max(self._settings.flush_after_ms / 1000, COLLECT_SHARE * self._collecting_s)
+        self._services.later(min(after_s, FLUSH_AFTER_S_MAX), lambda: self.tell(Tick("flush")))
 
     def flush_now(self, ready: Callable[[], None]) -> None:
         """Write everything down, then call `ready`; for a clean stop."""
@@ -534,6 +541,7 @@ class Queues(Process):
             return
         self._cut += 1
         self._parts = []
+        self._collecting_since_s = time.perf_counter()
         self._owing = set(self._told)
         for name in self._told:
             self._processes[name].tell(Collect(self._cut, self))
@@ -551,6 +559,7 @@ class Queues(Process):
             self._write_cut()
 
     def _write_cut(self) -> None:
+        self._collecting_s = time.perf_counter() - self._collecting_since_s
         parts, self._parts = self._parts, None
         assert parts is not None, "collected first"
         applied, graves, asides = self.applied, self._graves, self._asides

@@ -7,6 +7,7 @@ The only place that does so.  It knows no rule of queues and no byte of a protoc
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 import os
@@ -48,6 +49,9 @@ GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a f
 BUG_STATUS = 70
 STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
 
+TRIM_AFTER_BYTES = 32 << 20  # of the log
+_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+
 logger = logging.getLogger("wakeq.node")
 
 
@@ -78,6 +82,7 @@ class Node:
         self._beats = 0
         self._state_disk: DiskThread
         self._pressure = ""
+        self._trimmed_bytes = 0
 
     # --- up --------------------------------------------------------------------------------------------------------
 
@@ -281,6 +286,7 @@ class Node:
                 "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
             )
         self._look_for_room()
+        self._give_memory_back()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
             self.files.store.reader_check()
@@ -306,6 +312,13 @@ class Node:
         if code == "DISK_FULL":
             self.raft_log.tell(Cut(self.queues.flushed_index))
         logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
+
+    def _give_memory_back(self) -> None:
+        """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
+        if self.files.log.size_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES and _MALLOC_TRIM is not None:
+            self._trimmed_bytes = self.files.log.size_bytes
+            self._reader.submit(lambda: _MALLOC_TRIM(0), lambda _: None)
+        self._trimmed_bytes = min(self._trimmed_bytes, self.files.log.size_bytes)
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():
