@@ -24,7 +24,6 @@ class Bodies:
     def clear(self) -> None:
         """Forget everything."""
         self.fresh: dict[int, Kept] = {}
-        self.fresh_bytes = 0
         self._flushing: dict[int, Kept] = {}
         self._cached: dict[int, Kept] = {}
 
@@ -34,7 +33,6 @@ class Bodies:
     def publish(self, numbers: Iterable[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages."""
         self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
-        self.fresh_bytes += sum([len(draft.body) for draft in drafts])
 
     def get(self, number: int) -> Draft | None:
         kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
@@ -74,7 +72,7 @@ class Bodies:
 
     def collect(self) -> dict[int, Kept]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        fresh, self.fresh, self.fresh_bytes = self.fresh, {}, 0
+        fresh, self.fresh = self.fresh, {}
         self._flushing.update(fresh)
         return fresh
 
@@ -87,7 +85,7 @@ class Bodies:
         for number in next_numbers[:CACHED_MAX]:
             kept = known.get(number)
             if kept is not None:
-                room -= len(kept[0].body)
+                room -= len(kept[0].body) + len(kept[0].headers)
                 if room < 0:
                     break
                 self._cached[number] = kept

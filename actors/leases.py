@@ -37,7 +37,7 @@ class Held(msgspec.Struct, gc=False):
     worker: int
 
 
-class Waiter(msgspec.Struct, gc=False):
+class Waiter(msgspec.Struct, gc=False, eq=False):
     """A FET that waits for a message."""
 
     subscriber: Any
@@ -70,6 +70,7 @@ class Leases:
         self.expiries: Calendar | None = None
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
         self._ending = 0  # numbers in all of them
+        self._holding: dict[Any, set[int]] = {}  # may name what is over
         self._withheld: set[int] = set()  # would be available, were they not leaving
         self._dead = 0  # at most so many numbers in line are gone from the ledger
         self.rebuild(now_ms)
@@ -193,6 +194,8 @@ class Leases:
             untils = [now_ms + ledger.timeout_of(number) for number in numbers]
         else:
             untils = [now_ms + ledger.policies.timeout * 1000] * len(numbers)
+        if ledger.policies.on_disconnect == "release":
+            self._note_holder(holder, numbers)
         for sequence, (number, until) in enumerate(zip(numbers, untils, strict=True), first):
             held[number] = Held(until, (term, sequence), holder, worker)
         if ledger.has_timeouts:
@@ -262,12 +265,18 @@ class Leases:
         self._dead = 0
 
     def stays(self, numbers: Iterable[int], now_ms: int) -> None:
-        """The outcome was that these stay: what was withheld is offered again."""
+        """The outcome was that these stay: whatever was put off for its sake takes its course."""
         for number in numbers:
             self.leaving.discard(number)
+            if not self.ledger.lives(number):
+                continue
+            lease = self.held.get(number)
+            if lease is not None and lease.until_ms <= now_ms:
+                self.extend(number, now_ms + LEAVING_GRACE_MS)
             if number in self._withheld:
                 self._withheld.discard(number)
                 self.offer(number, now_ms)
+            self._watch_expiry(number)
 
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""
@@ -275,8 +284,17 @@ class Leases:
         self.held.pop(number, None)
         self.add(number, now_ms)
 
-    def held_by(self, holder: Any) -> list[int]:
-        return [number for number, lease in self.held.items() if lease.holder is holder]
+    def _note_holder(self, holder: Any, numbers: Sequence[int]) -> None:
+        """Remember who holds what, on queues that release it when he goes."""
+        mine = self._holding.setdefault(holder, set())
+        if len(mine) > 2 * len(self.held) + ENDS_MIN:
+            mine.intersection_update(self.held)
+        mine.update(numbers)
+
+    def take_held_by(self, holder: Any) -> list[int]:
+        """Return what a subscriber that is gone still held."""
+        held = self.held
+        return [n for n in self._holding.pop(holder, ()) if n in held and held[n].holder is holder]
 
     def line_up_again(self, now_ms: int) -> None:
         """The queue's structure or range changed: put what is in line into a new one."""

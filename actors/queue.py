@@ -285,6 +285,8 @@ class QueueProcess(Process):
             for waiter in self.leases.all_waits():
                 refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
                 self._end_wait(waiter, refusal)
+        if self.is_deserted:
+            self._supervisor.tell(Deserted(self.name, self))
         return [count]
 
     def _apply_purge(self, entry: PurgeQueue, index: int, term: int, at_ms: int) -> Results:
@@ -332,7 +334,7 @@ class QueueProcess(Process):
             numbers = self._take(want.count or 1, now_ms) if len(leases.available) else []
             if numbers:
                 self._hand_out(numbers, message, want, now_ms)
-            elif want.wait_ms:
+            elif want.wait_ms and message.subscriber.alive:
                 until_ms = now_ms + want.wait_ms
                 worker, door = message.worker, message.door
                 leases.wait(Waiter(message.subscriber, message.ticket, want.place, want.count, until_ms, worker, door))
@@ -497,12 +499,14 @@ class QueueProcess(Process):
     def on_sleep(self, message: Sleep) -> None:
         asker = message.asker
         asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
-        if self.leases is not None:
+        if self.leases is not None and asker.process.alive:
             self.leases.sleep(asker.process)
             self._settle(self._now_ms())
 
     def on_subscribe(self, message: Subscribe) -> None:
-        """Nothing to do: the group knows its members; the process exists now."""
+        """The group knows its members; the process exists now, unless they have all gone meanwhile."""
+        if self.is_deserted:
+            self._supervisor.tell(Deserted(self.name, self))
 
     def on_gone(self, message: Gone) -> None:
         leases = self.leases
@@ -513,7 +517,7 @@ class QueueProcess(Process):
         else:
             leases.gone(message.subscriber)
         if self.ledger.policies.on_disconnect == "release" and not message.asleep_only:
-            numbers = [n for n in leases.held_by(message.subscriber) if n not in leases.leaving]
+            numbers = [n for n in leases.take_held_by(message.subscriber) if n not in leases.leaving]
             self._end_deliveries(numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
         self._settle(self._now_ms())
         if self.is_deserted:

@@ -10,7 +10,7 @@ from wakeq.actors.leases import Leases
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
 
-PEEK_SCAN_MAX = 100_000  # messages looked at for a peek by state
+PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
 
 
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:

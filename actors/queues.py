@@ -183,9 +183,17 @@ class Queues(Process):
     # --- what is committed -----------------------------------------------------------------------------------------
 
     def on_committed(self, message: Committed) -> None:
+        if self._halted:
+            self._free_halted(message.items)
         self._waiting.append(message.items)
         if len(self._waiting) == 1:
             self._go_on()
+
+    def _free_halted(self, items: list[Item]) -> None:
+        """What sets an entry aside cannot wait for its turn: a cut or a barrier may be waiting for the halted queue."""
+        for item in items:
+            if type(item[3]) is SetAside:
+                self._route_set_aside(item[3], item)
 
     @property
     def _held(self) -> bool:
@@ -206,6 +214,7 @@ class Queues(Process):
                 self._begin_barrier(barrier)
         if not self._held:
             self._flush_in_time()
+            self._finish_ready()
 
     def _hand_out(self, items: list[Item]) -> tuple[int, Item | None]:
         """Tell each queue its entries, up to a barrier; return how many were dealt with, and the barrier."""
@@ -351,6 +360,8 @@ class Queues(Process):
         return record
 
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
+        if entry.index in self._aside:
+            return False
         self._aside.add(entry.index)
         self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
         if self._halted.get(entry.queue) == entry.index:
@@ -490,10 +501,15 @@ class Queues(Process):
 
     def on_deserted(self, message: Deserted) -> None:
         """A queue that does not exist has nobody left who waits for it: nothing needs its process."""
-        process = self._processes.get(message.queue)
-        known = message.queue in self.catalog.queues or message.queue in self._told
-        if process is message.process and process.idle and process.is_deserted and not known:
-            del self._processes[message.queue]
+        if self._processes.get(message.queue) is message.process:
+            self._stop_deserted(message.queue)
+
+    def _stop_deserted(self, name: str) -> None:
+        """End a process that nothing needs; what it was told since the last cut may still have to be collected."""
+        process = self._processes.get(name)
+        known = name in self.catalog.queues or name in self._told or name in (self._flushing or ())
+        if process is not None and not known and process.idle and process.is_deserted:
+            del self._processes[name]
             process.stop()
 
     def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
@@ -536,6 +552,7 @@ class Queues(Process):
     def _begin_cut(self) -> None:
         """Ask every queue that was told something for what changed; meanwhile nothing else is told."""
         self._bytes = self._log.size_bytes
+        assert not self._held, "a cut holds the effect of everything up to its index"
         if not self._told and not self._graves and not self._asides and self.applied[0] == self.flushed_index:
             self._finish_ready()
             return
@@ -589,7 +606,10 @@ class Queues(Process):
         for name in self._flushing:
             if name in self._processes:
                 self._processes[name].tell(flushed)
-        self._flushing = None
+        written, self._flushing = self._flushing, None
+        for name in written:
+            if name not in self.catalog.queues and name in self._processes:
+                self.tell(Deserted(name, self._processes[name]))
         if message.more_graves:
             self._sweep()
         if self._throttled:
@@ -625,8 +645,9 @@ class Queues(Process):
 
     def _finish_ready(self) -> None:
         if self._ready is not None and self._flushing is None and self._parts is None:
-            if self.flushed_index < self.applied[0] or self._waiting:
-                self._begin_cut()
+            if self.flushed_index < self.applied[0] or self._waiting or self._held:
+                if self._may_cut and not self._waiting:
+                    self._begin_cut()  # otherwise what is under way comes here again
             else:
                 ready, self._ready = self._ready, None
                 ready()

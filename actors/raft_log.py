@@ -6,6 +6,8 @@ It owns the order of things and nothing else.  It never looks inside a command (
 publishes are refused), and answers an asker itself only when the command can no longer be committed.
 """
 
+import logging
+import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,11 +19,14 @@ from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Pr
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
 from wakeq.protocol.errors import SyncFailed
+from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.records import encode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
+
+logger = logging.getLogger("wakeq.raft_log")
 
 LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
 FAST_SYNC_S = 0.0005
@@ -117,6 +122,7 @@ class RaftLog(Process):
         self._flush_queued = False
         self._lazy_queued = False
         self._writing = False
+        self._roll: Roll | None = None  # to be done as soon as nothing is being written
         self._refusal: Refusal | None = None
         self._throttled: deque[Propose] | None = deque()  # what waits: to lead, or for the state store
 
@@ -144,13 +150,27 @@ class RaftLog(Process):
         core, log, uncommitted = self.core, self._log, self._uncommitted
         term, at_ms = core.term, self._stamp_ms()
         for entry, asker in items:
+            try:
+                payload = encode_entry(entry, at_ms)
+                if len(payload) > PAYLOAD_BYTES_MAX:
+                    raise OverflowError(f"an entry of {len(payload)} bytes, the log takes {PAYLOAD_BYTES_MAX}")
+            except (struct.error, OverflowError) as error:
+                self._refuse_unencodable(entry, asker, error)
+                continue
             index = core.propose()
-            log.append(index, term, encode_entry(entry, at_ms))
+            log.append(index, term, payload)
             uncommitted.append((index, term, at_ms, entry, asker))
         if message.lazy:
             self._flush_later()
         else:
             self._flush_soon()
+
+    def _refuse_unencodable(self, entry: Entry, asker: Asker | None, error: Exception) -> None:
+        """A number that the log has no room for: a codec should have refused it; the node goes on all the same."""
+        logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
+        if asker is not None:
+            refusal = Refusal("BAD_FIELD", f"a number is out of range: {error}")
+            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
     def _admitted(self, items: list[tuple[Entry, Asker | None]]) -> list[tuple[Entry, Asker | None]]:
         """Answer what would need more room; what makes room goes on."""
@@ -219,7 +239,7 @@ class RaftLog(Process):
         if message.error is not None:
             raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
         self._synced(message.last_index, message.term, message.seconds, on_loop=False)
-        if self._log.buffered_bytes:
+        if not self._roll_if_asked() and self._log.buffered_bytes:
             self._flush_soon()
 
     def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
@@ -248,8 +268,15 @@ class RaftLog(Process):
 
     def on_roll(self, message: Roll) -> None:
         """Seal a full segment, and note how far the log is known to be committed (the state store knows it too)."""
-        if not self._log.roll_due or self._writing or self._log.buffered_bytes:
-            return
+        self._roll = message if self._log.roll_due else None
+        if not self._writing:
+            self._roll_if_asked()
+
+    def _roll_if_asked(self) -> bool:
+        """Seal the segment between two writes; what is buffered goes into the next one."""
+        if self._roll is None:
+            return False
+        message, self._roll = self._roll, None
         committed, notes = self.core.commit, message.notes()
 
         def work() -> None:
@@ -257,6 +284,7 @@ class RaftLog(Process):
             self._log.roll(committed, notes)
 
         self._occupy(work)
+        return True
 
     def on_cut(self, message: Cut) -> None:
         self._looked_at_bytes = 0

@@ -74,7 +74,7 @@ class Snapshots(Process):
 
     @property
     def _is_due(self) -> bool:
-        return self._log.size_bytes > max(self._bytes_min, self._last_bytes)
+        return self._log.sealed_bytes > max(self._bytes_min, self._last_bytes)
 
     def _begin(self) -> None:
         self._thread = self._new_thread()

@@ -62,6 +62,7 @@ from wakeq.protocol.wire import worker as wire
 IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
 IN_FLIGHT_LOW = 4_096
 IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
+EVERY_QUEUE = "\0"  # no queue's name: a look at all of them, one at a time on each connection
 QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
 
 BUILT_IN = Policies()
@@ -84,7 +85,7 @@ class Services(msgspec.Struct, frozen=True):
     defaults: Policies = Policies()  # of a queue that a publish creates
 
 
-class Pending(msgspec.Struct, gc=False):
+class Pending(msgspec.Struct, gc=False, eq=False):
     """A run of commands on its way: its replies by place, and how many are missing."""
 
     commands: Sequence[Any]
@@ -105,6 +106,7 @@ class Subscriber(Process):
         self._pendings: deque[Pending] | None = None  # in the order of the requests
         self._parked: deque[Sequence[Any]] | None = None  # runs that wait for what stands before them
         self._busy: dict[str, int] | None = None  # queues that something before may still change
+        self._waits: list[Pending] | None = None  # those in which a FET waits until the client goes on
         self._known: set[str] | None = None  # queues that know of this subscriber
         self._session = ""
         self._in_flight = self._in_flight_bytes = 0
@@ -141,9 +143,7 @@ class Subscriber(Process):
     def _say_gone(self) -> None:
         gone = Gone(self)
         for name in self._known or ():
-            process = self.runtime.whereis(("queue", name))
-            if process is not None:
-                process.tell(gone)
+            self._queue(name).tell(msgspec.structs.replace(gone, queue=name))
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -167,16 +167,16 @@ class Subscriber(Process):
         """A FET that waits without a cmd_id ends when the client goes on with anything but another such FET."""
         if type(run[0]) is wire.Fet and all(command.wait for command in run):
             return
-        for pending in self._pendings or ():
+        waits, self._waits = self._waits, None
+        for pending in waits or ():
             for name in pending.waits:
                 self._queue(name).tell(EndWaits(self, pending, name))
-            pending.waits = ()
 
     def _start(self, run: Sequence[Any]) -> bool:
         """Begin a run; False if it has to wait for what stands before it."""
         if self._busy and any(concerns(command, self._busy) for command in run):
             return False
-        if self._pendings:
+        if self._waits:
             self._end_waits(run)
         _START[type(run[0])](self, run)
         return True
@@ -293,7 +293,7 @@ class Subscriber(Process):
         return entry, Asker(self, pending, place)
 
     def _make_busy(self, pending: Pending, names: tuple[str, ...]) -> None:
-        pending.busy = names
+        pending.busy += names
         if self._busy is None:
             self._busy = {}
         for name in names:
@@ -370,7 +370,7 @@ class Subscriber(Process):
             self._reply(pending, place, wire.nok(error, command.cmd_id))
             return
         if publishes:
-            self._make_busy(pending, (*pending.busy, command.qname, *{publish.queue for publish in publishes}))
+            self._make_busy(pending, (command.qname, *{publish.queue for publish in publishes}))
         items.append((self._ack_entry(command.qname, uids, tokens, publishes), Asker(self, pending, place)))
 
     def _nack(self, run: Sequence[Any]) -> None:
@@ -408,11 +408,13 @@ class Subscriber(Process):
 
     def _fetch(self, run: Sequence[Any]) -> None:
         """Tell each queue what is wanted of it; a FET with wait and cmd_id is answered whenever it is."""
-        apart = [command for command in run if command.wait and command.cmd_id is not msgspec.UNSET]
+        apart: list[wire.Fet] = []
+        rest: list[wire.Fet] = []
+        for command in run:
+            (apart if command.wait and command.cmd_id is not msgspec.UNSET else rest).append(command)
         for command in apart:
             alone = Pending([command], [None], 1)
-            self.want_of(command.qname, alone, [want_of(0, command)])
-        rest = [command for command in run if command not in apart] if apart else run
+            self._ask_queue(command.qname, alone, [want_of(0, command)])
         if not rest:
             return
         pending = self._begin(rest, len(rest))
@@ -425,10 +427,11 @@ class Subscriber(Process):
             wants.setdefault(command.qname, []).append(want)
         if any(command.wait for command in rest):
             pending.waits = tuple({command.qname for command in rest if command.wait})
+            self._waits = [*(before for before in self._waits or () if before.missing), pending]
         for name, mine in wants.items():
-            self.want_of(name, pending, mine)
+            self._ask_queue(name, pending, mine)
 
-    def want_of(self, name: str, pending: Pending, wants: list[Want]) -> None:
+    def _ask_queue(self, name: str, pending: Pending, wants: list[Want]) -> None:
         if not self._know(name):
             refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
             self.tell(Answered([(pending, want.place, refusal) for want in wants]))
@@ -481,15 +484,18 @@ class Subscriber(Process):
 
     def _look(self, run: Sequence[Any]) -> None:
         (command,) = run
-        asker = Asker(self, self._begin(run, 1), 0)
+        pending = self._begin(run, 1)
+        asker = Asker(self, pending, 0)
         match command:
             case wire.Peek():
                 self._queue(command.qname).tell(Peek(asker, command.qname, command.state, command.count))
             case wire.List():
+                self._make_busy(pending, (EVERY_QUEUE,))
                 self._services.queues.tell(Stats(asker, "", all_queues=True, prefix=command.prefix))
             case wire.Stats(qname=str(name)):
                 self._queue(name).tell(Stats(asker, name))
             case _:
+                self._make_busy(pending, (EVERY_QUEUE,))
                 self._services.queues.tell(Stats(asker, "", all_queues=True))
 
     def _ping(self, run: Sequence[Any]) -> None:
@@ -619,6 +625,7 @@ class Subscriber(Process):
             self._busy[name] = left
         else:
             del self._busy[name]
+            self._busy = self._busy or None
 
     def _start_parked(self) -> bool:
         """Begin what was parked as far as possible; True if anything was begun."""

@@ -17,6 +17,7 @@ from wakeq.protocol.ledger import Mixed
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire import worker as wire
 
+BATCH_BYTES_MAX = 32 << 20  # of one batch with its headers, which a line may name once for all of it
 DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 
 REFUSALS = {
@@ -72,7 +73,13 @@ def draft_of(content: wire.Content, limit: int) -> Draft:
 def drafts_of(pub: wire.Pub, limit: int) -> list[Draft]:
     """Return the messages of a PUB that is a whole of its own."""
     if not wire.are_texts(pub) or pub.headers is not None:
-        return [draft_of(content, limit) for content in wire.contents_of(pub)]
+        drafts = [draft_of(content, limit) for content in wire.contents_of(pub)]
+        size = sum(len(draft.body) + len(draft.headers) for draft in drafts)
+        if size > BATCH_BYTES_MAX and len(drafts) > 1:
+            raise TooLarge(
+                f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are taken; split it"
+            )
+        return drafts
     assert pub.messages is not None, "texts"
     bodies = [text.encode() for text in pub.messages if type(text) is str]
     _check_size(max(map(len, bodies)), limit)

@@ -234,7 +234,8 @@ class Ledger:
         codes = []
         for draft in drafts:
             size = len(draft.body)
-            if room < 1 or room_bytes < size:
+            held = size + len(draft.headers)
+            if room < 1 or room_bytes < held:
                 code = Result.QUEUE_FULL
             elif (policies.priority_min is not None and draft.priority < policies.priority_min) or (
                 policies.priority_max is not None and draft.priority > policies.priority_max
@@ -245,7 +246,7 @@ class Ledger:
             else:
                 code = Result.DONE
                 room -= 1
-                room_bytes -= size
+                room_bytes -= held
             codes.append(int(code))
         return codes
 
@@ -261,7 +262,7 @@ class Ledger:
             part = drafts[done : done + CHUNK - offset]
             if not plain:
                 self._append_columns(chunk, part, at_ms, number)
-            sizes = [len(draft.body) + 1 for draft in part]
+            sizes = [len(draft.body) + len(draft.headers) + 1 for draft in part]
             chunk.sizes.extend(sizes)
             chunk.level()
             chunk.living += len(part)

@@ -44,7 +44,7 @@ ENTRY_VERSION = 1
 # version, kind, door, flags, count of items, moment ms, queue id (0 = by name), worker, length of the name
 HEAD = struct.Struct(">BBBBIqqIB")
 # reason, length of headers, size of body, number, moment ms, priority, extra, timeout ms or spare, length of alias
-ITEM = struct.Struct(">HHIqqqqII")
+ITEM = struct.Struct(">HHIqqqqqI")
 FLAG_ATOMIC = 1
 FLAG_ID = 2
 FLAG_SESSION = 4
@@ -417,13 +417,13 @@ CHUNK_SHIFT = 9
 CHUNK = 1 << CHUNK_SHIFT
 _CHUNK_HEAD = struct.Struct(">BBH")  # version, which columns, rows; then comes a CRC-32 of this and of what follows it
 _CHUNK_BODY = _CHUNK_HEAD.size + _CRC.size
-_COLUMNS = (("priorities", "q", 1), ("dues", "q", 2), ("expiries", "q", 4), ("timeouts", "I", 8))
+_COLUMNS = (("priorities", "q", 1), ("dues", "q", 2), ("expiries", "q", 4), ("timeouts", "q", 8))
 CHUNK_SIDES = 16
 CHUNK_VERSION = 1
 
 
 class Chunk:
-    """Columns of the numbers [id * CHUNK, id * CHUNK + len): size + 1 of the body, 0 for none; others only if used."""
+    """Columns of neighbouring numbers: size + 1 of body and headers, 0 for none; others only if used."""
 
     __slots__ = ("dues", "expiries", "living", "priorities", "sizes", "timeouts")
 
@@ -442,7 +442,7 @@ class Chunk:
             if not any(values):
                 return
             before = len(self.sizes)
-            column = array("I" if name == "timeouts" else "q", [0]) * before
+            column = array("q", [0]) * before
             setattr(self, name, column)
         column.extend(values)
 

@@ -200,7 +200,12 @@ class SegmentedLog:
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self._sealed) + self._active.end
+        return self.sealed_bytes + self._active.end
+
+    @property
+    def sealed_bytes(self) -> int:
+        """What could be cut off, at most."""
+        return sum(segment.size_bytes for segment in self._sealed)
 
     @property
     def roll_due(self) -> bool:

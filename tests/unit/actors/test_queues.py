@@ -374,7 +374,7 @@ def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Bro
 def test_publishes_wait_while_the_store_is_too_far_behind(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakeq.actors.queues.BACKLOG_BYTES_MAX", 20_000)
+    monkeypatch.setattr("wakeq.actors.queues.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
     broker.state_disk.held = True
     for _ in range(5):
         client.send({"cmd": "PUB", "qname": Q, "messages": ["x" * 1_000] * 10})
