@@ -14,6 +14,8 @@ import pytest
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.line_client import Conversation, FrameConversation, LineConversation, Message
+from wakeq import Client
+from wakeq.protocol.errors import TooLarge
 
 SESSIONS: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "worker.json").read_text())[
     "sessions"
@@ -171,3 +173,14 @@ def test_the_root_of_the_http_port_greets(shared_broker: BrokerProcess) -> None:
 
     assert status == 200
     assert "wakeq" in text
+
+
+def test_a_client_that_publishes_too_much_at_once_hears_so_and_goes_on(broker: BrokerProcess) -> None:
+    host, port = broker.worker_address
+    with Client(f"{host}:{port}") as client:
+        with pytest.raises(TooLarge):
+            client.publish("q", "x" * (3 << 20))
+        with pytest.raises(TooLarge):
+            client.publish_many("q", ["x" * (1 << 20)] * 5)
+
+        assert client.publish("q", "x" * (1 << 20))

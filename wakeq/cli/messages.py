@@ -82,9 +82,10 @@ def pub(
 )
 @click.option("--count", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
 @click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge what has been printed.")
+@click.option("--raw", is_flag=True, help="Print bodies byte by byte, with no newline behind them.")
 @json_option
 @click.pass_obj
-def fetch(broker: Broker, queue: str, wait_s: int, count: int, acknowledge: bool, as_json: bool) -> int:
+def fetch(broker: Broker, queue: str, wait_s: int, count: int, acknowledge: bool, raw: bool, as_json: bool) -> int:
     """Fetch from QUEUE and print the bodies.
 
     Without --ack a message comes back after its timeout, unless `wakeq ack QUEUE UID` follows; uid and
@@ -96,7 +97,7 @@ def fetch(broker: Broker, queue: str, wait_s: int, count: int, acknowledge: bool
             say(f"{queue_name(queue)} has nothing to fetch now; --wait S waits for a message")
             return EXIT_NOTHING
         for message in messages:
-            print_message(message, as_json=as_json, leased=not acknowledge)
+            print_message(message, as_json=as_json, raw=raw, leased=not acknowledge)
         sys.stdout.flush()
         if acknowledge:  # only now that it has been printed
             client.ack_many(messages)
@@ -134,10 +135,11 @@ def nack(broker: Broker, queue: str, uids: tuple[str, ...], delay_s: int | None,
 @click.option("--timeout", "timeout_s", type=SECONDS, metavar="S", help="From now; else as at the delivery.")
 @click.option("--lease", help="The lease that fetch gave; an older one is refused.")
 @click.pass_obj
-def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> None:
-    """Keep messages of QUEUE for longer."""
+def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> int:
+    """Keep messages of QUEUE for longer.  Status 3 if one is gone."""
     with broker.connect() as client:
-        client.touch(queue, *uids, timeout=timeout_s, lease=lease)
+        known = client.touch(queue, *uids, timeout=timeout_s, lease=lease)
+    return _settled(known, queue, uids)
 
 
 @click.command()
@@ -156,13 +158,13 @@ def ping(broker: Broker, as_json: bool) -> None:
         click.echo(f"{broker.address} answers in {took_ms} ms; wakeq {version}")
 
 
-def print_message(message: Message, *, as_json: bool, leased: bool) -> None:
+def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -> None:
     """The body to standard output, as it is; what is needed to acknowledge it to standard error."""
     if as_json:
         print_json(_as_facts(message))
         return
     output = sys.stdout.buffer
-    output.write(message.body if message.body.endswith(b"\n") else message.body + b"\n")
+    output.write(message.body if raw or message.body.endswith(b"\n") else message.body + b"\n")
     output.flush()
     if leased:
         lease = f" --lease {message.lease}" if message.lease else ""

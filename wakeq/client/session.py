@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from wakeq.protocol.errors import BY_CODE, Busy, Disconnected, NotLeader, Refused, WakeqError
+from wakeq.protocol.errors import BY_CODE, Busy, Disconnected, NotLeader, Refused, TooLarge, WakeqError
 from wakeq.protocol.wire.worker import (
     Ack,
     Awk,
@@ -164,7 +164,10 @@ class Session:
         return self._answer(ticket, error_of(reply) if isinstance(reply, Nok) else reply)
 
     def _unaddressed(self, reply: Nok) -> Event | None:
-        """A refusal that names no command: of a restated SUB, or of the connection before its greeting."""
+        """A refusal that names no command: one too large to be read, a restated SUB, or the connection itself."""
+        if reply.err == TooLarge.code and self._unanswered:
+            largest = max(self._unanswered, key=lambda ticket: len(encode_commands([self._unanswered[ticket]])))
+            return self._answer(largest, error_of(reply))
         if self.greeting is not None:
             return None
         raise error_of(reply)

@@ -59,7 +59,7 @@ class FakeClient:
             "purge": 4,
             "ack": False,
             "nack": False,
-            "touch": True,
+            "touch": False,
         }
         return answers.get(name)
 
@@ -196,13 +196,13 @@ def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys
     assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7})
 
 
-def test_ack_of_what_is_gone_is_done_and_nack_of_it_is_not(
+def test_ack_of_what_is_gone_is_done_nack_and_touch_of_it_are_not(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
 ) -> None:
     statuses = [main(["ack", "q", "u1"]), main(["nack", "q", "u1"]), main(["touch", "q", "u1"])]
 
-    assert statuses == [0, 3, 0]
-    assert capsys.readouterr().err.count("\n") == 2
+    assert statuses == [0, 3, 3]
+    assert capsys.readouterr().err.count("\n") == 3
 
 
 @pytest.mark.parametrize("verb", ["delete", "purge"])
