@@ -61,6 +61,13 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
     answers: list[tuple[Any, Any, Any]]
 
 
+class HeldBack(msgspec.Struct, frozen=True, gc=False):
+    """The ticket of what a strict queue proposed: the answer waits for the commit, or for the news that it is void."""
+
+    answer: Answered
+    otherwise: Answered
+
+
 # Straight ---------------------------------------------------------------------------------------------------------
 
 

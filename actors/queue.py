@@ -31,6 +31,7 @@ from wakeq.actors.messages import (
     Fetch,
     Flushed,
     Gone,
+    HeldBack,
     Judge,
     Leaving,
     Loaded,
@@ -191,8 +192,9 @@ class QueueProcess(Process):
                 self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
             if asker is None:
                 continue
-            if type(entry) in (Delivered, Extended):  # a strict queue's answer, held back until now
-                asker.process.tell(asker.ticket)
+            if type(asker.ticket) is HeldBack:
+                void = entry.queue_id != self.ledger.id  # the queue was emptied meanwhile
+                asker.process.tell(asker.ticket.otherwise if void else asker.ticket.answer)
                 continue
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
             outcome = Outcome(self.name, queue_id, results)
@@ -372,7 +374,8 @@ class QueueProcess(Process):
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
         if self.ledger.policies.lease == "strict":
-            self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, answer, None))]))
+            held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
+            self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         else:
             fetch.subscriber.tell(answer)
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
@@ -567,7 +570,9 @@ class QueueProcess(Process):
         answer = Answered([(asker.ticket, asker.place, outcome)])
         entry = Extended(self.name, self.ledger.id, numbers, untils_ms)
         if self.ledger.policies.lease == "strict" and numbers:
-            self._raft_log.tell(Propose([(entry, Asker(asker.process, answer, None))]))
+            gone = Outcome(self.name, self.ledger.id, [int(Result.UNKNOWN)] * len(results))
+            held_back = HeldBack(answer, Answered([(asker.ticket, asker.place, gone)]))
+            self._raft_log.tell(Propose([(entry, Asker(asker.process, held_back, None))]))
             return
         asker.process.tell(answer)
         if numbers:

@@ -27,6 +27,7 @@ from wakeq.actors.messages import (
     Fetch,
     Flushed,
     Gone,
+    HeldBack,
     Item,
     Judge,
     Leaving,
@@ -267,14 +268,15 @@ class Queues(Process):
     def _answer_aside(self, item: Item) -> None:
         """Nobody applies this entry: whoever asked for it hears so, for each thing in it."""
         entry, asker = item[3], item[4]
-        if asker is not None and isinstance(asker.ticket, Answered):  # held back by a strict queue
-            asker.process.tell(asker.ticket)
-            return
         count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
         self._answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))
 
     def _answer(self, asker: Asker | None, outcome: Any) -> None:
-        if asker is not None:
+        if asker is None:
+            return
+        if type(asker.ticket) is HeldBack:
+            asker.process.tell(asker.ticket.otherwise)
+        else:
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
     @property

@@ -176,3 +176,21 @@ def test_two_acknowledgements_with_follow_ups_in_one_read_leave_the_connection_f
     client.send({"cmd": "FET", "qname": "r"}, {"cmd": "PING"})
 
     assert [reply["cmd"] for reply in client.take()] == ["okack", "okack", "msg", "pong"]
+
+
+@pytest.mark.parametrize("end", ["DROP", "PURGE"])
+def test_a_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Broker, client: Client, end: str) -> None:
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q)
+    broker.log_disk.held = True
+    other = broker.client()
+    other.send({"cmd": end, "qname": Q})
+    broker.settle()
+
+    client.send({"cmd": "FET", "qname": Q}, {"cmd": "PING"})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [reply["cmd"] for reply in client.take()] == ["nomsg", "pong"]
