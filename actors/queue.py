@@ -193,6 +193,7 @@ class QueueProcess(Process):
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
+                assert isinstance(entry, Delivered | Extended), "nothing else is held back"
                 void = entry.queue_id != self.ledger.id  # the queue was emptied meanwhile
                 asker.process.tell(asker.ticket.otherwise if void else asker.ticket.answer)
                 continue
