@@ -40,6 +40,10 @@ class Closed(Struct, frozen=True, gc=False):
     reason: str
 
 
+class Ended(Struct, frozen=True, gc=False):
+    """The peer will say nothing more but may still read: answer what it said, then let `hang_up` end the connection."""
+
+
 class Told(Protocol):
     """A subscriber, as a listener sees it."""
 
@@ -60,6 +64,9 @@ class Door(Protocol):
 
     def close(self, reason: str, /) -> None:
         """Close when what was written has gone out; Closed follows."""
+
+    def hang_up(self) -> None:
+        """Everything is answered after Ended: close, in turn with others that end at the same time."""
 
     def pause(self) -> None:
         """Receive nothing until `resume`: too much is under way."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.door import Closed, Door, Received
+from wakeq.actors.door import Closed, Door, Ended, Received
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -111,6 +111,7 @@ class Subscriber(Process):
         self._session = ""
         self._in_flight = self._in_flight_bytes = 0
         self._paused = False
+        self._ended = False
 
     def on_receive(self, message: Any) -> None:
         kind = type(message)
@@ -121,6 +122,10 @@ class Subscriber(Process):
             self._answered(message.answers)
         elif kind is Woken:
             self._wake(message.queue)
+        elif kind is Ended:
+            self._ended = True
+            self._end_waits(())
+            self._finish_if_answered()
         elif kind is Closed:
             self.stop()
 
@@ -165,7 +170,7 @@ class Subscriber(Process):
 
     def _end_waits(self, run: Sequence[Any]) -> None:
         """A FET that waits without a cmd_id ends when the client goes on with anything but another such FET."""
-        if type(run[0]) is wire.Fet and all(command.wait for command in run):
+        if run and type(run[0]) is wire.Fet and all(command.wait for command in run):
             return
         waits, self._waits = self._waits, None
         for pending in waits or ():
@@ -422,7 +427,7 @@ class Subscriber(Process):
         wants: dict[str, list[Want]] = {}
         for place, command in enumerate(rest):
             want = want_of(place, command)
-            if want.wait_ms and place < last_plain:  # the client went on: the wait is over before it began
+            if want.wait_ms and (place < last_plain or self._ended):  # the client went on: it is over before it began
                 want = Want(want.place, want.count)
             wants.setdefault(command.qname, []).append(want)
         if any(command.wait for command in rest):
@@ -614,9 +619,14 @@ class Subscriber(Process):
         if not self._pendings:
             self._pendings = None
             self._in_flight_bytes = 0
+            self._finish_if_answered()
         if self._paused and self._in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
             self._paused = False
             self._door.resume()
+
+    def _finish_if_answered(self) -> None:
+        if self._ended and not self._pendings and not self._parked:
+            self._door.hang_up()
 
     def _free(self, name: str) -> None:
         assert self._busy is not None, "made busy before"

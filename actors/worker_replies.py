@@ -21,14 +21,14 @@ BATCH_BYTES_MAX = 32 << 20  # of one batch with its headers, which a line may na
 DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 
 REFUSALS = {
-    Result.STALE: ("STALE_LEASE", "the lease is over and the message was delivered again"),
+    Result.STALE: ("STALE_LEASE", "the lease is over: the message came back, and may have been delivered again"),
     Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
     Result.KEY_RANGE: ("KEY_RANGE", "the priority is outside of the range that the queue allows"),
     Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),
     Result.BUSY: ("BUSY", "too many publishes with an id in this queue within 15 minutes; try again later"),
     Result.FORGOTTEN: ("BAD_FIELD", "n is more than 1024 behind the highest of this session; its outcome is forgotten"),
     Result.NO_QUEUE: ("Q_NOT_FOUND", "there is no queue of this name"),
-    Result.EXISTS: ("Q_EXISTS", "a queue of this name exists; UPDATE changes its policies"),
+    Result.EXISTS: ("Q_EXISTS", "a queue of this name exists; its policies can be updated"),
     Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted"),
     Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
@@ -201,7 +201,7 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
     unknown, stale = by_code.pop(Result.UNKNOWN, None), by_code.pop(Result.STALE, None)
     if stale:
         done = by_code.get(Result.DONE)
-        detail = f"{len(stale)} of {len(uids)} leases are over, their messages were delivered again"
+        detail = f"{len(stale)} of {len(uids)} leases are over: the messages came back, perhaps to others"
         return wire.Nok(
             err="STALE_LEASE", detail=detail, uids=done, unknown=unknown, stale=stale, cmd_id=command.cmd_id
         )

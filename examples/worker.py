@@ -5,7 +5,7 @@ python examples/worker.py emails            # beside `make serve`; Ctrl-C ends i
 
 import sys
 
-from wakeq import Client
+from wakeq import BrokerUnreachable, Client
 
 
 def work(body: str) -> None:
@@ -23,4 +23,11 @@ def main(queue: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if len(sys.argv) != 2:
+        sys.exit("usage: worker.py QUEUE")
+    try:
+        main(sys.argv[1])
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokerUnreachable as error:  # it was away for longer than Client(reconnect_for_s=10)
+        sys.exit(str(error))

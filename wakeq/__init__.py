@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from wakeq.protocol import errors
     from wakeq.protocol.errors import (
         BrokerUnreachable,
+        Busy,
         Disconnected,
         NotLeader,
+        QueueExists,
+        QueueFull,
         QueueNotFound,
         Refused,
         StaleLease,
+        TooLarge,
         WakeqError,
     )
 
@@ -29,6 +33,10 @@ HOMES = {
     "BrokerUnreachable": "wakeq.protocol.errors",
     "Disconnected": "wakeq.protocol.errors",
     "NotLeader": "wakeq.protocol.errors",
+    "Busy": "wakeq.protocol.errors",
+    "QueueExists": "wakeq.protocol.errors",
+    "QueueFull": "wakeq.protocol.errors",
+    "TooLarge": "wakeq.protocol.errors",
     "QueueNotFound": "wakeq.protocol.errors",
     "Refused": "wakeq.protocol.errors",
     "StaleLease": "wakeq.protocol.errors",
@@ -37,13 +45,17 @@ HOMES = {
 
 __all__ = [
     "BrokerUnreachable",
+    "Busy",
     "Client",
     "Disconnected",
     "Message",
     "NotLeader",
+    "QueueExists",
+    "QueueFull",
     "QueueNotFound",
     "Refused",
     "StaleLease",
+    "TooLarge",
     "WakeqError",
     "__version__",
     "errors",

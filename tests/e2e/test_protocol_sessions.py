@@ -6,6 +6,7 @@ uid.
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,14 @@ def test_a_client_that_publishes_too_much_at_once_hears_so_and_goes_on(broker: B
             client.publish_many("q", ["x" * (1 << 20)] * 5)
 
         assert client.publish("q", "x" * (1 << 20))
+
+
+def test_a_peer_that_stops_sending_still_gets_its_answers(broker: BrokerProcess) -> None:
+    with socket.create_connection(broker.worker_address, timeout=20) as connection:
+        connection.sendall(
+            b'{"cmd":"PUB","qname":"q","message":"m"}\n{"cmd":"FET","qname":"q"}\n{"cmd":"FET","qname":"q","wait":60}\n'
+        )
+        connection.shutdown(socket.SHUT_WR)
+        answers = connection.makefile("rb").read().splitlines()
+
+    assert [json.loads(line)["cmd"] for line in answers] == ["ok", "msg", "nomsg"]

@@ -7,6 +7,7 @@ import click
 
 from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table
+from wakeq.protocol.errors import QueueExists
 
 COUNT = click.IntRange(min=0)
 LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers")
@@ -71,11 +72,18 @@ def list_(broker: Broker, prefix: str, as_json: bool) -> None:
 @queue.command()
 @click.argument("name", metavar="QUEUE")
 @policy_options
+@click.option("--if-missing", is_flag=True, help="Done, and nothing changed, if there is one already.")
 @click.pass_obj
-def create(broker: Broker, /, name: str, **given: Any) -> None:
-    """Make QUEUE with the policies named; the others are the broker's defaults."""
+def create(broker: Broker, /, name: str, if_missing: bool, **given: Any) -> None:
+    """Make QUEUE with the policies named; the others are built in."""
     with broker.connect() as client:
-        client.create_queue(name, **named_policies(given, {}))
+        try:
+            client.create_queue(name, **named_policies(given, {}))
+        except QueueExists:
+            if not if_missing:
+                raise
+            click.echo(f"{queue_name(name)} is there already")
+            return
     click.echo(f"{queue_name(name)} is made")
 
 

@@ -168,7 +168,7 @@ class Client:
         """The messages are done with; `then` is published in the same step.  False: one was gone."""
         followups = [_followup(target, body) for target, body in then] or None
         command = wire.Ack(qname=queue, publish=followups, **_which(uids, lease))
-        return self._request(command, wire.Okack).known
+        return _all_known(self._request(command, wire.Okack))
 
     def ack_many(self, messages: Sequence[Message]) -> bool:
         """Messages of one queue are done with, each by its own lease, in one step."""
@@ -181,7 +181,7 @@ class Client:
             uids=[message.uid for message in messages],
             leases=[message.lease for message in messages],
         )
-        return self._request(command, wire.Okack).known
+        return _all_known(self._request(command, wire.Okack))
 
     def nack(
         self,
@@ -193,12 +193,12 @@ class Client:
     ) -> bool:
         """Give messages back, to be delivered after `delay` seconds, or as the queue's retry policy says."""
         command = wire.Nack(qname=queue, delay=delay, error=error, **_which(uids, lease))
-        return self._request(command, wire.Oknack).known
+        return _all_known(self._request(command, wire.Oknack))
 
     def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool:
         """Keep messages for `timeout` seconds from now, or for the timeout they were delivered with."""
         command = wire.Touch(qname=queue, timeout=timeout, **_which(uids, lease))
-        return self._request(command, wire.Oktouch).known
+        return _all_known(self._request(command, wire.Oktouch))
 
     # Queues -----------------------------------------------------------------------------------------------
 
@@ -365,6 +365,11 @@ def _which(uids: tuple[str, ...], lease: str | None) -> dict[str, Any]:
     return {"uids": list(uids)}
 
 
+def _all_known(reply: wire.Okack | wire.Oknack | wire.Oktouch) -> bool:
+    """Whether the broker knew every message of a command for one or many."""
+    return reply.known and not reply.unknown
+
+
 def _policies(policies: dict[str, Any]) -> dict[str, Any]:
     """The policies as the command's fields."""
     known = set(wire.Policies.__struct_fields__) - {"qname", "cmd_id"}
@@ -372,7 +377,10 @@ def _policies(policies: dict[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise BadField(f"{name} is no policy; there are {', '.join(sorted(known))}")
     if isinstance(policies.get("retry"), Mapping):
-        policies["retry"] = msgspec.convert(policies["retry"], wire.Retry)
+        try:
+            policies["retry"] = msgspec.convert(policies["retry"], wire.Retry)
+        except msgspec.ValidationError as error:
+            raise BadField(f"retry: {error}; it takes backoff, base, max and jitter") from None
     return policies
 
 

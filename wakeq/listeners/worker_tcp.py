@@ -18,6 +18,7 @@ from wakeq.actors.door import (
     Admission,
     Backlog,
     Closed,
+    Ended,
     MakeSubscriber,
     Received,
     Told,
@@ -88,8 +89,11 @@ class WorkerTcpDoor(asyncio.Protocol):
             self._subscriber.tell(Received(commands, len(data)))
 
     def eof_received(self) -> bool:
-        """The peer has gone, perhaps thousands at once: let the listener close them a few in each turn."""
-        self._listener.depart(self)
+        """The peer says no more; it may wait for answers (`printf ... | nc`), or be gone."""
+        if self._subscriber is not None:
+            self._subscriber.tell(Ended())
+        else:
+            self.hang_up()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -150,6 +154,10 @@ class WorkerTcpDoor(asyncio.Protocol):
         waiting = transport.get_write_buffer_size()
         if waiting > WATCHED_BYTES_MIN:
             self._weigh(replies, len(data), waiting)
+
+    def hang_up(self) -> None:
+        """Perhaps thousands end at once: the listener closes a few in each turn."""
+        self._listener.depart(self)
 
     def close(self, reason: str) -> None:
         if self._transport is None or self._transport.is_closing():

@@ -144,6 +144,9 @@ class ConnectDoor:
         burst = all(type(reply) is Ok or type(reply) is Nok for reply in replies)
         self._write(b"".join([frame(_TEXT, payload) for payload in encode_frames(replies)]), burst=burst)
 
+    def hang_up(self) -> None:
+        self.close("everything was answered")
+
     def close(self, reason: str) -> None:
         if self._closing_at_s is not None or self._transport.is_closing():
             return

@@ -18,6 +18,7 @@ from wakeq.actors.door import (
     Backlog,
     Closed,
     Door,
+    Ended,
     Received,
     Verdict,
 )
@@ -45,6 +46,9 @@ class Writer:
         self.news = asyncio.Event()
 
     def tell(self, message: object, /) -> None:
+        if isinstance(message, Ended):  # all its commands are answered at once
+            self.door.hang_up()
+            return
         self.told.append(message)
         if isinstance(message, Received) and message.commands == [Ping()]:
             self.door.send([Pong()])
