@@ -44,7 +44,8 @@ from wakeq.actors.messages import (
     Verdict,
     Woken,
 )
-from wakeq.actors.queue import REFUSED_ID, Abandoned, Lead, QueueProcess, Services
+from wakeq.actors.queue import REFUSED_ID, Abandoned, QueueProcess
+from wakeq.actors.queue_deliveries import Lead, Services
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
@@ -512,7 +513,7 @@ class Queues(Process):
         known = name in self.catalog.queues or name in self._told or name in (self._flushing or ())
         if process is not None and not known and process.idle and process.is_deserted:
             del self._processes[name]
-            process.stop()
+            self.runtime.end(process, None)  # at once: a stop by mail would leave its name taken, and lose what comes
 
     def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
         """For a queue that had no process: if it has one by now, it hears; else there is nothing to do."""

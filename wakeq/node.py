@@ -8,9 +8,11 @@ The only place that does so.  It knows no rule of queues and no byte of a protoc
 import asyncio
 import contextlib
 import ctypes
+import dataclasses
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -19,7 +21,7 @@ from typing import Any
 from wakeq import __version__
 from wakeq.actors.door import Admission, Door
 from wakeq.actors.messages import Committed, Item, Loaded, Pressure, Propose, Refusal
-from wakeq.actors.queue import Services as QueueServices
+from wakeq.actors.queue_deliveries import Services as QueueServices
 from wakeq.actors.queues import Queues
 from wakeq.actors.queues import Settings as QueuesSettings
 from wakeq.actors.raft_log import Cut, RaftLog, Started
@@ -49,6 +51,7 @@ GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a f
 BUG_STATUS = 70
 STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
 
+FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
 TRIM_AFTER_BYTES = 32 << 20  # of the log
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 
@@ -357,6 +360,10 @@ def run(settings: Settings) -> int:
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
     sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
+    connections_max = _raise_file_limit(settings.connections_max)
+    if connections_max < settings.connections_max:
+        logger.warning("the limit of open files allows %d connections; raise it (ulimit -n)", connections_max)
+        settings = dataclasses.replace(settings, connections_max=connections_max)
     try:
         import uvloop
 
@@ -364,6 +371,16 @@ def run(settings: Settings) -> int:
     except WakeqError as error:
         print(f"wakeq: {error}", file=sys.stderr)
         return error.exit_status
+
+
+def _raise_file_limit(connections: int) -> int:
+    """Ask for as many files as connections need; return how many connections that leaves, the disk's files apart."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES_APART
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - FILES_APART))
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

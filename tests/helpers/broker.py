@@ -14,7 +14,7 @@ from tests.helpers.by_hand import HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.door import Closed, Received
 from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queue import Services as QueueServices
+from wakeq.actors.queue_deliveries import Services as QueueServices
 from wakeq.actors.queues import Queues
 from wakeq.actors.queues import Settings as QueuesSettings
 from wakeq.actors.raft_log import RaftLog, Started

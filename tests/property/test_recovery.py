@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from wakeq.actors.messages import Collect, Collected, Committed, Flushed
 from wakeq.actors.queue import QueueProcess
+from wakeq.actors.runtime.groups import Groups
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     ANY_TOKEN,
@@ -80,6 +81,7 @@ class Node:
         self.applied: tuple[int, int, int] = (0, 0, 0)
         self.graves: list[Grave] = []
         self.told: set[str] = set()
+        self.groups = Groups()
 
     def queue(self, name: str) -> QueueProcess:
         if name not in self.queues:

@@ -1,0 +1,316 @@
+"""QueueDeliveries: how one queue hands out messages, who waits for them, who sleeps and is woken.
+
+    Fetch, Sleep --> leases, bodies --> Answered at once; Delivered goes to the log
+
+The leader's memory answers.  It never touches a file: bodies that are no longer in memory come by mail from the
+reader.  It is the lower half of a queue process; what is committed is the business of `queue.py`.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeq.actors.bodies import Bodies
+from wakeq.actors.leases import NEVER, Leases, Waiter
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    Delivery,
+    Deserted,
+    EndWaits,
+    Fetch,
+    HeldBack,
+    Leaving,
+    Loaded,
+    Propose,
+    Refusal,
+    Sleep,
+    Subscribe,
+    Want,
+    Woken,
+)
+from wakeq.actors.runtime import Process, Timers
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import (
+    Delivered,
+    Draft,
+)
+from wakeq.protocol.ledger import Ledger, Limits
+from wakeq.protocol.records import decode_row
+from wakeq.protocol.uid import UidMaker
+
+BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
+READ_AHEAD_BYTES_MAX = 1 << 20
+ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
+
+
+class Lead(msgspec.Struct, frozen=True, gc=False):
+    """This node leads in `term`: hand out messages (0: it does no longer)."""
+
+    term: int
+    first_sequence: int = 0  # a queue that is rebuilt within a term goes on behind what it gave out before
+
+
+class Services(NamedTuple):
+    """What a queue process is given to work with."""
+
+    raft_log: Process
+    timers: Timers
+    now_ms: Callable[[], int]
+    stamp_ms: Callable[[], int]  # the same, never before the true moment
+    load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
+    later: Callable[[float, Callable[[], None]], Any]
+    chance: Callable[[], float] = random.random
+
+
+class QueueDeliveries(Process):
+    """A queue's state, and what it hands out."""
+
+    def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
+        super().__init__()
+        self.name = name
+        self.ledger = Ledger(name, 0, Policies(), limits)
+        self.created_ms = 0
+        self.bodies = Bodies()
+        self.leases: Leases | None = None
+        self.term = 0
+        self.wakes = 0
+        self.uids = UidMaker(0)
+        self._services = services
+        self._now_ms = services.now_ms
+        self._supervisor = supervisor
+        self._raft_log = services.raft_log
+        self._alarm_ms = 0
+        self._stored_gone: list[str] = []
+        self._unchanged: list[tuple[int, int, int]] = []
+        self._applying = 0
+        self._handling: Any = None
+        self._since_read = 0
+        self._reading = False
+        self._reads: dict[int, Any] = {}  # what waits for bodies that are being read
+
+    @property
+    def exists(self) -> bool:
+        return self.ledger.id > 0
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether the queue does not exist and nobody waits for it to do so."""
+        if self.exists or self.runtime.groups.count(("subscribers", self.name)):
+            return False
+        leases = self.leases
+        return leases is None or not (leases.sleepers or leases.woken or leases.all_waits())
+
+    def _uids_of(self, numbers: Sequence[int]) -> list[str]:
+        aliased = self.ledger.aliased
+        if not aliased:
+            return self.uids.uids(numbers)
+        return [aliased.get(number) or self.uids.uid(number) for number in numbers]
+
+    # --- handing out -----------------------------------------------------------------------------------------------
+
+    def on_lead(self, message: Lead) -> None:
+        self.term = message.term
+        self.leases = Leases(self.ledger, message.term, self._now_ms()) if message.term else None
+        if self.leases is not None:
+            self.leases.sequence = message.first_sequence
+            self._settle(self._now_ms())
+
+    def on_fetch(self, message: Fetch) -> None:
+        leases = self.leases
+        if leases is None or not (self.exists or message.subscribed or any(want.wait_ms for want in message.wants)):
+            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
+            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+            return
+        now_ms = self._now_ms()
+        leases.fetched(message.subscriber)
+        empty = []
+        for want in message.wants:
+            numbers = self._take(want.count or 1, now_ms) if len(leases.available) else []
+            if numbers:
+                self._hand_out(numbers, message, want, now_ms)
+            elif want.wait_ms and message.subscriber.alive:
+                until_ms = now_ms + want.wait_ms
+                worker, door = message.worker, message.door
+                leases.wait(Waiter(message.subscriber, message.ticket, want.place, want.count, until_ms, worker, door))
+            else:
+                empty.append((message.ticket, want.place, None))
+        if empty:
+            message.subscriber.tell(Answered(empty))
+        self._settle(now_ms)
+
+    def _take(self, count: int, now_ms: int) -> list[int]:
+        """Take up to `count` messages out of the line, but no more than fit into one answer."""
+        leases, ledger = self.leases, self.ledger
+        assert leases is not None, "only a leader hands out"
+        numbers = leases.take(count, now_ms)
+        if len(numbers) > 1 and ledger.bytes > ANSWER_BYTES_MAX:
+            fit = max(1, ledger.count_within(numbers, ANSWER_BYTES_MAX))
+            leases.put_back(numbers[fit:])
+            del numbers[fit:]
+        return numbers
+
+    def _hand_out(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
+        """Deliver messages that were taken out of the line; first read what is not in memory."""
+        missing = self.bodies.missing(numbers)
+        if missing:
+            self._read(missing, ("deliver", numbers, fetch, want))
+            return
+        leases = self.leases
+        assert leases is not None, "only a leader hands out"
+        if not fetch.subscriber.alive:
+            for number in numbers:
+                leases.offer(number, now_ms)
+            return
+        untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms)
+        deliveries = self._deliveries(numbers, first)
+        entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
+        answer = Answered([(fetch.ticket, want.place, deliveries)])
+        if self.ledger.policies.lease == "strict":
+            held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
+            self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
+        else:
+            fetch.subscriber.tell(answer)
+            self._raft_log.tell(Propose([(entry, None)], lazy=True))
+        self._since_read += len(numbers)
+        if self._since_read >= BODIES_AHEAD // 2 and len(self.bodies) < self.ledger.living:
+            self._read_ahead()
+
+    def _deliveries(self, numbers: list[int], first: int) -> list[Delivery]:
+        drafts = self.bodies.get_many(numbers)
+        sides, term = self.ledger.sides, self.term
+        deliveries = []
+        for sequence, (number, uid, draft) in enumerate(
+            zip(numbers, self._uids_of(numbers), drafts, strict=True), first
+        ):
+            side = sides.get(number) if sides else None
+            failures = 0 if side is None else side.deliveries
+            deliveries.append(Delivery(uid, failures, draft.body, (term, sequence), draft.priority, draft.headers))
+        return deliveries
+
+    def _read(self, numbers: list[int], ticket: Any) -> None:
+        prefix = self.name.encode() + b"-"
+        keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
+        self._reads[id(ticket)] = ticket
+        self._services.load(self, numbers, keys, (self.ledger.id, ticket))
+
+    def _read_ahead(self) -> None:
+        """Have the bodies of the next in line read before somebody asks for them."""
+        self._since_read = 0
+        if self._reading or self.leases is None:
+            return
+        living = [n for n in self.leases.next_numbers(BODIES_AHEAD) if self.ledger.lives(n)]
+        ahead = self.bodies.missing(living[: self.ledger.count_within(living, READ_AHEAD_BYTES_MAX)])
+        if ahead:
+            self._reading = True
+            self._read(ahead, ("ahead",))
+
+    def on_loaded(self, message: Loaded) -> None:
+        queue_id, ticket = message.ticket
+        if ticket[0] == "ahead":
+            self._reading = False
+        if queue_id != self.ledger.id:
+            self._reads.pop(id(ticket), None)
+            self._give_up(ticket, "the queue was emptied or deleted meanwhile")
+            return
+        for number, value in message.rows.items():
+            if value is not None and self.ledger.lives(number):
+                row = decode_row(value)
+                draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
+                self.bodies.load(number, draft, row.published_ms)
+        self._reads.pop(id(ticket), None)
+        if ticket[0] == "deliver":
+            self._deliver_loaded(*ticket[1:])
+        elif ticket[0] == "call":
+            ticket[1]()
+
+    def _give_up(self, ticket: Any, why: str) -> None:
+        """Answer who waited for bodies that will not be used."""
+        match ticket:
+            case ("deliver", _, fetch, want):
+                self._answer_nothing(fetch, want)
+            case ("call", _, Asker() as asker):
+                refusal = Refusal("BUSY", f"{why}; try again")
+                asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+
+    def _deliver_loaded(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
+        leases = self.leases
+        if leases is None:
+            return
+        now_ms = self._now_ms()
+        living = [number for number in numbers if self.ledger.lives(number) and number not in leases.leaving]
+        for number in set(numbers).difference(living):
+            if self.ledger.lives(number):
+                leases.offer(number, now_ms)  # withheld until its outcome
+        if living:
+            self._hand_out(living, fetch, want, now_ms)
+            self._read_ahead()
+        else:
+            self._answer_nothing(fetch, want)
+        self._settle(now_ms)
+
+    def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
+        fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))
+
+    def _settle(self, now_ms: int) -> None:
+        """Keep the wake contract after whatever happened, and be called again in time."""
+        leases = self.leases
+        assert leases is not None, "only a leader wakes"
+        if leases.waiters:
+            self._serve_waiters(leases, now_ms)
+        if leases.sleepers or leases.woken:
+            woken = Woken(self.name)
+            for subscriber in leases.to_wake(now_ms):
+                self.wakes += 1
+                subscriber.tell(woken)
+        moment_ms = leases.next_moment_ms()
+        if moment_ms < self._alarm_ms or self._alarm_ms <= now_ms:
+            if moment_ms < NEVER:
+                self._alarm_ms = moment_ms
+                self._services.timers.set(self, moment_ms)
+            else:
+                self._alarm_ms = NEVER
+
+    def _serve_waiters(self, leases: Leases, now_ms: int) -> None:
+        while len(leases.available):
+            waiter = leases.next_waiter()
+            if waiter is None:
+                return
+            numbers = self._take(waiter.count or 1, now_ms)
+            if not numbers:
+                return
+            leases.end_wait(waiter)
+            self._hand_out(numbers, waiter, waiter, now_ms)
+
+    def _end_wait(self, waiter: Waiter, answer: Refusal | None) -> None:
+        assert self.leases is not None, "only a leader lets wait"
+        self.leases.end_wait(waiter)
+        waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, answer)]))
+
+    def on_end_waits(self, message: EndWaits) -> None:
+        if self.leases is not None:
+            for waiter in self.leases.waits_of(message.subscriber, message.ticket):
+                self._end_wait(waiter, None)
+
+    def on_sleep(self, message: Sleep) -> None:
+        asker = message.asker
+        asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+        if self.leases is not None and asker.process.alive:
+            self.leases.sleep(asker.process)
+            self._settle(self._now_ms())
+
+    def on_subscribe(self, message: Subscribe) -> None:
+        """The group knows its members; the process exists now, unless they have all gone meanwhile."""
+        if self.is_deserted:
+            self._supervisor.tell(Deserted(self.name, self))
+
+    def on_leaving(self, message: Leaving) -> None:
+        if self.leases is None or message.queue_id != self.ledger.id:
+            return
+        if message.undone:
+            self.leases.stays(message.numbers, self._now_ms())
+            self._settle(self._now_ms())
+        else:
+            self.leases.leave(message.numbers)

@@ -1,0 +1,225 @@
+"""QueueEndings: how the deliveries of one queue end without an acknowledgement, or are given more time.
+
+    Nack, Touch, Gone, Alarm --> leases --> Released, Extended, Expired, dead letters: entries for the log
+
+The leader computes the next moment (backoff, jitter) and proposes; what becomes of it is decided in the ledger.
+"""
+
+from functools import partial
+from typing import Any
+
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    Deserted,
+    Gone,
+    HeldBack,
+    Nack,
+    Outcome,
+    Propose,
+    Touch,
+)
+from wakeq.actors.queue_deliveries import QueueDeliveries
+from wakeq.actors.runtime import Alarm
+from wakeq.protocol.catalog import dead_letter_of
+from wakeq.protocol.commands import (
+    ANY_TOKEN,
+    Ack,
+    Expired,
+    Extended,
+    Publish,
+    Reason,
+    Released,
+    Result,
+    Token,
+)
+from wakeq.protocol.dead_letters import dead_letter
+from wakeq.protocol.uid import parse
+
+
+class QueueEndings(QueueDeliveries):
+    """Leases that end, and what has been kept long enough."""
+
+    def _number_of(self, uid: str) -> int:
+        """Return the number of a uid of this incarnation, -1 for any other."""
+        parsed = parse(uid)
+        if parsed is not None and parsed[0] == self.ledger.id:
+            return parsed[1]
+        return self.ledger.aliases.get(uid, -1)
+
+    def on_touch(self, message: Touch) -> None:
+        leases = self.leases
+        assert leases is not None, "only a leader is asked"
+        now_ms = self._now_ms()
+        results = []
+        numbers: list[int] = []
+        untils_ms: list[int] = []
+        for uid, token in zip(message.uids, message.tokens, strict=True):
+            number = self._number_of(uid)
+            held = leases.held.get(number)
+            if not self.ledger.lives(number) or number in leases.leaving:
+                results.append(Result.UNKNOWN)
+            elif held is None:
+                results.append(Result.UNKNOWN if token == ANY_TOKEN else Result.STALE)
+            elif token not in (ANY_TOKEN, held.token):
+                results.append(Result.STALE)
+            else:
+                results.append(Result.DONE)
+                numbers.append(number)
+                untils_ms.append(now_ms + (message.timeout_ms or self.ledger.timeout_of(number)))
+                leases.extend(number, untils_ms[-1])
+        asker = message.asker
+        outcome = Outcome(self.name, self.ledger.id, [int(result) for result in results])
+        answer = Answered([(asker.ticket, asker.place, outcome)])
+        entry = Extended(self.name, self.ledger.id, numbers, untils_ms)
+        if self.ledger.policies.lease == "strict" and numbers:
+            gone = Outcome(self.name, self.ledger.id, [int(Result.UNKNOWN)] * len(results))
+            held_back = HeldBack(answer, Answered([(asker.ticket, asker.place, gone)]))
+            self._raft_log.tell(Propose([(entry, Asker(asker.process, held_back, None))]))
+            return
+        asker.process.tell(answer)
+        if numbers:
+            self._raft_log.tell(Propose([(entry, None)], lazy=True))
+
+    def on_nack(self, message: Nack) -> None:
+        numbers, tokens, places, unknown = [], [], [], []
+        asker = message.asker
+        for uid, token, place in zip(message.uids, message.tokens, asker.place, strict=True):
+            number = self._number_of(uid)
+            if self.leases is not None and number in self.leases.held:
+                numbers.append(number)
+                tokens.append(token)
+                places.append(place)
+            else:
+                unknown.append(place)
+        if unknown:
+            outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN] * len(unknown))
+            asker.process.tell(Answered([(asker.ticket, unknown, outcome)]))
+        self._end_deliveries(
+            numbers,
+            tokens,
+            Reason.NACK,
+            delay_ms=message.delay_ms,
+            error=message.error,
+            asker=Asker(asker.process, asker.ticket, places),
+        )
+
+    def _end_deliveries(
+        self,
+        numbers: list[int],
+        tokens: list[Token],
+        reason: Reason,
+        *,
+        delay_ms: int | None = None,
+        error: str = "",
+        asker: Asker | None = None,
+    ) -> None:
+        """Propose that deliveries end: back into the line, or to the dead letters at the last allowed one.
+
+        `asker.place`, if there is one, is a list with a place for each number.
+        """
+        if not numbers:
+            return
+        assert self.leases is not None, "only a leader ends deliveries"
+        places = asker.place if asker is not None else [None] * len(numbers)
+        last = self.ledger.policies.max_deliveries
+        back: list[tuple[int, Token, Any]] = []
+        dead: list[tuple[int, Token, Any]] = []
+        for row in zip(numbers, tokens, places, strict=True):
+            (dead if last and self._deliveries_of(row[0]) >= last else back).append(row)
+        self.leases.leave(numbers)
+        if back:
+            self._propose_released(back, reason, delay_ms, error, asker)
+        for number, token, place in dead:
+            mine = None if asker is None else Asker(asker.process, asker.ticket, [place])
+            self._propose_dead(number, token, reason, error, mine)
+
+    def _deliveries_of(self, number: int) -> int:
+        """Return how often a message was delivered; the last time may not be in the ledger yet."""
+        side = self.ledger.sides.get(number)
+        held = self.leases.held.get(number) if self.leases is not None else None
+        if side is None:
+            return 1
+        return side.deliveries + (held is not None and held.token > (side.term, side.sequence))
+
+    def _propose_released(
+        self,
+        rows: list[tuple[int, Token, Any]],
+        reason: Reason,
+        delay_ms: int | None,
+        error: str,
+        asker: Asker | None,
+    ) -> None:
+        stamp_ms = self._services.stamp_ms()
+        retry = self.ledger.policies.retry
+        dues = []
+        for number, _, _ in rows:
+            failures = self._deliveries_of(number)
+            wait_ms = retry.after_ms(failures, self._services.chance()) if delay_ms is None else delay_ms
+            dues.append(stamp_ms + wait_ms if wait_ms else 0)
+        numbers, tokens, places = (list(column) for column in zip(*rows, strict=True))
+        entry = Released(self.name, self.ledger.id, numbers, dues, tokens, reason, error)
+        mine = None if asker is None else Asker(asker.process, asker.ticket, places)
+        self._raft_log.tell(Propose([(entry, mine)]))
+
+    def _propose_dead(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
+        """Move a message to its dead-letter queue, in one entry: never both, never neither."""
+        draft = self.bodies.get(number)
+        if draft is None:
+            step = partial(self._propose_dead_loaded, number, token, reason, error, asker)
+            self._read([number], ("call", step, asker))
+            return
+        letter = dead_letter(
+            draft,
+            self.ledger.sides.get(number),
+            origin=self.name,
+            origin_uid=self._uids_of([number])[0],
+            deliveries=self._deliveries_of(number),
+            reason=reason,
+            error=error,
+        )
+        queue = dead_letter_of(self.name, self.ledger.policies)
+        publish = Publish(queue, [letter], forced=True)
+        entry = Ack(self.name, self.ledger.id, [number], [token], [publish], dead=True)
+        self._raft_log.tell(Propose([(entry, asker)]))
+
+    def _propose_dead_loaded(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
+        if self.ledger.lives(number):
+            self._propose_dead(number, token, reason, error, asker)
+        elif asker is not None:
+            outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN])
+            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def on_alarm(self, message: Alarm) -> None:
+        leases = self.leases
+        if leases is None:
+            return
+        now_ms = self._now_ms()
+        self._alarm_ms = 0
+        leases.fell_due(now_ms)
+        over = leases.ran_out(now_ms)
+        self._end_deliveries(over, [leases.held[number].token for number in over], Reason.TIMEOUT)
+        expired = [number for number in leases.expired(now_ms) if number not in leases.leaving]
+        if expired:
+            leases.leave(expired)
+            self._raft_log.tell(Propose([(Expired(self.name, self.ledger.id, expired), None)]))
+        for waiter in leases.waits_over(now_ms):
+            self._end_wait(waiter, None)
+        self._settle(now_ms)
+
+    def on_gone(self, message: Gone) -> None:
+        leases = self.leases
+        if leases is None:
+            return
+        if message.asleep_only:
+            leases.fetched(message.subscriber)
+        else:
+            leases.gone(message.subscriber)
+        if self.ledger.policies.on_disconnect == "release" and not message.asleep_only:
+            numbers = [n for n in leases.take_held_by(message.subscriber) if n not in leases.leaving]
+            self._end_deliveries(numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
+        self._settle(self._now_ms())
+        if self.is_deserted:
+            self._supervisor.tell(Deserted(self.name, self))
