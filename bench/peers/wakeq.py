@@ -171,6 +171,10 @@ class Wakeq(Peer):
     def version(cls) -> str:
         return output_of(*program(), "--version")
 
+    def environment(self) -> dict[str, str]:
+        """The broker takes WAKEQ_... for its settings, and these are the benchmark's."""
+        return {name: value for name, value in os.environ.items() if not name.startswith("WAKEQ_")}
+
     def command(self) -> list[str]:
         ports = ["--worker-port", "0", "--http-port", "0"]
         return [*program(), "serve", "--data-dir", str(self.folder), *ports]
