@@ -382,10 +382,13 @@ class Queues(Process):
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
         """The first entry of a term: this node leads if it is the one that proposed it."""
-        if item[4] is not None and item[4].ticket is None:
+        asker = item[4]
+        if asker is None:
+            return False
+        if asker.ticket is None:
             self._lead(item[1])
-        elif item[4] is not None:
-            self._lead_rebuilt(item[4].ticket)
+        else:
+            self._lead_rebuilt(asker.ticket)
         return False
 
     def _lead_rebuilt(self, name: str) -> None:

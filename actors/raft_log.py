@@ -194,6 +194,11 @@ class RaftLog(Process):
         for propose in waiting:
             self.on_propose(propose)
 
+    @property
+    def at_rest(self) -> bool:
+        """True while nothing that was proposed is without its outcome."""
+        return not (self._writing or self._uncommitted or self._throttled)
+
     # --- to disk ---------------------------------------------------------------------------------------------------
 
     def _flush_soon(self) -> None:

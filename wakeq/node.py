@@ -46,6 +46,8 @@ from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
 REPLAY_BATCH = 2_048  # entries that are applied before the loop's other work has its turn
+ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
+LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
 BUG_STATUS = 70
@@ -269,10 +271,10 @@ class Node:
         )
         worker_port = await self._tcp.start(settings.host, settings.worker_port)
         self._web = WebServer()
-        connect = Connect(make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max)
+        self._connect = Connect(make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max)
         for path in ("/connect", "/connect/"):
-            self._web.add("GET", path, connect.handle)
-        self._web.before_stop(connect.close)
+            self._web.add("GET", path, self._connect.handle)
+        self._web.before_stop(self._connect.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         return {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
@@ -336,10 +338,22 @@ class Node:
         assert self.failed is not None, "started"
         await asyncio.wait([flushed, self.failed], return_when=asyncio.FIRST_COMPLETED)
 
+    async def _answer_all(self) -> None:
+        """Wait until what was read is done and answered; commands that wait for something are not waited for."""
+        assert self.failed is not None, "started"
+        until_s = asyncio.get_running_loop().time() + ANSWER_S_MAX
+        while not (self.runtime.idle and self.raft_log.at_rest) and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            if self.failed.done():
+                return
+
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
+        self._tcp.stop_reading()
+        self._connect.stop_reading()
+        await self._answer_all()
         await self._tcp.close()
         await self._web.close()
         assert self.failed is not None, "started"

@@ -151,6 +151,11 @@ class Runtime:
                 logger.error("%r failed once more, in on_failure", process, exc_info=error)
         return reason
 
+    @property
+    def idle(self) -> bool:
+        """True while no process has mail."""
+        return not self._ready and not self._foreign
+
     # Names and monitors -------------------------------------------------------------------------------------
 
     def register(self, name: Hashable, process: Process) -> None:

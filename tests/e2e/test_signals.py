@@ -93,3 +93,23 @@ def ends_within(broker: BrokerProcess, span_s: float) -> bool:
             return True
         time.sleep(0.01)
     return False
+
+
+def test_what_was_read_before_the_signal_is_answered(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker()
+    client = connect(broker)
+    client.send(*[{"cmd": "PUB", "qname": "q", "message": str(number)} for number in range(20_000)])
+    client.recv()  # it is at work
+
+    broker.send_signal(signal.SIGTERM)
+    answered = 1
+    try:
+        while client.recv()["cmd"] == "ok":
+            answered += 1
+    except ConnectionError:
+        pass
+    assert broker.wait(CLEAN_STOP_TIMEOUT_S) == 0
+    broker.launch()
+    broker.wait_ready()
+
+    assert connect(broker).ask("STATS", "q")["stats"]["size"] == answered

@@ -7,6 +7,7 @@ timer or task of its own.  Must never look inside a command, or answer one itsel
 """
 
 import asyncio
+import contextlib
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -35,9 +36,12 @@ SWEEP_EVERY_S = 1.0
 WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
 CLOSE_SLICE = 128  # connections closed in one turn of the loop
 
+GOODBYE_S_MAX = 1.0  # for peers to hear that we stop, and to close
+
 _BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
 _ENDED = 4  # what comes is thrown away: to close with bytes unread would destroy the last answer on its way
 _SAID_GOODBYE = 8  # our side of the stream is shut
+_BY_STOP = 16  # the broker stops: what was read is answered, more is not read
 
 
 class _Watch:
@@ -171,6 +175,15 @@ class WorkerTcpDoor(asyncio.Protocol):
         else:
             self._transport.close()
 
+    def say_goodbye(self, reason: str) -> None:
+        """Shut our side behind the last answer and throw away what still comes, so that the answer is not lost."""
+        if self._transport is None or self._transport.is_closing() or self._state & _SAID_GOODBYE:
+            return
+        if self._state and not self._state & _ENDED:
+            self._transport.resume_reading()
+        self._state = _ENDED
+        self.close(reason)
+
     def turn_away(self, reply: Reply, reason: str) -> None:
         """Say why, and close, without ever having a subscriber."""
         self._state |= _ENDED
@@ -190,6 +203,9 @@ class WorkerTcpDoor(asyncio.Protocol):
             return
         self._watched().reason = reason
         self._transport.abort()
+
+    def stop_reading(self) -> None:
+        self._pause(_BY_STOP)
 
     def pause(self) -> None:
         self._pause(_BY_SUBSCRIBER)
@@ -300,11 +316,23 @@ class WorkerTcpListener:
         self._server = await loop.create_server(lambda: WorkerTcpDoor(self), sock=listening, backlog=ACCEPT_BACKLOG)
         return int(listening.getsockname()[1])
 
+    def stop_reading(self) -> None:
+        """Take no more connections and no more commands; what was taken is still answered."""
+        if self._server is not None:
+            self._server.close()
+        for door in self.doors:
+            door.stop_reading()
+
     async def close(self, reason: str = "the broker stops") -> None:
         """Accept nothing more, then close what is open, a few in each turn of the loop."""
         if self._server is not None:
             self._server.close()
         self._empty.clear()
+        for door in list(self.doors):
+            door.say_goodbye(reason)
+        if self.doors:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for place, door in enumerate(list(self.doors)):
             door.close(reason)
             door.finish()  # also those whose peer has not closed yet

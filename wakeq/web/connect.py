@@ -34,7 +34,7 @@ WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
 HEARTBEAT_S = 20  # a peer that was silent so long is asked; silent as long again, it is gone
 SWEEP_EVERY_S = 1.0
 
-_BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
+_BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
 _SHORT, _MIDDLE, _LONG = Layout("!BB"), Layout("!BBH"), Layout("!BBQ")
 _TEXT, _PING, _PONG = 0x81, 0x89, 0x8A  # a whole frame of each kind (RFC 6455, 5.2)
 
@@ -166,6 +166,9 @@ class ConnectDoor:
         self._transport.abort()
         self._wake()
 
+    def stop_reading(self) -> None:
+        self._paused |= _BY_STOP
+
     def pause(self) -> None:
         self._paused |= _BY_SUBSCRIBER
 
@@ -276,6 +279,11 @@ class Connect:
             return await self._serve(request)
         finally:
             self.admission.leave()
+
+    def stop_reading(self) -> None:
+        """Take no more commands; what was taken is still answered."""
+        for door in self.doors:
+            door.stop_reading()
 
     async def close(self, reason: str = "the broker stops") -> None:
         """Close what is open."""
