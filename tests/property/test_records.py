@@ -236,10 +236,10 @@ def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
     size = draw(st.one_of(st.integers(0, 6), st.just(CHUNK)))
     chunk = Chunk()
     for name in COLUMNS:
-        values = uint32 if name == "timeouts" else int64
+        values = int64
         if draw(st.booleans()):
             column = [draw(values)] * (size // 2) + [draw(values)] * (size - size // 2)
-            setattr(chunk, name, array("I" if name == "timeouts" else "q", column))
+            setattr(chunk, name, array("q", column))
     chunk.sizes = array("I", [draw(uint32)] * (size // 2) + [0] * (size - size // 2))
     chunk.living = sum(value > 0 for value in chunk.sizes)
     return chunk, sorted(draw(st.sets(st.integers(0, CHUNK - 1), max_size=5)))

@@ -248,7 +248,7 @@ def test_without_cmd_id_the_reply_has_none() -> None:
         ('{"cmd":"PUB","qname":"q","msg":"a","delay":true}', "BAD_FIELD", "not true or false"),
         ('{"cmd":"PUB","qname":"q","msg":"a","expires":-1}', "BAD_FIELD", "expires must be"),
         ('{"cmd":"PUB","qname":"q","msg":"a","priority":9223372036854775808}', "BAD_FIELD", "64 bits"),
-        ('{"cmd":"PUB","qname":"q","msg":"a","id":""}', "BAD_FIELD", "id must be text of 1 to 128"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","id":""}', "BAD_FIELD", "id must be text of 1 to 120"),
         ('{"cmd":"PUB","qname":"q","msg":"a","n":0}', "BAD_FIELD", "n must be"),
         ('{"cmd":"PUB","qname":"q","msg":"a","headers":{"a":1}}', "BAD_FIELD", "must be text"),
         ('{"cmd":"PUB","qname":"q","msg":"?","enc":"b64"}', "BAD_FIELD", "base64"),
