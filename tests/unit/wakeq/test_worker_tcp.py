@@ -28,6 +28,12 @@ from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode, no
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 
 
+@pytest.fixture(autouse=True)
+def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of these tests stay where they are when the listener closes: do not wait for them."""
+    monkeypatch.setattr("wakeq.listeners.worker_tcp.GOODBYE_S_MAX", 0.01)
+
+
 class Clock:
     """Time that a test moves."""
 
