@@ -161,7 +161,7 @@ class Settings:
     http_port: int = setting(8080, "Port of HTTP, and of WebSocket at `/connect`; 0 = a free one", least=0, most=65535)
     message_bytes_max: int = setting(MIB, "The largest body taken at any door", unit="bytes", least=1, most=64 * MIB)
     node_bytes_max: int = setting(0, "Bytes that all queues together hold at most; 0 = no limit", unit="bytes", least=0)
-    connections_max: int = setting(20_000, "Connections at all doors; one more is refused", least=1)
+    connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1)
     upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
     switch_interval_s: float = setting(
         0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1
