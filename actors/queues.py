@@ -150,8 +150,8 @@ class Queues(Process):
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
         self._notes: list[tuple[int, int, int]] = []
-        self._bytes = log.size_bytes  # of the log, when the last cut was begun
-        self._flushed_bytes = log.size_bytes  # of the log, when the last cut that is written was begun
+        self._bytes = 0  # of the log, when the last cut was begun
+        self._flushed_bytes = 0  # of the log, when the last cut that is written was begun
         self._throttled = False
         self._ready: Callable[[], None] | None = None
 
@@ -283,7 +283,7 @@ class Queues(Process):
     @property
     def unflushed_bytes(self) -> int:
         """Bytes of the log that the state store does not have yet."""
-        return max(0, self._log.size_bytes - self._flushed_bytes)
+        return self._log.written_bytes - self._flushed_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -528,7 +528,7 @@ class Queues(Process):
 
     def _flush_in_time(self) -> None:
         """Have a cut made soon; at once if much has come together."""
-        written = self._log.size_bytes
+        written = self._log.written_bytes
         if not self._flush_queued:
             self._flush_later()
         if written - self._bytes > self._settings.flush_bytes and self._may_cut:
@@ -557,7 +557,7 @@ class Queues(Process):
 
     def _begin_cut(self) -> None:
         """Ask every queue that was told something for what changed; meanwhile nothing else is told."""
-        self._bytes = self._log.size_bytes
+        self._bytes = self._log.written_bytes
         assert not self._held, "a cut holds the effect of everything up to its index"
         if not self._told and not self._graves and not self._asides and self.applied[0] == self.flushed_index:
             self._finish_ready()

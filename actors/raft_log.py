@@ -265,8 +265,8 @@ class RaftLog(Process):
         self.synced_entries += len(items)
         assert self._queues is not None, "started first"
         self._queues.tell(Committed(items))
-        if self._log.size_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
-            self._looked_at_bytes = self._log.size_bytes
+        if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
+            self._looked_at_bytes = self._log.written_bytes
             self._look_for_room()
 
     # --- what is no longer needed ----------------------------------------------------------------------------------
@@ -292,7 +292,6 @@ class RaftLog(Process):
         return True
 
     def on_cut(self, message: Cut) -> None:
-        self._looked_at_bytes = 0
         self._occupy(lambda: self._log.cut_below(message.index))
 
     def _occupy(self, work: Callable[[], object]) -> None:

@@ -84,6 +84,7 @@ class SegmentedLog:
         self._active = active
         self._swap = threading.Lock()  # held for the moments in which the active file is exchanged or duplicated
         self._failure = ""
+        self.written_bytes = 0  # since it was opened; unlike the size it only grows
         self._buffer = RecordBuffer(active.seed)
         self._written_index = self._last_index = active.next_index - 1
         self._written_term = self._last_term = active.last_term
@@ -233,6 +234,7 @@ class SegmentedLog:
             self._failure = str(error) or repr(error)
             raise
         self._note_written(active, batch)
+        self.written_bytes += len(batch.data)
         self._written_index, self._written_term = batch.last_index, batch.last_term
 
     def _write_at_end(self, active: Active, data: bytes) -> None:

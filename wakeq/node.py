@@ -320,10 +320,9 @@ class Node:
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
-        if self.files.log.size_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES and _MALLOC_TRIM is not None:
-            self._trimmed_bytes = self.files.log.size_bytes
+        if self.files.log.written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES and _MALLOC_TRIM is not None:
+            self._trimmed_bytes = self.files.log.written_bytes
             self._reader.submit(lambda: _MALLOC_TRIM(0), lambda _: None)
-        self._trimmed_bytes = min(self._trimmed_bytes, self.files.log.size_bytes)
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():

@@ -698,3 +698,14 @@ def test_a_closed_log_takes_nothing_more(tmp_path: Path) -> None:
 
     with pytest.raises(SyncFailed, match="closed"):
         log.take_buffer()
+
+
+def test_what_was_written_only_grows_though_the_log_is_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 20)
+    before = log.written_bytes
+    assert log.roll(20)
+
+    log.cut_below(21)
+
+    assert log.written_bytes == before > log.size_bytes
