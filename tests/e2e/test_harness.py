@@ -93,19 +93,13 @@ def test_the_crash_loop_passes_a_healthy_broker(tmp_path: Path, monkeypatch: pyt
     outcome.demand_valid(ops_per_s_min=100)
 
 
-@pytest.mark.parametrize(
-    ("fault", "rule"),
-    [(Fault.NEVER_WRITES, "Q1"), (Fault.FORGETS_IDS, "Q10")],
-)
 @pytest.mark.long
-def test_the_crash_loop_catches_what_only_a_crash_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, rule: str
-) -> None:
+def test_the_crash_loop_catches_what_only_a_crash_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
-    outcome = loop_over(tmp_path, fault)
+    outcome = loop_over(tmp_path, Fault.NEVER_WRITES)
 
-    assert rule in outcome.report.rules, outcome.explain()
+    assert "Q1" in outcome.report.rules, outcome.explain()
 
 
 def test_a_run_that_did_too_little_is_invalid() -> None:
