@@ -114,7 +114,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(who=workers, name=names, wait=st.sampled_from([1, 7]), own=st.booleans())
     def wait(self, who: int, name: str, wait: int, own: bool) -> None:
-        self.workers[who].send({"cmd": "FET", "qname": name, "wait": wait, **({"cmd_id": 1} if own else {})})
+        # An answer without cmd_id would stand behind an earlier wait, and be seen later than it was handed out.
+        apart: list[Json] = [] if own else [{"cmd": "PING"}]
+        self.workers[who].send(*apart, {"cmd": "FET", "qname": name, "wait": wait, **({"cmd_id": 1} if own else {})})
         self.read()
 
     @rule(data=st.data(), name=names)
