@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from wakeq.client import Client, Message
+    from wakeq.client.aio import AsyncClient, AsyncMessage
     from wakeq.protocol import errors
     from wakeq.protocol.errors import (
         BrokerUnreachable,
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
         TooLarge,
         WakeqError,
     )
+    from wakeq.worker import Reject, Retry, Snooze, Worker, current
 
 HOMES = {
+    "AsyncClient": "wakeq.client.aio",
+    "AsyncMessage": "wakeq.client.aio",
     "Client": "wakeq.client",
     "Message": "wakeq.client",
     "errors": "wakeq.protocol",
@@ -41,9 +45,16 @@ HOMES = {
     "Refused": "wakeq.protocol.errors",
     "StaleLease": "wakeq.protocol.errors",
     "WakeqError": "wakeq.protocol.errors",
+    "Reject": "wakeq.worker",
+    "Retry": "wakeq.worker",
+    "Snooze": "wakeq.worker",
+    "Worker": "wakeq.worker",
+    "current": "wakeq.worker",
 }
 
 __all__ = [
+    "AsyncClient",
+    "AsyncMessage",
     "BrokerUnreachable",
     "Busy",
     "Client",
@@ -54,10 +65,15 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "Refused",
+    "Reject",
+    "Retry",
+    "Snooze",
     "StaleLease",
     "TooLarge",
     "WakeqError",
+    "Worker",
     "__version__",
+    "current",
     "errors",
 ]
 

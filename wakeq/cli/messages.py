@@ -121,11 +121,21 @@ def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) ->
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @click.option("--delay", "delay_s", type=SECONDS, metavar="S", help="Hide them so long; else as the queue says.")
 @click.option("--lease", help="The lease that fetch gave; an older one is refused.")
+@click.option("--no-failure", is_flag=True, help="Count it as no failure; back at once, unless --delay.")
+@click.option("--dead", is_flag=True, help="Move them to the dead-letter queue now.")
 @click.pass_obj
-def nack(broker: Broker, queue: str, uids: tuple[str, ...], delay_s: int | None, lease: str | None) -> int:
+def nack(
+    broker: Broker,
+    queue: str,
+    uids: tuple[str, ...],
+    delay_s: int | None,
+    lease: str | None,
+    no_failure: bool,
+    dead: bool,
+) -> int:
     """Give messages back to QUEUE, to be delivered again.  Status 3 if one is gone."""
     with broker.connect() as client:
-        known = client.nack(queue, *uids, delay=delay_s, lease=lease)
+        known = client.nack(queue, *uids, delay=delay_s, lease=lease, failed=not no_failure, dead=dead)
     return _settled(known, queue, uids)
 
 

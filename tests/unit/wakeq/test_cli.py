@@ -205,6 +205,22 @@ def test_ack_of_what_is_gone_is_done_nack_and_touch_of_it_are_not(
     assert capsys.readouterr().err.count("\n") == 3
 
 
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ([], {"failed": True, "dead": False}),
+        (["--no-failure"], {"failed": False, "dead": False}),
+        (["--dead"], {"failed": True, "dead": True}),
+    ],
+)
+def test_a_nack_may_be_no_failure_or_for_good(
+    fake: type[FakeClient], options: list[str], fields: dict[str, bool]
+) -> None:
+    main(["nack", "q", "u1", *options])
+
+    assert fake.calls[-1] == ("nack", ("q", "u1"), {"delay": None, "lease": None, **fields})
+
+
 @pytest.mark.parametrize("verb", ["delete", "purge"])
 def test_destruction_asks_first(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
