@@ -9,14 +9,22 @@ from itertools import repeat
 
 from wakeq.protocol.commands import Draft
 
-CACHED_BYTES_MAX = 1 << 20
-CACHED_MAX = 4_096
+CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
+CACHED_ALL_BYTES_MAX = 32 << 20  # of all queues together, each getting an equal share
+KEPT_BYTES = 400  # what keeping a message costs beside its body: the draft, its place, and what the allocator adds
 
 Kept = tuple[Draft, int]  # the message and the moment of its publication
 
 
+def share_of(queues: int) -> int:
+    """Return how many bytes each of so many queues may keep at hand."""
+    return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
+
+
 class Bodies:
     """Bodies by message number."""
+
+    __slots__ = ("_cached", "_flushing", "fresh")
 
     def __init__(self) -> None:
         self.clear()
@@ -73,19 +81,20 @@ class Bodies:
     def collect(self) -> dict[int, Kept]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
         fresh, self.fresh = self.fresh, {}
-        self._flushing.update(fresh)
+        if self._flushing:
+            self._flushing.update(fresh)
+        else:
+            self._flushing = fresh.copy()  # what is handed over belongs to another thread from now on
         return fresh
 
-    def flushed(self, next_numbers: Sequence[int]) -> None:
-        """The store has what was collected: keep only the next in line, within the bounds."""
-        flushing, self._flushing = self._flushing, {}
-        known = flushing | self._cached if self._cached else flushing
-        self._cached = {}
-        room = CACHED_BYTES_MAX
-        for number in next_numbers[:CACHED_MAX]:
-            kept = known.get(number)
+    def flushed(self, next_numbers: Sequence[int], bytes_max: int) -> None:
+        """The store has what was collected: keep only the next in line, within the bound."""
+        flushing, cached = self._flushing, self._cached
+        self._flushing, self._cached = {}, {}
+        for number in next_numbers:
+            kept = flushing.get(number) or cached.get(number)
             if kept is not None:
-                room -= len(kept[0].body) + len(kept[0].headers)
-                if room < 0:
+                bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
+                if bytes_max < 0:
                     break
                 self._cached[number] = kept

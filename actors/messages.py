@@ -216,9 +216,10 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):
-    """What was collected for this cut is in the state store, synced."""
+    """What was collected for this cut is in the state store, synced; so many bytes of bodies may be kept at hand."""
 
     cut: int
+    bodies_bytes_max: int = 0
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from wakeq.actors.bodies import CACHED_MAX
+from wakeq.actors.bodies import KEPT_BYTES
 from wakeq.actors.messages import (
     Abandon,
     Answered,
@@ -304,8 +304,9 @@ class QueueProcess(QueueEndings):
         message.reply_to.tell(Collected(message.cut, part, unchanged))
 
     def on_flushed(self, message: Flushed) -> None:
-        ahead = self.leases.next_numbers(CACHED_MAX) if self.leases is not None else []
-        self.bodies.flushed(ahead)
+        share = message.bodies_bytes_max
+        ahead = self.leases.next_numbers(share // KEPT_BYTES) if self.leases is not None else []
+        self.bodies.flushed(ahead, share)
 
 
 _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.barrier import Barrier, Gathering, parts_of, to_judge, with_follow_ups
+from wakeq.actors.bodies import share_of
 from wakeq.actors.messages import (
     Abandon,
     Answered,
@@ -608,7 +609,7 @@ class Queues(Process):
         assert self._flushing is not None, "a cut was written"
         self.flushes += 1
         self.flushed_index, self._flushed_bytes = self._flushing_index, self._flushing_bytes
-        flushed = Flushed(message.cut)
+        flushed = Flushed(message.cut, share_of(len(self._processes)))
         for name in self._flushing:
             if name in self._processes:
                 self._processes[name].tell(flushed)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from wakeq.actors.bodies import CACHED_BYTES_MAX
 from wakeq.actors.messages import Collect, Collected, Committed, Flushed
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.runtime.groups import Groups
@@ -284,7 +285,7 @@ class Recovery(RuleBasedStateMachine):
         store = self.broken.store
         store.commit(make_cut(store, applied, parts, graves, {}))
         for part in parts:
-            self.broken.queues[part.name].on_receive(Flushed(1))
+            self.broken.queues[part.name].on_receive(Flushed(1, CACHED_BYTES_MAX))
 
     @precondition(lambda self: self.unwritten is None)
     @rule()
