@@ -40,6 +40,9 @@ class Bodies:
 
     def publish(self, numbers: Iterable[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages."""
+        if len(drafts) == 1:
+            self.fresh[next(iter(numbers))] = (drafts[0], at_ms)
+            return
         self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
 
     def get(self, number: int) -> Draft | None:

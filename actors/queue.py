@@ -45,6 +45,7 @@ from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
 from wakeq.actors.queue_view import figures_of, numbers_in, row_of
+from wakeq.actors.replies import Answer, Replies
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.protocol.catalog import Policies, changed
 from wakeq.protocol.commands import (
@@ -106,6 +107,8 @@ class QueueProcess(QueueEndings):
             self._give_up(ticket, f"queue {self.name} is being rebuilt")
         for message in (self._handling, *self.unread):
             match message:
+                case Committed(replies=Replies() as replies):  # its own answers come from the repetition
+                    replies.done(self.name)
                 case Fetch():
                     for want in message.wants:
                         self._answer_nothing(message, want)
@@ -119,7 +122,7 @@ class QueueProcess(QueueEndings):
     # --- the ring: what is committed -------------------------------------------------------------------------------
 
     def on_committed(self, message: Committed) -> None:
-        answers: dict[Process, list[tuple[Any, Any, Any]]] = {}
+        answers: list[tuple[Process, Answer]] = []
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
@@ -134,10 +137,12 @@ class QueueProcess(QueueEndings):
                 continue
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
             outcome = Outcome(self.name, queue_id, results)
-            answers.setdefault(asker.process, []).append((asker.ticket, asker.place, outcome))
+            answers.append((asker.process, (asker.ticket, asker.place, outcome)))
         self._applying = 0
-        for process, mine in answers.items():
-            process.tell(Answered(mine))
+        replies = message.replies or Replies((self.name,))
+        for process, answer in answers:
+            replies.add(process, answer)
+        replies.done(self.name)
         if self.leases is not None:
             self._settle(self._now_ms())
 

@@ -49,6 +49,7 @@ from wakeq.actors.queue import REFUSED_ID, Abandoned, QueueProcess
 from wakeq.actors.queue_deliveries import Lead, Services
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.actors.raft_log import Roll, Throttle
+from wakeq.actors.replies import Replies
 from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check
 from wakeq.protocol.commands import (
@@ -232,14 +233,19 @@ class Queues(Process):
                 items = items[: place + 1]
                 break
             elif self._route(item, batches):
-                batches.setdefault(entry.queue, []).append(item)
+                mine = batches.get(entry.queue)
+                if mine is None:
+                    batches[entry.queue] = [item]
+                else:
+                    mine.append(item)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
+        replies = Replies(batches.keys() - self._halted.keys()) if len(batches) > 1 else None
         for name, mine in batches.items():
-            self._tell(name, mine)
+            self._tell(name, mine, replies)
         return len(items), barrier
 
-    def _tell(self, name: str, items: list[Item]) -> None:
+    def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> None:
         """Hand a queue its entries; one that is being rebuilt finds them when it is."""
         told = self._told.get(name)
         if told is None:
@@ -247,7 +253,7 @@ class Queues(Process):
         else:
             told += items
         if name not in self._halted and name not in self._rebuilding:
-            self._processes[name].tell(Committed(items))
+            self._processes[name].tell(Committed(items, replies))
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Keep the catalog; return whether there is a queue to apply the entry."""

@@ -164,6 +164,8 @@ class Ledger:
             return False
         for chunk_id in range(numbers[0] >> CHUNK_SHIFT, (numbers[-1] >> CHUNK_SHIFT) + 1):
             chunk = self.chunks[chunk_id]
+            if chunk.only_sizes:
+                continue
             if chunk.priorities is not None or chunk.dues is not None or chunk.expiries is not None:
                 return False
         return True
@@ -251,6 +253,8 @@ class Ledger:
         return codes
 
     def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
+        if len(drafts) == 1 and self._append_one(drafts[0]):
+            return
         done, count = 0, len(drafts)
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
         while done < count:
@@ -272,6 +276,27 @@ class Ledger:
             done += len(part)
         self.living += count
         self.totals.published += count
+
+    def _append_one(self, draft: Draft) -> bool:
+        """The hot path of a publish of one message: True if it fits between others that only have a size."""
+        if draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms or draft.alias:
+            return False
+        number = self.next_number
+        chunk_id = number >> CHUNK_SHIFT
+        chunk = self.chunks.get(chunk_id)
+        if chunk is None:
+            chunk = self.chunks[chunk_id] = Chunk(number & MASK)
+        elif not chunk.only_sizes:
+            return False
+        size = len(draft.body) + len(draft.headers)
+        chunk.sizes.append(size + 1)
+        chunk.living += 1
+        self.next_number = number + 1
+        self.bytes += size
+        self.living += 1
+        self.totals.published += 1
+        self._dirty_chunks.add(chunk_id)
+        return True
 
     def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
         chunk.fill("priorities", [d.priority for d in part])
@@ -550,11 +575,7 @@ class Ledger:
         chunk = self.chunks.get(chunk_id)
         if chunk is None or chunk.living == 0:
             return chunk_id, None, []
-        copy = Chunk()
-        copy.sizes = chunk.sizes[:]
-        for name in ("priorities", "dues", "expiries", "timeouts"):
-            column = getattr(chunk, name)
-            setattr(copy, name, None if column is None else column[:])
+        copy = chunk.copied()
         base = chunk_id << CHUNK_SHIFT
         sides = self.sides
         with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else []

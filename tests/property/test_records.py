@@ -239,7 +239,7 @@ def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
         values = int64
         if draw(st.booleans()):
             column = [draw(values)] * (size // 2) + [draw(values)] * (size - size // 2)
-            setattr(chunk, name, array("q", column))
+            chunk.put(name, array("q", column))
     chunk.sizes = array("I", [draw(uint32)] * (size // 2) + [0] * (size - size // 2))
     chunk.living = sum(value > 0 for value in chunk.sizes)
     return chunk, sorted(draw(st.sets(st.integers(0, CHUNK - 1), max_size=5)))
