@@ -4,7 +4,7 @@ Pure.  A body is `fresh` until it is collected for the store, `flushing` until t
 only if it is among the next to go.  Everything else is read again when its turn comes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from wakeq.protocol.commands import Draft
@@ -24,7 +24,7 @@ def share_of(queues: int) -> int:
 class Bodies:
     """Bodies by message number."""
 
-    __slots__ = ("_cached", "_flushing", "fresh")
+    __slots__ = ("_cached", "_flushing", "_is_full", "fresh")
 
     def __init__(self) -> None:
         self.clear()
@@ -34,6 +34,7 @@ class Bodies:
         self.fresh: dict[int, Kept] = {}
         self._flushing: dict[int, Kept] = {}
         self._cached: dict[int, Kept] = {}
+        self._is_full = False  # what is cached fills the bound, and nothing has gone since
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._flushing) + len(self._cached)
@@ -77,7 +78,8 @@ class Bodies:
         for number in numbers:
             if self.fresh.pop(number, None) is None:
                 self._flushing.pop(number, None)
-                self._cached.pop(number, None)
+                if self._cached.pop(number, None) is not None:
+                    self._is_full = False
                 stored.append(number)
         return stored
 
@@ -90,14 +92,20 @@ class Bodies:
             self._flushing = fresh.copy()  # what is handed over belongs to another thread from now on
         return fresh
 
-    def flushed(self, next_numbers: Sequence[int], bytes_max: int) -> None:
-        """The store has what was collected: keep only the next in line, within the bound."""
-        flushing, cached = self._flushing, self._cached
-        self._flushing, self._cached = {}, {}
-        for number in next_numbers:
+    def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
+        """The store has what was collected: keep only what `line` says is next to go, within the bound.
+
+        A queue that nobody fetches from is not looked through again: what is more urgent by now is read when it goes.
+        """
+        flushing, self._flushing = self._flushing, {}
+        if self._is_full:
+            return
+        cached, self._cached = self._cached, {}
+        for number in line(bytes_max // KEPT_BYTES):
             kept = flushing.get(number) or cached.get(number)
             if kept is not None:
                 bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
                 if bytes_max < 0:
+                    self._is_full = True
                     break
                 self._cached[number] = kept

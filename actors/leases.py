@@ -53,6 +53,11 @@ class Waiter(msgspec.Struct, gc=False, eq=False):
 class Leases:
     """The leader's side of one queue."""
 
+    __slots__ = (
+        "_dead", "_ended", "_ending", "_ends", "_first_wait_ms", "_holding", "_waiting", "_withheld", "available",
+        "delayed", "expiries", "held", "leaving", "ledger", "sequence", "sleepers", "term", "waiters", "woken",
+    )  # fmt: skip
+
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
         self.ledger = ledger
         self.term = term
@@ -71,7 +76,7 @@ class Leases:
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
         self._ending = 0  # numbers in all of them
         self._holding: dict[Any, set[int]] = {}  # may name what is over
-        self._withheld: set[int] = set()  # would be available, were they not leaving
+        self._withheld: dict[int, None] = {}  # would be available, were they not leaving
         self._dead = 0  # at most so many numbers in line are gone from the ledger
         self.rebuild(now_ms)
 
@@ -124,7 +129,7 @@ class Leases:
                 self.delayed = Calendar()
             self.delayed.add(due_ms, number)
         elif number in self.leaving:
-            self._withheld.add(number)
+            self._withheld[number] = None
         else:
             self.available.push(self._key_of(number), number)
 
@@ -165,7 +170,7 @@ class Leases:
             self._dead -= 1
             return False
         if number in self.leaving:
-            self._withheld.add(number)
+            self._withheld[number] = None
             return False
         expires_ms = self.ledger.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
@@ -242,7 +247,7 @@ class Leases:
         for number in numbers:
             leaving.discard(number)
             if held.pop(number, None) is None:
-                self._withheld.discard(number)
+                self._withheld.pop(number, None)
                 self._dead += 1
         if self._dead > len(self.available) // 2 + DEAD_MAX:
             self._drop_dead()
@@ -274,7 +279,7 @@ class Leases:
             if lease is not None and lease.until_ms <= now_ms:
                 self.extend(number, now_ms + LEAVING_GRACE_MS)
             if number in self._withheld:
-                self._withheld.discard(number)
+                self._withheld.pop(number, None)
                 self.offer(number, now_ms)
             self._watch_expiry(number)
 

@@ -223,7 +223,7 @@ class Flushed(msgspec.Struct, frozen=True, gc=False):
     """What was collected for this cut is in the state store, synced; so many bytes of bodies may be kept at hand."""
 
     cut: int
-    bodies_bytes_max: int = 0
+    bodies_bytes_max: int
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):

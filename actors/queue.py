@@ -12,7 +12,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from wakeq.actors.bodies import KEPT_BYTES
 from wakeq.actors.messages import (
     Abandon,
     Answered,
@@ -63,7 +62,7 @@ from wakeq.protocol.commands import (
     Results,
     UpdateQueue,
 )
-from wakeq.protocol.ledger import Repeated, new_drafts, new_numbers
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
@@ -309,9 +308,8 @@ class QueueProcess(QueueEndings):
         message.reply_to.tell(Collected(message.cut, part, unchanged))
 
     def on_flushed(self, message: Flushed) -> None:
-        share = message.bodies_bytes_max
-        ahead = self.leases.next_numbers(share // KEPT_BYTES) if self.leases is not None else []
-        self.bodies.flushed(ahead, share)
+        line = self.leases.next_numbers if self.leases is not None else lambda count: []
+        self.bodies.flushed(line, message.bodies_bytes_max)
 
 
 _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {

@@ -37,7 +37,8 @@ from wakeq.protocol.commands import (
     Delivered,
     Draft,
 )
-from wakeq.protocol.ledger import Ledger, Limits
+from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.records import decode_row
 from wakeq.protocol.uid import UidMaker
 

@@ -65,7 +65,7 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.errors import BadField, StorageError
-from wakeq.protocol.ledger import Limits
+from wakeq.protocol.publishers import Limits
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Grave, Part, StoredQueue, load_queues, make_cut
 from wakeq.storage.raft_log import SegmentedLog

@@ -13,7 +13,7 @@ from wakeq.protocol import commands as log
 from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.commands import ANY_TOKEN, Draft, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
-from wakeq.protocol.ledger import Mixed
+from wakeq.protocol.results import Mixed
 from wakeq.protocol.uid import UidMaker, uid_of
 from wakeq.protocol.wire import worker as wire
 

@@ -7,7 +7,6 @@ of a chunk; one that was has a Side in memory, for nothing here ever reads a dis
 Every method computes first and changes last, so that an exception leaves the ledger as it was.
 """
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import count
 
@@ -27,31 +26,13 @@ from wakeq.protocol.commands import (
     Result,
     Results,
 )
+from wakeq.protocol.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.records import CHUNK, CHUNK_SHIFT, Chunk, Side
 from wakeq.protocol.uid import parse
 
 MASK = CHUNK - 1
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
-SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What bounds the memory of repeated publishes; the same on every node."""
-
-    dedup_ids_max: int = 1_000_000  # ids of a queue, and sessions of a queue
-    dedup_window_ms: int = 15 * 60 * 1000
-
-
-class Session(msgspec.Struct):
-    """A publisher that numbers what it publishes: what its last numbers became."""
-
-    highest: int
-    used_ms: int
-    outcomes: dict[int, tuple[int, int, int]]  # number in the session -> (queue id, first message number, count)
-
-
-Once = tuple[int, int, int, int]  # (queue id, first message number, count, moment) of a publish with an id
 
 
 class Delta(msgspec.Struct):
@@ -67,13 +48,16 @@ class Delta(msgspec.Struct):
 class Ledger:
     """One incarnation of one queue."""
 
+    __slots__ = (
+        "_aliases_gone", "_aliases_lost", "_dirty_chunks", "_touched", "aliased", "aliases", "bytes", "chunks",
+        "has_moments", "has_timeouts", "id", "limits", "living", "name", "next_number", "out", "policies",
+        "publishers", "sides", "totals",
+    )  # fmt: skip
+
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
         self.name = name
         self.limits = limits
-        self.ids: OrderedDict[str, Once] = OrderedDict()
-        self.sessions: OrderedDict[str, Session] = OrderedDict()
-        self._dirty_ids: set[str] = set()
-        self._dirty_sessions: set[str] = set()
+        self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
         self.aliased: dict[int, str] = {}
         self.begin(queue_id, policies)
@@ -95,17 +79,14 @@ class Ledger:
         self.out = 0
         self.bytes = 0
         self.totals = Totals()
-        self._touched: set[int] = set()
-        self._dirty_chunks: set[int] = set()
-        self._dirty_ids.update(self.ids)
-        self._dirty_sessions.update(self.sessions)
+        self._touched: set[int] | None = None  # made when needed: an idle queue is to be small
+        self._dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
+        if self.publishers is not None:
+            self.publishers.go_on_in(queue_id)
 
     def forget_publishers(self) -> None:
         """Drop what makes publishes idempotent: the queue itself is deleted."""
-        self.ids.clear()
-        self.sessions.clear()
-        self._dirty_ids.clear()
-        self._dirty_sessions.clear()
+        self.publishers = None
 
     @property
     def size(self) -> int:
@@ -194,7 +175,9 @@ class Ledger:
     def publish(self, entry: Publish, at_ms: int) -> Results:
         """Return a message number, or a refusal, for each draft."""
         if entry.id or entry.session:
-            return self._publish_once(entry, at_ms)
+            if self.publishers is None:
+                self.publishers = Publishers(self.limits, self.id, self._publish)
+            return self.publishers.publish(entry, at_ms)
         return self._publish(entry, at_ms)
 
     def _publish(self, entry: Publish, at_ms: int) -> Results:
@@ -272,7 +255,7 @@ class Ledger:
             chunk.living += len(part)
             self.bytes += sum(sizes) - len(part)
             self.next_number += len(part)
-            self._dirty_chunks.add(chunk_id)
+            self._dirty_chunks[chunk_id] = None
             done += len(part)
         self.living += count
         self.totals.published += count
@@ -295,7 +278,7 @@ class Ledger:
         self.bytes += size
         self.living += 1
         self.totals.published += 1
-        self._dirty_chunks.add(chunk_id)
+        self._dirty_chunks[chunk_id] = None
         return True
 
     def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
@@ -312,82 +295,6 @@ class Ledger:
     def _note_columns(self, chunk: Chunk) -> None:
         self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
         self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
-
-    # --- publishing once -------------------------------------------------------------------------------------------
-
-    def _publish_once(self, entry: Publish, at_ms: int) -> Results:
-        self._forget(at_ms)
-        if entry.id:
-            return self._publish_by_id(entry, at_ms)
-        return self._publish_in_session(entry, at_ms)
-
-    def _publish_by_id(self, entry: Publish, at_ms: int) -> Results:
-        known = self.ids.get(entry.id)
-        if known is not None:
-            return Repeated(known[0], range(known[1], known[1] + known[2]))
-        if len(self.ids) >= self.limits.dedup_ids_max:
-            return [Result.BUSY] * len(entry.drafts)
-        results = self._publish(entry, at_ms)
-        if results[0] > 0:
-            self.ids[entry.id] = (self.id, results[0], len(results), at_ms)
-            self._dirty_ids.add(entry.id)
-        return results
-
-    def _publish_in_session(self, entry: Publish, at_ms: int) -> Results:
-        session = self.sessions.get(entry.session)
-        if session is None:
-            if len(self.sessions) >= self.limits.dedup_ids_max:
-                return [Result.BUSY] * len(entry.drafts)
-            session = Session(0, at_ms, {})
-        ordinals = entry.ordinals
-        if len(ordinals) == 1:
-            results = self._publish_ordinal(session, entry, ordinals[0], at_ms)
-        elif _are_new(session, ordinals):
-            results = self._publish(entry, at_ms)
-            session.outcomes.update(
-                (ordinal, (self.id, number, 1)) for ordinal, number in zip(ordinals, results, strict=True) if number > 0
-            )
-        else:
-            results = self._publish_one_by_one(session, entry, at_ms)
-        self._keep_session(entry.session, session, max(ordinals), at_ms)
-        return results
-
-    def _publish_one_by_one(self, session: Session, entry: Publish, at_ms: int) -> "Mixed":
-        results = Mixed()
-        for ordinal, draft in zip(entry.ordinals, entry.drafts, strict=True):
-            one = msgspec.structs.replace(entry, drafts=[draft], ordinals=[ordinal])
-            results.add(self._publish_ordinal(session, one, ordinal, at_ms))
-        return results
-
-    def _publish_ordinal(self, session: Session, entry: Publish, ordinal: int, at_ms: int) -> Results:
-        known = session.outcomes.get(ordinal)
-        if known is not None:
-            count = known[2] if entry.atomic else 1  # one answer for each draft that stands for itself
-            return Repeated(known[0], range(known[1], known[1] + count))
-        if ordinal <= session.highest - SESSION_WINDOW:
-            return [Result.FORGOTTEN] * len(entry.drafts)
-        results = self._publish(entry, at_ms)
-        if results[0] > 0:
-            session.outcomes[ordinal] = (self.id, results[0], len(results))
-        return results
-
-    def _keep_session(self, name: str, session: Session, highest: int, at_ms: int) -> None:
-        session.highest = max(session.highest, highest)
-        session.used_ms = at_ms
-        if len(session.outcomes) > 2 * SESSION_WINDOW:
-            oldest = session.highest - SESSION_WINDOW
-            session.outcomes = {n: outcome for n, outcome in session.outcomes.items() if n > oldest}
-        self.sessions[name] = session
-        self.sessions.move_to_end(name)
-        self._dirty_sessions.add(name)
-
-    def _forget(self, at_ms: int) -> None:
-        """Drop ids and sessions whose time is over; the entry's moment decides, so every node forgets alike."""
-        oldest = at_ms - self.limits.dedup_window_ms
-        while self.ids and next(iter(self.ids.values()))[3] <= oldest:
-            self._dirty_ids.add(self.ids.popitem(last=False)[0])
-        while self.sessions and next(iter(self.sessions.values())).used_ms <= oldest:
-            self._dirty_sessions.add(self.sessions.popitem(last=False)[0])
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
@@ -409,8 +316,8 @@ class Ledger:
                 self.out += side.until_ms == 0
                 side.deliveries += 1
                 side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
-        self._touched.update(entry.numbers)
-        self._dirty_chunks.update([number >> CHUNK_SHIFT for number in entry.numbers])
+        self._touch(entry.numbers)
+        self._dirty_chunks.update(dict.fromkeys([number >> CHUNK_SHIFT for number in entry.numbers]))
         self.totals.delivered += delivered
 
     def extend(self, entry: Extended) -> None:
@@ -420,7 +327,7 @@ class Ledger:
             side = self.sides.get(number)
             if side is not None and side.until_ms:
                 side.until_ms = until_ms
-                self._touched.add(number)
+                self._touch((number,))
 
     def release(self, entry: Released) -> Results:
         """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""
@@ -443,7 +350,7 @@ class Ledger:
             side.error = entry.error[:ERROR_CHARS_MAX]
         self.out -= 1
         self.totals.released += 1
-        self._touched.add(number)
+        self._touch((number,))
         return Result.DONE
 
     # --- ends ------------------------------------------------------------------------------------------------------
@@ -541,26 +448,29 @@ class Ledger:
             del self.chunks[number >> CHUNK_SHIFT]
         if self.aliased and number in self.aliased:
             self._aliases_gone.append(number)
-        self._dirty_chunks.add(number >> CHUNK_SHIFT)
+        self._dirty_chunks[number >> CHUNK_SHIFT] = None
 
     # --- writing down, and coming back -----------------------------------------------------------------------------
 
-    @property
-    def changed(self) -> bool:
-        return bool(self._dirty_chunks or self._touched or self._dirty_ids or self._dirty_sessions)
+    def _touch(self, numbers: Sequence[int]) -> None:
+        """Remember that the sides of these changed."""
+        if self._touched is None:
+            self._touched = set(numbers)
+        else:
+            self._touched.update(numbers)
 
     def collect(self) -> Delta:
         """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
-        delta = Delta(
-            [number for number in self._touched if number in self.sides],
-            [self._collect_chunk(chunk_id) for chunk_id in self._dirty_chunks],
-            [(key, self.ids.get(key)) for key in self._dirty_ids],
-            [(key, _copied(self.sessions.get(key))) for key in self._dirty_sessions],
-            self._collect_aliases(),
+        touched, self._touched = self._touched, None
+        dirty, self._dirty_chunks = self._dirty_chunks, {}
+        ids, sessions = self.publishers.collect() if self.publishers is not None else ([], [])
+        return Delta(
+            [number for number in touched if number in self.sides] if touched else [],
+            [self._collect_chunk(chunk_id) for chunk_id in dirty],
+            ids,
+            sessions,
+            self._collect_aliases() if self._aliases_gone or self._aliases_lost else [],
         )
-        self._touched = set()
-        self._dirty_chunks, self._dirty_ids, self._dirty_sessions = set(), set(), set()
-        return delta
 
     def _collect_aliases(self) -> list[str]:
         """Forget the uids of imported messages that are gone; until now their last users could still ask."""
@@ -593,6 +503,12 @@ class Ledger:
         self.sides[number] = side
         self.out += side.until_ms > 0
 
+    def restore_publishers(self, ids: list[tuple[str, Once]], sessions: list[tuple[str, Session]]) -> None:
+        """Take back what makes publishes idempotent."""
+        if ids or sessions:
+            self.publishers = Publishers(self.limits, self.id, self._publish)
+            self.publishers.restore(ids, sessions)
+
     def restore_alias(self, number: int, alias: str) -> None:
         self.aliases[alias] = number
         self.aliased[number] = alias
@@ -607,72 +523,6 @@ class Totals(msgspec.Struct):
     released: int = 0
     expired: int = 0
     dead: int = 0
-
-
-class Repeated(Sequence[int]):
-    """The results of a publish that was stored before, perhaps by an earlier incarnation of the queue."""
-
-    __slots__ = ("numbers", "queue_id")
-
-    def __init__(self, queue_id: int, numbers: range) -> None:
-        self.queue_id = queue_id
-        self.numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self.numbers[index]
-
-
-class Mixed(list[int]):
-    """Results some of which were stored before: positions that are not new, and the queue id of each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.repeated: dict[int, int] = {}
-
-    def add(self, results: Results) -> None:
-        """Take the results of one draft."""
-        if isinstance(results, Repeated):
-            self.repeated[len(self)] = results.queue_id
-        self.extend(results)
-
-
-def new_numbers(results: Results) -> list[int] | range:
-    """Return the numbers that an entry really added."""
-    if isinstance(results, range):
-        return results
-    if isinstance(results, Repeated):
-        return []
-    if isinstance(results, Mixed):
-        return [n for i, n in enumerate(results) if n > 0 and i not in results.repeated]
-    return [number for number in results if number > 0]
-
-
-def new_drafts(results: Results, drafts: Sequence[Draft]) -> Sequence[Draft]:
-    """Return the drafts that an entry really added, in the order of `new_numbers`."""
-    if isinstance(results, range):
-        return drafts
-    if isinstance(results, Repeated):
-        return []
-    repeated = results.repeated if isinstance(results, Mixed) else {}
-    rows = enumerate(zip(results, drafts, strict=True))
-    return [draft for i, (number, draft) in rows if number > 0 and i not in repeated]
-
-
-def _are_new(session: Session, ordinals: list[int]) -> bool:
-    """Whether numbers of a session can be stored without looking at each: all different, unknown, not forgotten."""
-    return (
-        len(set(ordinals)) == len(ordinals)
-        and session.outcomes.keys().isdisjoint(ordinals)  # walks the few, not the thousands
-        and min(ordinals) > session.highest - SESSION_WINDOW
-    )
-
-
-def _copied(session: Session | None) -> Session | None:
-    """Return a session as it is now: a cut must not show what came after it."""
-    return session and Session(session.highest, session.used_ms, session.outcomes.copy())
 
 
 def _room(limit: int | None, used: int) -> int:

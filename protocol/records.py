@@ -489,9 +489,12 @@ class Chunk:
 
 def encode_chunk(chunk: Chunk, sides: list[int]) -> bytes:
     """Return the bytes of a chunk; `sides` are the offsets of rows that have more to say in their record."""
+    if chunk.only_sizes and not sides:
+        body, head = _big_endian(chunk.sizes), _CHUNK_HEAD.pack(CHUNK_VERSION, 0, len(chunk.sizes))
+        return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
     flags = CHUNK_SIDES if sides else 0
     parts = [_big_endian(chunk.sizes)]
-    for name, _, flag in () if chunk.only_sizes else _COLUMNS:
+    for name, _, flag in _COLUMNS:
         column = getattr(chunk, name)
         if column is not None:
             flags |= flag

@@ -26,7 +26,7 @@ QUAD_BASE = 62**4
 STEM_CHARACTERS = UID_CHARACTERS - 2  # all but the last pair; neighbours share it
 STEMS_MAX = 512  # stems remembered for one queue, 0.1 MB
 STEMS_QUEUES_MAX = 256  # queues whose stems are remembered
-PREFIXES_MAX = 4_096  # queues whose prefix is remembered, 0.5 MB
+PREFIXES_MAX = 16_384  # queues whose prefix is remembered, 3 MB
 
 
 @lru_cache(maxsize=PREFIXES_MAX)

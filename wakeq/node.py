@@ -36,7 +36,7 @@ from wakeq.opening import Opened, open_all
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.errors import StorageError, WakeqError
-from wakeq.protocol.ledger import Limits
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.core import Core, HardState
 from wakeq.protocol.records import decode_entry
 from wakeq.settings import Settings

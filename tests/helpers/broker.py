@@ -25,7 +25,7 @@ from wakeq.actors.subscriber import Services as SubscriberServices
 from wakeq.actors.subscriber import Subscriber
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.clock import ClusterClock
-from wakeq.protocol.ledger import Limits
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.core import Core, HardState
 from wakeq.protocol.records import decode_entry
 from wakeq.protocol.wire import worker as wire
