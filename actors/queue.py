@@ -210,7 +210,7 @@ class QueueProcess(QueueEndings):
         after = self.ledger.policies = changed(before, entry.changes)
         line = ("structure", "priority_min", "priority_max")
         if self.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
-            self.leases.line_up_again(self._now_ms())
+            self.leases.order_again()
         return [Result.DONE]
 
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:
