@@ -15,6 +15,7 @@ import msgspec
 
 from wakeq.actors.barrier import Barrier, Gathering, parts_of, to_judge, with_follow_ups
 from wakeq.actors.bodies import share_of
+from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
     Abandon,
     Answered,
@@ -81,6 +82,8 @@ COLLECT_SHARE = 10  # at most one part in so many of the time goes into collecti
 FLUSH_AFTER_S_MAX = 15.0
 NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
 
+SLICE_QUEUES = 128  # told together, when all are to hear something
+
 DEFAULT_QUEUE = ""
 
 
@@ -90,6 +93,13 @@ class FlushDone(msgspec.Struct, frozen=True, gc=False):
     cut: int
     error: BaseException | None
     more_graves: bool = False
+
+
+class StillToTell(msgspec.Struct, frozen=True, gc=False):
+    """To itself: these queues have yet to hear that their cut is written."""
+
+    flushed: Flushed
+    names: list[str]
 
 
 class Reread(msgspec.Struct, frozen=True, gc=False):
@@ -138,7 +148,8 @@ class Queues(Process):
         self._barrier: Barrier | None = None
         self._cut = 0
         self._parts: list[Part] | None = None  # being collected
-        self._owing: set[str] = set()  # queues that have not handed in their part
+        self._unasked: list[str] = []  # queues that are still to be asked for their part
+        self._owing: set[str] = set()  # queues that were asked and have not handed it in
         self._flushing: list[str] | None = None
         self._flushing_index = 0
         self._flushing_bytes = 0
@@ -461,7 +472,11 @@ class Queues(Process):
     def on_answered(self, message: Answered) -> None:
         """A part was done; the asker hears when all of them were."""
         for gather, place, outcome in message.answers:
-            gather.add(place, outcome)
+            if type(gather) is Listing:
+                if gather.add(place, outcome):
+                    self._ask_figures(gather)
+            else:
+                gather.add(place, outcome)
 
     # --- straight commands of queues that have no process yet ------------------------------------------------------
 
@@ -503,14 +518,20 @@ class Queues(Process):
         if not message.all_queues:
             self._forward(message)
             return
-        names = sorted(
-            name for name in self.catalog.queues if name.startswith(message.prefix) and name in self._processes
-        )
-        gather = Gathering(message.asker, len(names), whole=True)
-        for place, name in enumerate(names):
-            self._processes[name].tell(Stats(Asker(self, gather, place), name))
-        if not names:
-            self._answer(message.asker, [])
+        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
+        self._ask_figures(Listing(message.asker, names))
+
+    def _ask_figures(self, listing: Listing) -> None:
+        """Ask the next queues of a listing; a slice in which none is left is passed over."""
+        while names := listing.next_slice():
+            gone = [place for place, name in names if name not in self._processes]
+            complete = [listing.add(place, None) for place in gone]
+            for place, name in names:
+                if name in self._processes:
+                    self._processes[name].tell(Stats(Asker(self, listing, place), name))
+            if not any(complete):
+                return
+        self._answer(listing.asker, listing.rows)
 
     def on_deserted(self, message: Deserted) -> None:
         """A queue that does not exist has nobody left who waits for it: nothing needs its process."""
@@ -572,10 +593,18 @@ class Queues(Process):
         self._cut += 1
         self._parts = []
         self._collecting_since_s = time.perf_counter()
-        self._owing = set(self._told)
-        for name in self._told:
-            self._processes[name].tell(Collect(self._cut, self))
-        if not self._owing:
+        self._unasked = list(self._told)
+        self._collect_slice()
+
+    def _collect_slice(self) -> None:
+        """Ask the next queues: if all were asked at once, whoever comes meanwhile would stand behind all of them."""
+        names, self._unasked = self._unasked[:SLICE_QUEUES], self._unasked[SLICE_QUEUES:]
+        self._owing = set(names)
+        collect = Collect(self._cut, self)
+        for name in names:
+            if name in self._processes:  # else it is being rebuilt, and is asked when it is
+                self._processes[name].tell(collect)
+        if not names:
             self._write_cut()
 
     def on_collected(self, message: Collected) -> None:
@@ -583,10 +612,11 @@ class Queues(Process):
             return
         self._owing.discard(message.part.name)
         self._parts.append(message.part)
+        self._told[message.part.name] = []  # its part says it all; so much is better freed a little at a time
         if len(self._notes) < NOTES_MAX:
             self._notes += message.unchanged
         if not self._owing:
-            self._write_cut()
+            self._collect_slice()
 
     def _write_cut(self) -> None:
         self._collecting_s = time.perf_counter() - self._collecting_since_s
@@ -615,27 +645,36 @@ class Queues(Process):
         assert self._flushing is not None, "a cut was written"
         self.flushes += 1
         self.flushed_index, self._flushed_bytes = self._flushing_index, self._flushing_bytes
-        flushed = Flushed(message.cut, share_of(len(self._processes)))
-        for name in self._flushing:
-            if name in self._processes:
-                self._processes[name].tell(flushed)
-        written, self._flushing = self._flushing, None
-        for name in written:
-            if name not in self.catalog.queues and name in self._processes:
-                self.tell(Deserted(name, self._processes[name]))
         if message.more_graves:
             self._sweep()
         if self._throttled:
             self._throttled = False
             self._services.raft_log.tell(Throttle(False))
         self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
-        self._snapshots.tell(flushed)
+        self._snapshots.tell(Flushed(message.cut, 0))
         if not self._halted:
             self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
+        self._tell_flushed(Flushed(message.cut, share_of(len(self._processes))), self._flushing)
+
+    def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
+        """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""
+        for name in names[:SLICE_QUEUES]:
+            if name in self._processes:
+                self._processes[name].tell(flushed)
+        if len(names) > SLICE_QUEUES:
+            self.tell(StillToTell(flushed, names[SLICE_QUEUES:]))
+            return
+        written, self._flushing = self._flushing or [], None
+        for name in written:
+            if name not in self.catalog.queues and name in self._processes:
+                self.tell(Deserted(name, self._processes[name]))
         for name in self._rebuilding:
             self._reread(name)
         self._finish_ready()
         self._go_on()
+
+    def on_still_to_tell(self, message: "StillToTell") -> None:
+        self._tell_flushed(message.flushed, message.names)
 
     def _sweep(self) -> None:
         def swept(result: bool | BaseException) -> None:
@@ -690,7 +729,7 @@ class Queues(Process):
     def _rebuild(self, name: str) -> None:
         """From the state store, and what the queue was told since; a cut that is being written is waited for."""
         self._rebuilding.add(name)
-        handed_in = self._parts is not None and name not in self._owing
+        handed_in = self._parts is not None and name not in self._owing and name not in self._unasked
         if self._flushing is None and not handed_in:
             self._reread(name)
 
@@ -756,6 +795,7 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Committed: Queues.on_committed,
     Collected: Queues.on_collected,
     FlushDone: Queues.on_flush_done,
+    StillToTell: Queues.on_still_to_tell,
     Verdict: Queues.on_verdict,
     Answered: Queues.on_answered,
     Tick: Queues.on_tick,

@@ -9,6 +9,7 @@ from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
 from wakeq.actors.messages import Collect, Propose, Tick
 from wakeq.actors.queue import QueueProcess
+from wakeq.actors.queues import SLICE_QUEUES
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import GRAVES, MESSAGES, QUEUES, Cut
@@ -318,6 +319,42 @@ def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
 
     assert crashed
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
+
+
+def test_a_queue_that_crashes_before_it_is_asked_for_its_part_hands_it_in_all_the_same(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
+    for name in names:
+        client.publish(name, name)
+    collect = QueueProcess.on_collect
+    last = broker.queue(names[-1])
+
+    def fragile(self: QueueProcess, message: Any) -> None:
+        if self.name == names[0]:
+            last.tell(object())  # a bug: no handler knows it
+        collect(self, message)
+
+    monkeypatch.setitem(queue._HANDLERS, Collect, fragile)
+    broker.flush()
+    monkeypatch.undo()
+
+    assert broker.queue(names[-1]) is not last
+    assert broker.files.store.stats().records[MESSAGES] == len(names)
+    assert client.fetch(names[-1])["msg"] == names[-1]
+
+
+@pytest.mark.parametrize("bad", ["a", "b"])
+def test_a_queue_that_crashes_holds_up_nobody_elses_answer(
+    broker: Broker, client: Client, worker: Client, poison: list[int], bad: str
+) -> None:
+    for name in ("a", "b"):
+        client.publish(name)
+    poison[0] = 1
+
+    worker.send(*[{"cmd": "PUB", "qname": name, "msg": "poison" if name == bad else "good"} for name in "ab"])
+
+    assert worker.words() == ["ok", "ok"]
 
 
 def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
