@@ -15,8 +15,8 @@ from wakeq.actors.door import Closed, Received
 from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Services as QueueServices
+from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.queues import Queues
-from wakeq.actors.queues import Settings as QueuesSettings
 from wakeq.actors.raft_log import RaftLog, Started
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots

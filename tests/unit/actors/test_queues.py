@@ -9,7 +9,7 @@ from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
 from wakeq.actors.messages import Collect, Propose, Tick
 from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queues import SLICE_QUEUES
+from wakeq.actors.queue_cuts import SLICE_QUEUES
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import GRAVES, MESSAGES, QUEUES, Cut
@@ -411,7 +411,7 @@ def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Bro
 def test_publishes_wait_while_the_store_is_too_far_behind(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakeq.actors.queues.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
+    monkeypatch.setattr("wakeq.actors.queue_cuts.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
     broker.state_disk.held = True
     for _ in range(5):
         client.send({"cmd": "PUB", "qname": Q, "messages": ["x" * 1_000] * 10})
