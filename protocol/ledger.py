@@ -7,12 +7,14 @@ of a chunk; one that was has a Side in memory, for nothing here ever reads a dis
 Every method computes first and changes last, so that an exception leaves the ledger as it was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 import msgspec
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk
+from wakeq.protocol.columns import MASK, Columns
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -27,10 +29,9 @@ from wakeq.protocol.commands import (
     Results,
 )
 from wakeq.protocol.publishers import Limits, Once, Publishers, Session
-from wakeq.protocol.records import CHUNK, CHUNK_SHIFT, Chunk, Side
+from wakeq.protocol.rows import Side
 from wakeq.protocol.uid import parse
 
-MASK = CHUNK - 1
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
 
@@ -45,13 +46,12 @@ class Delta(msgspec.Struct):
     aliases_gone: list[str] = []  # uids of imported messages that are gone, of dead incarnations too
 
 
-class Ledger:
+class Ledger(Columns):
     """One incarnation of one queue."""
 
     __slots__ = (
-        "_aliases_gone", "_aliases_lost", "_dirty_chunks", "_touched", "aliased", "aliases", "bytes", "chunks",
-        "has_moments", "has_timeouts", "id", "limits", "living", "name", "next_number", "out", "policies",
-        "publishers", "sides", "totals",
+        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "policies", "publishers", "sides",
+        "totals",
     )  # fmt: skip
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
@@ -59,28 +59,20 @@ class Ledger:
         self.limits = limits
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
-        self.aliased: dict[int, str] = {}
+        self.aliased = {}
         self.begin(queue_id, policies)
 
     def begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; what makes publishes idempotent lives on."""
+        self._aliases_lost += self.aliased.values()
+        self.clear()
         self.id = queue_id
         self.policies = policies
-        self.next_number = 1
-        self.chunks: dict[int, Chunk] = {}
-        self.has_moments = False  # whether any message of this incarnation ever had a delay or an expiry
-        self.has_timeouts = False  # whether any message of this incarnation ever had its own
         self.sides: dict[int, Side] = {}
-        self._aliases_lost += self.aliased.values()
-        self.aliases: dict[str, int] = {}
-        self.aliased = {}
-        self._aliases_gone: list[int] = []  # still in the two maps above, until they are collected
-        self.living = 0
+        self._aliases_gone: list[int] = []  # still in the maps of aliases, until they are collected
         self.out = 0
-        self.bytes = 0
         self.totals = Totals()
         self._touched: set[int] | None = None  # made when needed: an idle queue is to be small
-        self._dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
         if self.publishers is not None:
             self.publishers.go_on_in(queue_id)
 
@@ -95,37 +87,11 @@ class Ledger:
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
-    def lives(self, number: int) -> bool:
-        chunk = self.chunks.get(number >> CHUNK_SHIFT)
-        offset = number & MASK
-        return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
-
-    def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
-        """Return how many of these living messages, from the first, have bodies of so many bytes together."""
-        for place, number in enumerate(numbers):
-            bytes_max -= self.chunks[number >> CHUNK_SHIFT].sizes[number & MASK] - 1
-            if bytes_max < 0:
-                return place
-        return len(numbers)
-
-    def priority_of(self, number: int) -> int:
-        column = self.chunks[number >> CHUNK_SHIFT].priorities
-        return 0 if column is None else column[number & MASK]
-
-    def expires_of(self, number: int) -> int:
-        """Return the moment at which a living message expires, 0 for never."""
-        column = self.chunks[number >> CHUNK_SHIFT].expiries
-        return 0 if column is None else column[number & MASK]
-
     def timeout_of(self, number: int) -> int:
         """Return how long a delivery of a living message hides it."""
         column = self.chunks[number >> CHUNK_SHIFT].timeouts
         own = 0 if column is None else column[number & MASK]
         return own or self.policies.timeout * 1000
-
-    def own_timeout_of(self, number: int) -> int:
-        column = self.chunks[number >> CHUNK_SHIFT].timeouts
-        return 0 if column is None else column[number & MASK]
 
     def due_of(self, number: int) -> int:
         """Return the moment from which a living message that is not out may be handed out; 0 for always."""
@@ -134,22 +100,6 @@ class Ledger:
             return side.due_ms
         column = self.chunks[number >> CHUNK_SHIFT].dues
         return 0 if column is None else column[number & MASK]
-
-    def published_due_of(self, number: int) -> int:
-        column = self.chunks[number >> CHUNK_SHIFT].dues
-        return 0 if column is None else column[number & MASK]
-
-    def are_plain(self, numbers: Sequence[int] | range) -> bool:
-        """Whether new messages, published together, have no priority, delay or expiry; True only if it is certain."""
-        if not isinstance(numbers, range) or not numbers:
-            return False
-        for chunk_id in range(numbers[0] >> CHUNK_SHIFT, (numbers[-1] >> CHUNK_SHIFT) + 1):
-            chunk = self.chunks[chunk_id]
-            if chunk.only_sizes:
-                continue
-            if chunk.priorities is not None or chunk.dues is not None or chunk.expiries is not None:
-                return False
-        return True
 
     def is_plain(self, number: int) -> bool:
         """Whether a living message has no priority, delay or expiry and never came back."""
@@ -161,14 +111,6 @@ class Ledger:
     def is_out(self, number: int) -> bool:
         side = self.sides.get(number)
         return side is not None and side.until_ms > 0
-
-    def living_numbers(self) -> Iterator[int]:
-        """Yield every living number in the order of publication."""
-        for chunk_id in sorted(self.chunks):
-            base = chunk_id << CHUNK_SHIFT
-            for offset, size in enumerate(self.chunks[chunk_id].sizes):
-                if size:
-                    yield base + offset
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -191,11 +133,14 @@ class Ledger:
                 return self._publish_accepted(drafts, refusals, at_ms)
         first = self.next_number
         self._append(drafts, at_ms)
+        self.totals.published += len(drafts)
         return range(first, self.next_number)
 
     def _publish_accepted(self, drafts: list[Draft], refusals: list[int], at_ms: int) -> list[int]:
         number = self.next_number
-        self._append([draft for draft, code in zip(drafts, refusals, strict=True) if not code], at_ms)
+        accepted = [draft for draft, code in zip(drafts, refusals, strict=True) if not code]
+        self._append(accepted, at_ms)
+        self.totals.published += len(accepted)
         results = []
         for code in refusals:
             results.append(code or number)
@@ -234,67 +179,6 @@ class Ledger:
                 room_bytes -= held
             codes.append(int(code))
         return codes
-
-    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
-        if len(drafts) == 1 and self._append_one(drafts[0]):
-            return
-        done, count = 0, len(drafts)
-        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
-        while done < count:
-            number = self.next_number
-            chunk_id, offset = number >> CHUNK_SHIFT, number & MASK
-            chunk = self.chunks.get(chunk_id)
-            if chunk is None:
-                chunk = self.chunks[chunk_id] = Chunk(offset)
-            part = drafts[done : done + CHUNK - offset]
-            if not plain:
-                self._append_columns(chunk, part, at_ms, number)
-            sizes = [len(draft.body) + len(draft.headers) + 1 for draft in part]
-            chunk.sizes.extend(sizes)
-            chunk.level()
-            chunk.living += len(part)
-            self.bytes += sum(sizes) - len(part)
-            self.next_number += len(part)
-            self._dirty_chunks[chunk_id] = None
-            done += len(part)
-        self.living += count
-        self.totals.published += count
-
-    def _append_one(self, draft: Draft) -> bool:
-        """The hot path of a publish of one message: True if it fits between others that only have a size."""
-        if draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms or draft.alias:
-            return False
-        number = self.next_number
-        chunk_id = number >> CHUNK_SHIFT
-        chunk = self.chunks.get(chunk_id)
-        if chunk is None:
-            chunk = self.chunks[chunk_id] = Chunk(number & MASK)
-        elif not chunk.only_sizes:
-            return False
-        size = len(draft.body) + len(draft.headers)
-        chunk.sizes.append(size + 1)
-        chunk.living += 1
-        self.next_number = number + 1
-        self.bytes += size
-        self.living += 1
-        self.totals.published += 1
-        self._dirty_chunks[chunk_id] = None
-        return True
-
-    def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
-        chunk.fill("priorities", [d.priority for d in part])
-        chunk.fill("dues", [at_ms + d.delay_ms if d.delay_ms else 0 for d in part])
-        chunk.fill("expiries", [at_ms + d.expires_ms if d.expires_ms else 0 for d in part])
-        chunk.fill("timeouts", [d.timeout_ms for d in part])
-        self._note_columns(chunk)
-        for i, draft in enumerate(part):
-            if draft.alias:
-                self.aliases[draft.alias] = number + i
-                self.aliased[number + i] = draft.alias
-
-    def _note_columns(self, chunk: Chunk) -> None:
-        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
-        self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
@@ -435,20 +319,13 @@ class Ledger:
 
     def _remove_from(self, chunk: Chunk, number: int, side: Side | None) -> None:
         """Take a living message out of its chunk, and everything that is known of it."""
-        sizes, offset = chunk.sizes, number & MASK
-        self.bytes -= sizes[offset] - 1
-        sizes[offset] = 0
-        chunk.living -= 1
-        self.living -= 1
         if side is not None:
             del self.sides[number]
             if side.until_ms:
                 self.out -= 1
-        if not chunk.living and len(sizes) == CHUNK:
-            del self.chunks[number >> CHUNK_SHIFT]
         if self.aliased and number in self.aliased:
             self._aliases_gone.append(number)
-        self._dirty_chunks[number >> CHUNK_SHIFT] = None
+        self._cross_out(chunk, number)
 
     # --- writing down, and coming back -----------------------------------------------------------------------------
 
@@ -490,13 +367,6 @@ class Ledger:
         sides = self.sides
         with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else []
         return chunk_id, copy, with_side
-
-    def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
-        """Take back columns that were written down."""
-        self.chunks[chunk_id] = chunk
-        self._note_columns(chunk)
-        self.living += chunk.living
-        self.bytes += sum(chunk.sizes) - chunk.living
 
     def restore_side(self, number: int, side: Side) -> None:
         """Take back what was written down of a message that has been delivered."""

@@ -9,20 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.ledger import Delta
 from wakeq.protocol.publishers import Once, Session
-from wakeq.protocol.records import (
-    CHUNK_SHIFT,
-    BadRecord,
-    Chunk,
-    Side,
-    decode_chunk,
-    decode_row,
-    encode_chunk,
-    encode_fresh,
-    encode_row,
-)
+from wakeq.protocol.records import BadRecord
+from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
 from wakeq.protocol.uid import UidMaker, prefix
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View, sealed, unsealed
 

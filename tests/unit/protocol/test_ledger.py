@@ -3,6 +3,7 @@
 import pytest
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.chunks import CHUNK
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -17,7 +18,6 @@ from wakeq.protocol.commands import (
 )
 from wakeq.protocol.ledger import ERROR_CHARS_MAX, Delta, Ledger
 from wakeq.protocol.publishers import SESSION_WINDOW, Limits, Publishers
-from wakeq.protocol.records import CHUNK
 from wakeq.protocol.results import Mixed, Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 
