@@ -10,7 +10,7 @@ from itertools import repeat
 from wakeq.protocol.commands import Draft
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
-CACHED_ALL_BYTES_MAX = 32 << 20  # of all queues together, each getting an equal share
+CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
 KEPT_BYTES = 400  # what keeping a message costs beside its body: the draft, its place, and what the allocator adds
 
 Kept = tuple[Draft, int]  # the message and the moment of its publication
