@@ -22,13 +22,12 @@ class Barrier:
 class Gathering:
     """Answers from several queues that make one answer."""
 
-    __slots__ = ("_answers", "_asker", "_missing", "_whole")
+    __slots__ = ("_answers", "_asker", "_missing")
 
-    def __init__(self, asker: Asker, count: int, *, whole: bool = False) -> None:
+    def __init__(self, asker: Asker, count: int) -> None:
         self._asker = asker
         self._answers: list[Any] = [None] * count
         self._missing = count
-        self._whole = whole  # a list of everything, instead of the first with what follows from it
 
     def add(self, place: int, answer: Any) -> None:
         if self._answers[place] is not None:
@@ -37,11 +36,7 @@ class Gathering:
         self._missing -= 1
         if not self._missing:
             asker, answers = self._asker, self._answers
-            result = (
-                answers
-                if self._whole
-                else Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
-            )
+            result = Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
             asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
 
 

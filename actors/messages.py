@@ -50,9 +50,13 @@ Item = tuple[int, int, int, Entry, Asker | None]  # index, term, moment, entry, 
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """Entries that are on disk on a quorum, in log order."""
+    """Entries that are on disk on a quorum, in log order.
+
+    `replies` takes the answers if other queues were told of the same batch; a queue that ends must say so there too.
+    """
 
     items: list[Item]
+    replies: Any = None
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
@@ -218,9 +222,10 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):
-    """What was collected for this cut is in the state store, synced."""
+    """What was collected for this cut is in the state store, synced; so many bytes of bodies may be kept at hand."""
 
     cut: int
+    bodies_bytes_max: int
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):

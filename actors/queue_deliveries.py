@@ -37,8 +37,9 @@ from wakeq.protocol.commands import (
     Delivered,
     Draft,
 )
-from wakeq.protocol.ledger import Ledger, Limits
-from wakeq.protocol.records import decode_row
+from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.publishers import Limits
+from wakeq.protocol.rows import decode_row
 from wakeq.protocol.uid import UidMaker
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read

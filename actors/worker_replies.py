@@ -13,8 +13,8 @@ from wakeq.protocol import commands as log
 from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.commands import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
-from wakeq.protocol.ledger import Mixed
-from wakeq.protocol.uid import UidMaker
+from wakeq.protocol.results import Mixed
+from wakeq.protocol.uid import UidMaker, uid_of
 from wakeq.protocol.wire import worker as wire
 
 BATCH_BYTES_MAX = 32 << 20  # of one batch with its headers, which a line may name once for all of it
@@ -168,6 +168,8 @@ def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
 
 
 def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
+    if len(results) == 1 and type(results) is range:  # one message each for many queues: nothing to share
+        return [wire.Ok(qname=name, uid=uid_of(outcome.queue_id, results[0]), cmd_id=cmd_ids[0])]
     uids = _uids(outcome)
     return [
         wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)

@@ -6,7 +6,7 @@ It keeps its body, priority and headers, and says in headers of its own where it
 import msgspec
 
 from wakeq.protocol.commands import Draft, Reason
-from wakeq.protocol.records import Side
+from wakeq.protocol.rows import Side
 
 ORIGIN = "wakeq-origin"  # the queue, by which a redrive finds back
 ORIGIN_UID = "wakeq-origin-uid"

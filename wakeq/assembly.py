@@ -15,7 +15,8 @@ from typing import Any
 
 from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.queue_deliveries import Services
-from wakeq.actors.queues import Queues, Settings
+from wakeq.actors.queue_registry import Settings
+from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog, Started
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots

@@ -22,8 +22,8 @@ from wakeq import __version__
 from wakeq.actors.door import Admission, Door
 from wakeq.actors.messages import Committed, Item, Loaded, Pressure, Propose, Refusal
 from wakeq.actors.queue_deliveries import Services as QueueServices
+from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.queues import Queues
-from wakeq.actors.queues import Settings as QueuesSettings
 from wakeq.actors.raft_log import Cut, RaftLog, Started
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import Clock, SystemClock
@@ -36,7 +36,7 @@ from wakeq.opening import Opened, open_all
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.errors import StorageError, WakeqError
-from wakeq.protocol.ledger import Limits
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.core import Core, HardState
 from wakeq.protocol.records import decode_entry
 from wakeq.settings import Settings

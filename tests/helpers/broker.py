@@ -14,11 +14,11 @@ from typing import Any
 from tests.helpers.by_hand import HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.door import Closed, Received
 from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queues import Settings as QueuesSettings
+from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.assembly import Files
 from wakeq.opening import open_all
 from wakeq.protocol.clock import ClusterClock
-from wakeq.protocol.ledger import Limits
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.wire import worker as wire
 from wakeq.testing.machine import Machine
 

@@ -21,7 +21,9 @@ from wakeq.protocol.commands import (
     Result,
     Token,
 )
-from wakeq.protocol.ledger import SESSION_WINDOW, Ledger, Limits, Repeated, new_drafts, new_numbers
+from wakeq.protocol.ledger import Delta, Ledger
+from wakeq.protocol.publishers import SESSION_WINDOW, Limits
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 
 LIMITS = Limits(dedup_ids_max=3, dedup_window_ms=1_000)
@@ -394,7 +396,7 @@ class LedgerModel(RuleBasedStateMachine):
     @rule()
     def collect(self) -> None:
         delta = self.ledger.collect()
-        assert not self.ledger.changed
+        assert self.ledger.collect() == Delta([], [], [], [])
         assert set(delta.touched) <= self.messages.keys()
 
     # What must hold

@@ -210,7 +210,7 @@ class QueueMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.broker.flush()
         for name in QUEUES:
-            self.broker.queue(name).bodies.flushed([])
+            self.broker.queue(name).bodies.flushed(lambda count: [], 0)
         self.read()
 
     @rule(name=names)

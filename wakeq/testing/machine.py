@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from wakeq import __version__
 from wakeq.actors.door import Door
 from wakeq.actors.messages import Pressure, Refusal
-from wakeq.actors.queues import Settings
+from wakeq.actors.queue_registry import Settings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.subscriber import Limits, Services, Subscriber
 from wakeq.assembly import Assembly, Files, Surroundings

@@ -9,6 +9,7 @@ from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
 from wakeq.actors.messages import Collect, Propose, Tick
 from wakeq.actors.queue import QueueProcess
+from wakeq.actors.queue_cuts import SLICE_QUEUES
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import GRAVES, MESSAGES, QUEUES, Cut
@@ -320,6 +321,42 @@ def test_a_crash_while_a_cut_is_collected_loses_nothing_of_it(
     assert [client.fetch(name)["uid"] for name in ("a", "b")] == uids
 
 
+def test_a_queue_that_crashes_before_it_is_asked_for_its_part_hands_it_in_all_the_same(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"q-{number}" for number in range(2 * SLICE_QUEUES + 2)]
+    for name in names:
+        client.publish(name, name)
+    collect = QueueProcess.on_collect
+    last = broker.queue(names[-1])
+
+    def fragile(self: QueueProcess, message: Any) -> None:
+        if self.name == names[0]:
+            last.tell(object())  # a bug: no handler knows it
+        collect(self, message)
+
+    monkeypatch.setitem(queue._HANDLERS, Collect, fragile)
+    broker.flush()
+    monkeypatch.undo()
+
+    assert broker.queue(names[-1]) is not last
+    assert broker.files.store.stats().records[MESSAGES] == len(names)
+    assert client.fetch(names[-1])["msg"] == names[-1]
+
+
+@pytest.mark.parametrize("bad", ["a", "b"])
+def test_a_queue_that_crashes_holds_up_nobody_elses_answer(
+    broker: Broker, client: Client, worker: Client, poison: list[int], bad: str
+) -> None:
+    for name in ("a", "b"):
+        client.publish(name)
+    poison[0] = 1
+
+    worker.send(*[{"cmd": "PUB", "qname": name, "msg": "poison" if name == bad else "good"} for name in "ab"])
+
+    assert worker.words() == ["ok", "ok"]
+
+
 def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
     client.call("CREATE", Q, lease="strict")
     worker = broker.client()
@@ -374,7 +411,7 @@ def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Bro
 def test_publishes_wait_while_the_store_is_too_far_behind(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wakeq.actors.queues.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
+    monkeypatch.setattr("wakeq.actors.queue_cuts.BACKLOG_CUTS", 20_000 / broker.queues._settings.flush_bytes)
     broker.state_disk.held = True
     for _ in range(5):
         client.send({"cmd": "PUB", "qname": Q, "messages": ["x" * 1_000] * 10})

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.chunks import Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -29,22 +30,8 @@ from wakeq.protocol.commands import (
     SetAside,
     UpdateQueue,
 )
-from wakeq.protocol.records import (
-    HEAD,
-    ITEM,
-    ROW,
-    BadRecord,
-    Chunk,
-    Row,
-    Side,
-    decode_chunk,
-    decode_entry,
-    decode_row,
-    encode_chunk,
-    encode_entry,
-    encode_fresh,
-    encode_row,
-)
+from wakeq.protocol.records import HEAD, ITEM, BadRecord, decode_entry, encode_entry
+from wakeq.protocol.rows import ROW, Row, Side, decode_row, encode_fresh, encode_row
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "lmdb_records.json").read_text())["vectors"]
 DOCUMENT_ROW = struct.Struct(">BQQQ")  # Status | Timeout | Delay | Expires of the document
