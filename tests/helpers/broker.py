@@ -18,10 +18,10 @@ from wakeq.actors.queue_deliveries import Services as QueueServices
 from wakeq.actors.queues import Queues
 from wakeq.actors.queues import Settings as QueuesSettings
 from wakeq.actors.raft_log import RaftLog, Started
+from wakeq.actors.requests import Limits as SubscriberLimits
+from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
-from wakeq.actors.subscriber import Limits as SubscriberLimits
-from wakeq.actors.subscriber import Services as SubscriberServices
 from wakeq.actors.subscriber import Subscriber
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.clock import ClusterClock
