@@ -257,7 +257,7 @@ class RaftLog(Process):
 
     def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
         """Entries are on disk: commit them and let the queues apply them."""
-        if not self._others_write():  # what our own writes slowed down says nothing of the disk
+        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)

@@ -62,7 +62,19 @@ class StraightCommands(Requests):
     # --- fetching and sleeping -------------------------------------------------------------------------------------
 
     def _fetch(self, run: Sequence[Any]) -> None:
-        """Tell each queue what is wanted of it; a FET with wait and cmd_id is answered whenever it is."""
+        """Tell each queue what is wanted of it."""
+        if any([command.wait for command in run]):
+            self._fetch_waiting(run)
+            return
+        pending = self._begin(run)
+        wants: dict[str, list[Want]] = {}
+        for place, command in enumerate(run):
+            wants.setdefault(command.qname, []).append(want_of(place, command))
+        for name, mine in wants.items():
+            self._ask_queue(name, pending, mine)
+
+    def _fetch_waiting(self, run: Sequence[Any]) -> None:
+        """The same if some of them wait; a FET with wait and cmd_id is answered whenever it is."""
         apart: list[wire.Fet] = []
         rest: list[wire.Fet] = []
         for command in run:
