@@ -49,6 +49,9 @@ class Told(Protocol):
 
     def tell(self, message: object, /) -> None: ...
 
+    def arrive(self, message: object, /) -> None:
+        """Tell what was received; it may be answered before this returns."""
+
 
 class Door(Protocol):
     """A connection, as a subscriber sees it.  All of it may be called after the connection has gone."""

@@ -136,9 +136,10 @@ class RaftLog(Process):
         self._metadata.save(term=state.term, vote=state.vote)
         self.core.elected()
         waiting, self._throttled = self._throttled or (), None
-        self.on_propose(Propose([(Noop(), Asker(message.queues, None, None))]))
+        self._append(Propose([(Noop(), Asker(message.queues, None, None))]))
         for propose in waiting:
-            self.on_propose(propose)
+            self._append(propose)
+        self._flush_soon()
 
     # --- in --------------------------------------------------------------------------------------------------------
 
@@ -146,6 +147,16 @@ class RaftLog(Process):
         if self._throttled is not None:
             self._throttled.append(message)
             return
+        self._append(message)
+        if message.lazy:
+            self._flush_later()
+        elif self.runtime.is_last(self) and not self._flush_queued and not self._writing:
+            self._flush()  # nobody else has something to propose in this turn
+        else:
+            self._flush_soon()
+
+    def _append(self, message: Propose) -> None:
+        """Give entries their place in the log; they are nowhere but in memory yet."""
         items = message.items if self._refusal is None else self._admitted(message.items)
         core, log, uncommitted = self.core, self._log, self._uncommitted
         term, at_ms = core.term, self._stamp_ms()
@@ -160,10 +171,6 @@ class RaftLog(Process):
             index = core.propose()
             log.append(index, term, payload)
             uncommitted.append((index, term, at_ms, entry, asker))
-        if message.lazy:
-            self._flush_later()
-        else:
-            self._flush_soon()
 
     def _refuse_unencodable(self, entry: Entry, asker: Asker | None, error: Exception) -> None:
         """A number that the log has no room for: a codec should have refused it; the node goes on all the same."""
@@ -192,7 +199,8 @@ class RaftLog(Process):
             return
         waiting, self._throttled = self._throttled or deque(), None
         for propose in waiting:
-            self.on_propose(propose)
+            self._append(propose)
+        self._flush_soon()
 
     @property
     def at_rest(self) -> bool:
@@ -249,7 +257,7 @@ class RaftLog(Process):
 
     def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
         """Entries are on disk: commit them and let the queues apply them."""
-        if not self._others_write():  # what our own writes slowed down says nothing of the disk
+        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)

@@ -25,14 +25,15 @@ from wakeq.actors.queue_deliveries import Services as QueueServices
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import Cut, RaftLog, Started
+from wakeq.actors.requests import Limits as SubscriberLimits
+from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.snapshots import Snapshots
-from wakeq.actors.subscriber import Limits as SubscriberLimits
-from wakeq.actors.subscriber import Services as SubscriberServices
 from wakeq.actors.subscriber import Subscriber
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.errors import StorageError, WakeqError
@@ -259,7 +260,10 @@ class Node:
     async def _listen(self) -> dict[str, str]:
         settings = self.settings
         limits = SubscriberLimits(settings.message_bytes_max, __version__)
-        services = SubscriberServices(self.raft_log, self.queues, limits, self.queues.exists, settings.queue.policies())
+        defaults = settings.queue.policies()
+        services = SubscriberServices(
+            self.raft_log, self.queues, limits, self.queues.exists, None if defaults == Policies() else defaults
+        )
         admission = Admission(settings.connections_max)
 
         def make_subscriber(door: Door) -> Subscriber:

@@ -80,6 +80,7 @@ class WorkerTcpDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=0)  # uvloop then writes at once, not when the turn is over
         self._listener.enter(self)
 
     def data_received(self, data: bytes) -> None:
@@ -90,7 +91,7 @@ class WorkerTcpDoor(asyncio.Protocol):
         else:
             commands = self._cut(data)
         if commands:
-            self._subscriber.tell(Received(commands, len(data)))
+            self._subscriber.arrive(Received(commands, len(data)))
 
     def eof_received(self) -> bool:
         """The peer says no more; it may wait for answers (`printf ... | nc`), or be gone."""

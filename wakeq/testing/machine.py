@@ -16,8 +16,9 @@ from wakeq import __version__
 from wakeq.actors.door import Door
 from wakeq.actors.messages import Pressure, Refusal
 from wakeq.actors.queue_registry import Settings
+from wakeq.actors.requests import Limits, Services
 from wakeq.actors.runtime import Runtime
-from wakeq.actors.subscriber import Limits, Services, Subscriber
+from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Files, Surroundings
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.storage.disk_thread import Disk, InlineDisk

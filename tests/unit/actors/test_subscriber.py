@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from wakeq.actors.door import Received
-from wakeq.actors.subscriber import IN_FLIGHT_MAX
+from wakeq.actors.requests import IN_FLIGHT_MAX
 from wakeq.protocol.wire import worker as wire
 
 Q = "q"

@@ -60,6 +60,8 @@ class Writer:
             self.door.send([Pong()])
         self.news.set()
 
+    arrive = tell
+
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait for mail until something is true."""
         async with asyncio.timeout(5):

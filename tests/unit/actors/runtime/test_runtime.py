@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.actors.runtime import NameTaken, NeverIdle, Process, Runtime
-from wakeq.actors.runtime.runtime import MAIL_BUDGET
+from wakeq.actors.runtime.runtime import GATHER_ROUNDS, MAIL_BUDGET
 
 
 class Recorder(Process):
@@ -123,6 +123,57 @@ def test_many_tells_ask_the_loop_for_one_turn() -> None:
     assert len(steps.waiting) == 1
     steps.run_one()
     processes[0].tell(3)
+    assert len(steps.waiting) == 1
+
+
+def test_what_arrives_alone_is_handled_at_once_with_all_that_comes_of_it() -> None:
+    class Relay(Process):
+        def on_receive(self, message: Any) -> None:
+            last.tell(message)
+
+    steps = Steps()
+    runtime = Runtime(steps)
+    relay, last = runtime.spawn(Relay), runtime.spawn(Recorder)
+
+    relay.arrive("first")
+    got_at_once = list(last.got)
+    relay.arrive("second")
+
+    assert got_at_once == ["first"]
+    assert last.got == ["first"]  # one in a round of the loop: the rest waits until the sockets were looked at
+
+
+def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> None:
+    steps = Steps()
+    runtime = Runtime(steps)
+    process = runtime.spawn(Recorder)
+
+    def arrive_in_a_round(count: int) -> int:
+        """Return how many were handled before the round was over."""
+        before = len(process.got)
+        for _ in range(count):
+            process.arrive("mail")
+        handled = len(process.got) - before
+        while steps.waiting:
+            steps.run_one()
+        assert len(process.got) == before + count
+        return handled
+
+    assert arrive_in_a_round(2) == 1
+    assert [arrive_in_a_round(1) for _ in range(GATHER_ROUNDS)] == [0] * GATHER_ROUNDS
+    assert arrive_in_a_round(1) == 1
+
+
+def test_an_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
+    class Endless(Process):
+        def on_receive(self, message: Any) -> None:
+            self.tell(message)
+
+    steps, now_s = Steps(), iter(range(1_000_000))
+    runtime = Runtime(steps, turn_s=10, clock=lambda: next(now_s))
+
+    runtime.spawn(Endless).arrive("go on")
+
     assert len(steps.waiting) == 1
 
 
