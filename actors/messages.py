@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Entry, Results, Token
+from wakeq.protocol.commands import Entry, Reason, Results, Token
 from wakeq.storage.flush import Part
 
 
@@ -97,7 +97,8 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One message on its way to a worker."""
 
     uid: str
-    failures: int
+    error_count: int  # earlier deliveries
+    failures: int  # those of them that failed
     body: bytes
     token: Token
     priority: int
@@ -127,6 +128,7 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
     tokens: list[Token]
     delay_ms: int | None
     error: str = ""
+    reason: Reason = Reason.NACK  # or RETURNED, or REJECTED
 
 
 class Sleep(msgspec.Struct, frozen=True, gc=False):

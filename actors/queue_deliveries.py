@@ -187,8 +187,9 @@ class QueueDeliveries(Process):
             zip(numbers, self._uids_of(numbers), drafts, strict=True), first
         ):
             side = sides.get(number) if sides else None
-            failures = 0 if side is None else side.deliveries
-            deliveries.append(Delivery(uid, failures, draft.body, (term, sequence), draft.priority, draft.headers))
+            earlier, failures = (0, 0) if side is None else (side.deliveries, side.failures)
+            token = (term, sequence)
+            deliveries.append(Delivery(uid, earlier, failures, draft.body, token, draft.priority, draft.headers))
         return deliveries
 
     def _read(self, numbers: list[int], ticket: Any) -> None:

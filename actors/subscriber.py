@@ -43,6 +43,7 @@ from wakeq.actors.worker_replies import (
     plain_drafts_of,
     published,
     queue_entry_of,
+    reason_of,
     refused,
     runs_of,
     settled_by,
@@ -385,7 +386,8 @@ class Subscriber(Process):
         delay_ms = None if command.delay is None else command.delay * 1000
         places = list(range(len(uids)))
         asker = Asker(self, Part(pending, 0, uids), places)
-        self._queue(command.qname).tell(Nack(asker, command.qname, uids, tokens, delay_ms, command.error or ""))
+        nack = Nack(asker, command.qname, uids, tokens, delay_ms, command.error or "", reason_of(command))
+        self._queue(command.qname).tell(nack)
 
     def _touch(self, run: Sequence[Any]) -> None:
         self._settle_straight(run, self._touch_one)

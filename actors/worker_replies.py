@@ -11,7 +11,7 @@ import msgspec
 from wakeq.actors.messages import Delivery, Outcome, Refusal, Want
 from wakeq.protocol import commands as log
 from wakeq.protocol.catalog import Policies, changed, check
-from wakeq.protocol.commands import ANY_TOKEN, Draft, Result, Token
+from wakeq.protocol.commands import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
 from wakeq.protocol.results import Mixed
 from wakeq.protocol.uid import UidMaker, uid_of
@@ -147,6 +147,13 @@ def settled_by(command: wire.Settle) -> tuple[list[str], list[Token]]:
     return uids, [ANY_TOKEN if lease is None else token_of(lease) for lease in leases]
 
 
+def reason_of(command: wire.Nack) -> Reason:
+    """Return why the deliveries that a NACK is about end."""
+    if command.dead:
+        return Reason.REJECTED
+    return Reason.NACK if command.failed else Reason.RETURNED
+
+
 def want_of(place: int, command: wire.Fet) -> Want:
     return Want(place, command.count or 0, int(command.wait * 1000))
 
@@ -248,12 +255,13 @@ def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.R
     return wire.Msg(
         qname=command.qname,
         uid=delivery.uid,
-        error_count=delivery.failures,
+        error_count=delivery.error_count,
         msg=text,
         enc=enc,
         lease=f"{delivery.token[0]}-{delivery.token[1]}",
         priority=delivery.priority,
         headers=_headers(delivery.headers),
+        failures=_failures(delivery),
         cmd_id=command.cmd_id,
     )
 
@@ -262,13 +270,19 @@ def _delivery(delivery: Delivery) -> wire.Delivery:
     text, enc = wire.text_of(delivery.body)
     return wire.Delivery(
         delivery.uid,
-        delivery.failures,
+        delivery.error_count,
         text,
         enc,
         f"{delivery.token[0]}-{delivery.token[1]}",
         delivery.priority,
         _headers(delivery.headers),
+        _failures(delivery),
     )
+
+
+def _failures(delivery: Delivery) -> int | None:
+    """Return the failures where `error_count` does not say them: a client that does not know them notices nothing."""
+    return None if delivery.failures == delivery.error_count else delivery.failures
 
 
 def _headers(packed: bytes) -> dict[str, str] | None:

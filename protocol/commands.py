@@ -36,12 +36,14 @@ class Kind(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a delivery ended without an acknowledgement."""
+    """Why a delivery ended without an acknowledgement; the number on disk.  Never renumber."""
 
     NONE = 0
     NACK = 1
     TIMEOUT = 2
     DISCONNECT = 3
+    RETURNED = 4  # given back by a worker that did not fail: no failure
+    REJECTED = 5  # no worker should try it again: a dead letter, so never in Released
 
 
 class Result(IntEnum):

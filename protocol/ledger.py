@@ -245,6 +245,8 @@ class Ledger(Columns):
             code = self._ack_code(number, token)
             if code:
                 return code
+            if entry.dead and not self.is_out(number):  # the delivery has ended otherwise: the message came back
+                return Result.UNKNOWN
         return 0
 
     def resolved(self, entry: Ack) -> list[int]:

@@ -126,7 +126,7 @@ class QueueDefaults:
         60, "A delivery that is not acknowledged for this long comes back", unit="s", least=5, most=SPAN_S_MAX
     )
     max_deliveries: int = setting(
-        0, "After so many deliveries a message is a dead letter; 0 = no limit", unit="deliveries", least=0
+        0, "After so many failed deliveries a message is a dead letter; 0 = no limit", unit="deliveries", least=0
     )
     dead_letter: str | None = setting(
         None, "The queue for dead letters; unset = `QUEUE.dead`, made on demand", kind=str

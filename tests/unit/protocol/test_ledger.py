@@ -386,6 +386,31 @@ def test_each_reason_is_counted() -> None:
     assert (side.deliveries, side.nacks, side.timeouts, side.disconnects) == (4, 1, 2, 1)
 
 
+def test_what_was_returned_is_a_delivery_and_no_failure() -> None:
+    ledger = make()
+    put(ledger)
+    for sequence, reason in enumerate((Reason.NACK, Reason.RETURNED, Reason.RETURNED, Reason.TIMEOUT), 1):
+        deliver(ledger, 1, sequence)
+        assert ledger.release(Released("q", QUEUE_ID, [1], [NOW], [ANY_TOKEN], reason, "why")) == [Result.DONE]
+
+    side = ledger.sides[1]
+    assert (side.deliveries, side.failures, side.error) == (4, 2, "why")
+    assert (ledger.out, ledger.totals.released) == (0, 4)
+
+
+def test_a_dead_letter_is_made_only_of_what_is_out() -> None:
+    ledger = make()
+    put(ledger)
+    deliver(ledger, 1, 1)
+    letter = Ack("q", QUEUE_ID, [1], [(TERM, 1)], dead=True)
+
+    while_out = ledger.judge_ack(letter)
+    release(ledger, 1)
+
+    assert (while_out, ledger.judge_ack(letter)) == (Result.DONE, Result.UNKNOWN)
+    assert ledger.judge_ack(Ack("q", QUEUE_ID, [1], [(TERM, 1)])) == Result.DONE
+
+
 def test_deliveries_count_on_beyond_255() -> None:
     ledger = make()
     put(ledger)

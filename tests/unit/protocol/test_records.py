@@ -75,6 +75,12 @@ SPELLED: list[tuple[Entry, str]] = [
         + NO_TIMEOUT_NO_ALIAS + " c3a9",
     ),
     (
+        Released("q", 7, [1], [0], [(2, 3)], Reason.RETURNED),
+        "01040000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        "0004 0000 00000000 0000000000000001 0000000000000000 0000000000000002 0000000000000003"
+        + NO_TIMEOUT_NO_ALIAS,
+    ),
+    (
         Ack("q", 7, [1], [(2, 3)], worker=9, door=2),
         "01050200 00000001" + HEAD_TAIL + "0000000000000007 00000009 01 71"
         + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000003 "
@@ -212,6 +218,15 @@ def test_what_is_out_has_no_delay_even_if_it_was_published_with_one() -> None:
     row = decode_row(encode_row(Row(b"", due_ms=77, side=side)))
 
     assert row.side == side
+
+
+def test_what_was_returned_counts_as_not_acknowledged_and_not_as_failed() -> None:
+    value = encode_row(Row(b"", side=Side(deliveries=3, nacks=1, due_ms=1)))
+
+    side = decode_row(value).side
+
+    assert side is not None
+    assert (value[0], side.deliveries, side.failures) == (3, 3, 1)
 
 
 def test_new_rows_are_what_they_would_be_one_by_one() -> None:

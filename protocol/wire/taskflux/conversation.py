@@ -1,0 +1,353 @@
+"""One TaskFlux connection as its server sees it: which packet may come when, and what is answered.
+
+    [Packet | Bad] --> receive --> [Intent]        (what is to be done now)
+    [(Intent, outcome)] --> resolve --> [Intent]
+    answers --> [Response], in the order of the requests; `finished` says when to close
+
+A pipelining client sees its commands as if done one after the other.  Enqueues, and acknowledgements of records, are
+under way together, so that one write of the log takes them all; a Dequeue, Count or ListQueues waits for what was
+changed before it, and everything waits for a Dequeue, CreateQueue or DeleteQueue.  Pure: it knows no queue, and must
+never be asked about anything but this connection.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import Any
+
+from msgspec.structs import replace
+
+from wakeq.protocol.wire.taskflux.dialects import SPEC, VERSION, Dialect, dialect_of
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Work
+from wakeq.protocol.wire.taskflux.packets import (
+    METHOD_NONE,
+    OK,
+    VIOLATIONS,
+    Ack,
+    AuthorizationRequest,
+    AuthorizationResponse,
+    Bad,
+    BootstrapRequest,
+    BootstrapResponse,
+    BusinessError,
+    ClusterMetadataRequest,
+    Count,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    Enqueue,
+    EnqueueResponse,
+    ErrorCode,
+    ErrorResponse,
+    ListQueues,
+    Nack,
+    Ok,
+    Packet,
+    Response,
+)
+from wakeq.protocol.wire.taskflux.queues import wrong_in, wrong_name
+
+
+class Phase(Enum):
+    """How far a connection has come."""
+
+    CONNECTED = auto()
+    AUTHORIZED = auto()
+    READY = auto()
+
+
+class Conversation:
+    """See the head of this file.  `closing` says why the connection is about to close, or is empty."""
+
+    __slots__ = (
+        "_alone", "_answers", "_begun", "_changing", "_ended", "_held", "_parked", "_phase", "closing", "dialect",
+    )  # fmt: skip
+
+    def __init__(self, dialect: Dialect = SPEC) -> None:
+        self.dialect = dialect  # the listener's, until the handshake shows that it is another
+        self.closing = ""
+        self._phase = Phase.CONNECTED
+        self._parked: deque[Packet | Bad] | None = None  # what waits for what stands before it
+        self._answers: deque[Response | Intent] = deque()  # in the order of the requests
+        self._held: Enqueue | Remove | None = None  # what an Ack or Nack decides about
+        self._alone: Intent | None = None  # under way, and nothing begins until it is done
+        self._changing = 0  # intents under way whose effect a Dequeue, Count or ListQueues would have to see
+        self._begun: list[Intent] = []
+        self._ended = False  # the client says nothing more
+
+    @property
+    def in_flight(self) -> int:
+        """How many packets are not answered, or not even begun."""
+        return len(self._parked or ()) + len(self._answers)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the connection is to be closed now: all that was to be said was taken from `answers`."""
+        return bool(self.closing) and not self._answers
+
+    def receive(self, packets: Iterable[Packet | Bad]) -> list[Intent]:
+        """Take what one read brought; return what is to be done now."""
+        if self._parked:
+            self._parked.extend(packets)
+        elif not self.closing:
+            self._parked = deque(packets)
+        return self._go_on()
+
+    def resolve(self, outcomes: Iterable[tuple[Intent, Outcome]]) -> list[Intent]:
+        """Take what became of intents; return what is to be done now.  An outcome told twice counts once."""
+        for intent, outcome in outcomes:
+            if intent.answer is None:
+                self._resolve(intent, outcome)
+        return self._go_on()
+
+    def answers(self) -> list[Response]:
+        """Return, once, what can be sent: all answers before the first that is not known."""
+        ready: list[Response] = []
+        answers = self._answers
+        while answers:
+            first = answers[0]
+            answer = first.answer if isinstance(first, Intent) else first
+            if answer is None:
+                break
+            ready.append(answer)
+            answers.popleft()
+        return ready
+
+    def ended(self) -> list[Intent]:
+        """The client says nothing more but may still read: do what it said, without waiting for records."""
+        self._ended = True
+        self._stop_waiting()
+        return self._go_on()
+
+    def lost(self) -> list[Intent]:
+        """The connection is gone, or was idle for too long: forget what was not begun, give back what is held."""
+        self._close(self.closing or "the connection is lost")
+        self._answers.clear()
+        self._stop_waiting()
+        self._let_go()
+        return self._go_on()
+
+    # --- one packet after the other --------------------------------------------------------------------------------
+
+    def _go_on(self) -> list[Intent]:
+        parked = self._parked
+        while parked and self._may_begin(parked[0]):
+            self._step(parked.popleft())
+        if not parked:
+            self._parked = None
+            if self._ended and self._alone is None and not self.closing:
+                self._let_go()
+                self._close("the client ended the connection")
+        begun, self._begun = self._begun, []
+        return begun
+
+    def _may_begin(self, packet: Packet | Bad) -> bool:
+        return self._alone is None and not (self._changing and type(packet) in _LOOKING)
+
+    def _step(self, packet: Packet | Bad) -> None:
+        if self._held is not None:
+            self._decide(self._held, packet)
+        elif self._phase is not Phase.READY:
+            self._shake_hands(packet)
+        elif (step := _STEPS.get(type(packet))) is not None:
+            step(self, packet)
+        elif not self.dialect.ignores_strays:
+            self._fail(f"{type(packet).__name__} cannot come here")
+
+    def _shake_hands(self, packet: Packet | Bad) -> None:
+        """Nothing is said about what is out of place: the dialect, and so an error's form, is not known (section 3)."""
+        match self._phase, packet:
+            case Phase.CONNECTED, AuthorizationRequest(method=method):
+                if method != METHOD_NONE:
+                    reason = f"authorization method 0x{method:02X} is unknown; use 0x{METHOD_NONE:02X}, none"
+                    self._close(reason, AuthorizationResponse(False, reason))
+                    return
+                self._phase = Phase.AUTHORIZED
+                self._answers.append(AuthorizationResponse(True))
+            case Phase.AUTHORIZED, BootstrapRequest(major=major, minor=minor):
+                dialect = dialect_of(packet, self.dialect)
+                if dialect is None:
+                    reason = f"version {major}.{minor} is not served; this is {VERSION[0]}.{VERSION[1]}"
+                    self._close(reason, BootstrapResponse(False, reason))
+                    return
+                self._phase, self.dialect = Phase.READY, dialect
+                self._answers.append(BootstrapResponse(True))
+            case _:
+                self._close(f"bad handshake: {_described(packet)}")
+
+    def _decide(self, held: Enqueue | Remove, packet: Packet | Bad) -> None:
+        """Take the second phase of an Enqueue or Dequeue."""
+        self._held = None
+        match held, packet:
+            case Enqueue(queue=name), Ack():
+                self._begin_if_named(name, held)
+            case Enqueue(), Nack():
+                self._answers.append(OK)
+            case Remove(), Ack():
+                self._begin(held)
+            case Remove(queue=name, handle=handle), Nack():
+                self._begin(Return(name, handle))
+            case Enqueue(), _:
+                self._fail(f"an Enqueue is pending, Ack or Nack must follow: {_described(packet)}")
+            case Remove(queue=name, handle=handle), _:
+                text = f"a record is pending, Ack or Nack must follow: {_described(packet)}"
+                self._begin(Return(name, handle), instead=ErrorResponse(0, text))
+                self._close(text)
+
+    # --- commands --------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, packet: Enqueue) -> None:
+        if self.dialect.is_one_phase:
+            self._begin_if_named(packet.queue, packet)
+        elif self.dialect.refuses_at_once and (text := wrong_name(packet.queue)):
+            self._refuse_at_once(ErrorCode.BAD_NAME, text)
+        else:
+            self._held = packet
+            self._answers.append(OK)
+
+    def _dequeue(self, packet: Dequeue) -> None:
+        if self._ended:
+            packet = replace(packet, timeout_ms=0)
+        self._alone = self._begin_if_named(packet.queue, packet)
+
+    def _count(self, packet: Count) -> None:
+        self._begin_if_named(packet.queue, packet)
+
+    def _look(self, packet: ListQueues | ClusterMetadataRequest) -> None:
+        self._begin(packet)
+
+    def _create_queue(self, packet: CreateQueue) -> None:
+        wrong = wrong_in(packet, self.dialect)
+        if wrong is None and packet.queue:
+            self._alone = self._begin(packet)
+        elif wrong is None:
+            self._refuse(ErrorCode.QUEUE_EXISTS, "the default queue is always there")
+        elif self.dialect.refuses_at_once:
+            self._refuse_at_once(*wrong)
+        else:
+            self._refuse(*wrong)
+
+    def _delete_queue(self, packet: DeleteQueue) -> None:
+        if packet.queue:
+            self._alone = self._begin_if_named(packet.queue, packet)
+        else:
+            self._refuse(ErrorCode.BAD_NAME, "the default queue cannot be deleted")
+
+    def _ignore(self, _: Ack | Nack) -> None:
+        """Nothing is pending: so a client may send an Ack behind a Dequeue without waiting (section 5)."""
+
+    def _bad(self, bad: Bad) -> None:
+        if bad.error.closes:
+            self._fail(str(bad.error))
+        else:
+            self._answers.append(ErrorResponse(0, str(bad.error)))
+
+    # --- beginning and refusing ------------------------------------------------------------------------------------
+
+    def _begin(self, work: Work, instead: Response | None = None) -> Intent:
+        """Have something done, and answer it in its place."""
+        intent = self._do(work, instead)
+        self._answers.append(intent)
+        return intent
+
+    def _begin_if_named(self, name: str, work: Work) -> Intent | None:
+        text = wrong_name(name)
+        if not text:
+            return self._begin(work)
+        self._refuse(ErrorCode.BAD_NAME, text)
+        return None
+
+    def _do(self, work: Work, instead: Response | None = None) -> Intent:
+        intent = Intent(work, None, instead)
+        if type(work) in _CHANGING:
+            self._changing += 1
+        self._begun.append(intent)
+        return intent
+
+    def _refuse(self, code: ErrorCode, text: str) -> None:
+        self._answers.append(self._in_dialect(BusinessError(code, text), None))
+
+    def _refuse_at_once(self, code: ErrorCode, text: str) -> None:
+        details = text if self.dialect.explains_errors else ""
+        self._answers.append(ErrorResponse(self.dialect.error_codes.index(code), details))
+
+    def _fail(self, text: str) -> None:
+        self._close(text, ErrorResponse(0, text))
+
+    def _close(self, reason: str, answer: Response | None = None) -> None:
+        self.closing = reason
+        if self._parked:
+            self._parked.clear()
+        if answer is not None:
+            self._answers.append(answer)
+
+    # --- outcomes --------------------------------------------------------------------------------------------------
+
+    def _resolve(self, intent: Intent, outcome: Outcome) -> None:
+        work = intent.work
+        if intent is self._alone:
+            self._alone = None
+        if type(work) in _CHANGING:
+            self._changing -= 1
+        if isinstance(outcome, Delivery):
+            assert isinstance(work, Dequeue), "only a Dequeue brings a record"
+            intent.answer = outcome.record
+            self._take(intent, outcome, work.queue)
+            return
+        if isinstance(work, Remove) and not isinstance(outcome, Ok):
+            self._do(Return(work.queue, work.handle))  # whether it was removed or not, nobody holds it any more
+        if intent.instead is not None and (isinstance(outcome, Ok) or isinstance(work, Return)):
+            intent.answer = intent.instead
+        else:
+            intent.answer = self._in_dialect(outcome, work)
+
+    def _take(self, dequeue: Intent, delivery: Delivery, queue: str) -> None:
+        """Hold a record for the client, or remove it where there is no second phase."""
+        if self.closing:
+            self._do(Return(queue, delivery.handle))
+        elif self.dialect.is_one_phase:
+            last = self._answers.pop()
+            assert last is dequeue, "nothing begins behind a Dequeue"
+            self._begin(Remove(queue, delivery.handle), instead=delivery.record)
+        else:
+            self._held = Remove(queue, delivery.handle)
+
+    def _in_dialect(self, outcome: Response, work: Work | None) -> Response:
+        """Return how the dialect says it."""
+        if self.dialect.is_one_phase and isinstance(work, Enqueue):
+            if isinstance(outcome, Ok):
+                return EnqueueResponse(True)
+            return EnqueueResponse(False) if isinstance(outcome, VIOLATIONS) else outcome
+        if isinstance(outcome, BusinessError) and not self.dialect.explains_errors and outcome.code:
+            return BusinessError(outcome.code)
+        return outcome
+
+    def _stop_waiting(self) -> None:
+        if self._alone is not None and isinstance(self._alone.work, Dequeue):
+            self._begun.append(Intent(StopWaiting(self._alone)))
+
+    def _let_go(self) -> None:
+        """Forget a record to be stored, give back one that was taken."""
+        if isinstance(self._held, Remove):
+            self._do(Return(self._held.queue, self._held.handle))
+        self._held = None
+
+
+def _described(packet: Packet | Bad) -> str:
+    return str(packet.error) if isinstance(packet, Bad) else f"{type(packet).__name__} came"
+
+
+_LOOKING = frozenset((Dequeue, Count, ListQueues))
+_CHANGING = frozenset((Enqueue, Return))
+_STEPS: dict[type, Callable[[Conversation, Any], None]] = {
+    Enqueue: Conversation._enqueue,
+    Ack: Conversation._ignore,
+    Nack: Conversation._ignore,
+    Dequeue: Conversation._dequeue,
+    Count: Conversation._count,
+    ListQueues: Conversation._look,
+    ClusterMetadataRequest: Conversation._look,
+    CreateQueue: Conversation._create_queue,
+    DeleteQueue: Conversation._delete_queue,
+    Bad: Conversation._bad,
+}

@@ -1,0 +1,311 @@
+"""One TaskFlux connection of a server: the order of things, the end of a connection, and what dialects change."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from wakeq.protocol.wire.taskflux.conversation import Conversation
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    EMPTY,
+    NACK,
+    OK,
+    AuthorizationRequest,
+    AuthorizationResponse,
+    BootstrapRequest,
+    BootstrapResponse,
+    BusinessError,
+    ClusterMetadataRequest,
+    Count,
+    CountResponse,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    Enqueue,
+    EnqueueResponse,
+    ErrorCode,
+    ErrorResponse,
+    ListQueues,
+    NotLeader,
+    Packet,
+    QueueSizeViolation,
+    Record,
+    Response,
+)
+
+
+def ready(dialect: Dialect = SPEC) -> Conversation:
+    """Return a conversation behind the handshake."""
+    conversation = Conversation(SPEC if dialect is LEGACY else dialect)
+    version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
+    assert conversation.receive([AuthorizationRequest(), version]) == []
+    assert conversation.answers() == [AuthorizationResponse(True), BootstrapResponse(True)]
+    return conversation
+
+
+def works(intents: Iterable[Intent]) -> list[object]:
+    return [intent.work for intent in intents]
+
+
+def taken(conversation: Conversation, handle: Any = 7) -> None:
+    """Have a record delivered to the client."""
+    (dequeue,) = conversation.receive([Dequeue("q")])
+    assert conversation.resolve([(dequeue, Delivery(Record(1, b"x", 7), handle))]) == []
+    assert conversation.answers() == [Record(1, b"x", 7)]
+
+
+def test_pipelined_enqueues_are_under_way_together() -> None:
+    conversation = ready()
+    first, second = Enqueue("q", 1, b"a"), Enqueue("r", 2, b"b")
+
+    intents = conversation.receive([first, ACK, second, ACK])
+
+    assert works(intents) == [first, second]
+    assert conversation.answers() == [OK]
+    assert conversation.resolve([(intents[1], QueueSizeViolation(3))]) == []
+    assert conversation.answers() == []
+    assert conversation.resolve([(intents[0], OK)]) == []
+    assert conversation.answers() == [OK, OK, QueueSizeViolation(3)]
+    assert conversation.in_flight == 0
+
+
+@pytest.mark.parametrize("look", [Dequeue("q"), Count("q"), ListQueues()], ids=lambda look: type(look).__name__)
+def test_who_looks_at_queues_waits_for_what_was_enqueued_before(look: Packet) -> None:
+    conversation = ready()
+    (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, look])
+
+    assert works(conversation.resolve([(enqueue, OK)])) == [look]
+
+
+@pytest.mark.parametrize("first", [CreateQueue("q"), DeleteQueue("q"), Dequeue("q", 5)], ids=lambda p: type(p).__name__)
+def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet) -> None:
+    conversation = ready()
+    (alone,) = conversation.receive([first, ACK, ClusterMetadataRequest(), Enqueue("q", 1, b"a"), ACK])
+    assert conversation.in_flight == 5
+
+    begun = conversation.resolve([(alone, EMPTY if isinstance(first, Dequeue) else OK)])
+
+    assert works(begun) == [ClusterMetadataRequest(), Enqueue("q", 1, b"a")]
+
+
+def test_pipelined_dequeues_do_not_wait_for_the_acknowledgements_before_them() -> None:
+    conversation = ready()
+    (first,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
+
+    removed, second = conversation.resolve([(first, Delivery(Record(1, b"a"), 71))])
+    (removed_too,) = conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+
+    assert removed.work == Remove("q", 71)
+    assert conversation.answers() == [Record(1, b"a")]
+    conversation.resolve([(removed, OK), (removed_too, OK)])
+    assert conversation.answers() == [OK, Record(2, b"b"), OK]
+
+
+def test_a_count_behind_a_nack_waits_until_the_record_is_back() -> None:
+    conversation = ready()
+    taken(conversation)
+    (returned,) = conversation.receive([NACK, Count("q")])
+
+    assert returned.work == Return("q", 7)
+    assert works(conversation.resolve([(returned, OK)])) == [Count("q")]
+
+
+def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q"), ACK])
+
+    assert conversation.resolve([(dequeue, EMPTY)]) == []
+    assert conversation.answers() == [EMPTY]
+
+
+def test_an_outcome_that_is_told_twice_counts_once() -> None:
+    conversation = ready()
+    (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, Count("q")])
+
+    (count,) = conversation.resolve([(enqueue, OK), (enqueue, NotLeader(2))])
+    conversation.resolve([(count, CountResponse(1)), (enqueue, OK)])
+
+    assert conversation.answers() == [OK, OK, CountResponse(1)]
+
+
+def test_not_leader_takes_the_place_of_any_outcome() -> None:
+    conversation = ready()
+    intents = conversation.receive([Enqueue("q", 1, b"a"), ACK])
+    conversation.resolve([(intents[0], NotLeader(2))])
+    taken_away = conversation.receive([Dequeue("q")])
+    conversation.resolve([(taken_away[0], NotLeader(2))])
+
+    assert conversation.answers() == [OK, NotLeader(2), NotLeader(2)]
+    assert not conversation.closing
+
+
+def test_a_record_whose_removal_failed_is_given_back() -> None:
+    conversation = ready()
+    taken(conversation)
+    (remove,) = conversation.receive([ACK])
+
+    assert works(conversation.resolve([(remove, NotLeader(1))])) == [Return("q", 7)]
+    assert conversation.answers() == [NotLeader(1)]
+
+
+@pytest.mark.parametrize("outcome", [OK, NotLeader(1)], ids=lambda outcome: type(outcome).__name__)
+def test_a_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
+    conversation = ready()
+    taken(conversation)
+    (returned,) = conversation.receive([ListQueues()])
+    assert conversation.answers() == []
+    assert not conversation.finished
+
+    conversation.resolve([(returned, outcome)])
+
+    assert [type(answer) for answer in conversation.answers()] == [ErrorResponse]
+    assert conversation.finished
+
+
+# --- the end of a connection ---
+
+
+def test_a_lost_connection_forgets_what_was_to_be_stored() -> None:
+    conversation = ready()
+    conversation.receive([Enqueue("q", 1, b"a")])
+
+    assert conversation.lost() == []
+    assert conversation.receive([ACK]) == []
+    assert conversation.finished
+
+
+def test_a_lost_connection_gives_back_what_it_held() -> None:
+    conversation = ready()
+    taken(conversation)
+
+    assert works(conversation.lost()) == [Return("q", 7)]
+
+
+def test_a_record_that_comes_for_a_lost_connection_is_given_back() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK])
+
+    assert works(conversation.lost()) == [StopWaiting(dequeue)]
+    assert works(conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])) == [Return("q", 71)]
+
+
+def test_who_only_ends_is_answered_everything_he_asked() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK, Dequeue("q", 1000)])
+
+    (stop,) = conversation.ended()
+    assert stop.work == StopWaiting(dequeue)
+    remove, again = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+    assert (remove.work, again.work) == (Remove("q", 71), Dequeue("q", 0))
+    assert not conversation.finished
+    assert works(conversation.resolve([(remove, OK), (again, Delivery(Record(2, b"b"), 72))])) == [Return("q", 72)]
+
+    assert conversation.answers() == [Record(1, b"a"), OK, Record(2, b"b")]
+    assert conversation.finished
+
+
+def test_who_ends_while_he_waits_hears_that_there_was_nothing() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q", 1000)])
+
+    assert works(conversation.ended()) == [StopWaiting(dequeue)]
+    assert not conversation.closing
+    conversation.resolve([(dequeue, EMPTY)])
+
+    assert conversation.answers() == [EMPTY]
+    assert conversation.finished
+
+
+# --- csharp ---
+
+
+def test_csharp_refuses_fields_at_once_and_stays_open() -> None:
+    conversation = ready(CSHARP)
+
+    intents = conversation.receive(
+        [
+            Enqueue("a b", 1, b""), ACK,
+            CreateQueue("a b", 0, -2, -2, (2, 1)), CreateQueue("a b", 2, -2, -2), CreateQueue("a b", 2, -2, -2, (2, 1)),
+            CreateQueue("a b", 1, -2, -2), CreateQueue("a b", 1, -2), CreateQueue("a b", 1), CreateQueue("", 1),
+        ]
+    )  # fmt: skip
+
+    assert intents == []
+    assert conversation.answers() == [
+        ErrorResponse(1, ""),
+        *(ErrorResponse(number, "") for number in (8, 7, 4, 6, 5, 1)),
+        BusinessError(ErrorCode.QUEUE_EXISTS),
+    ]
+    assert not conversation.closing
+
+
+def test_csharp_says_nothing_about_an_error_but_its_code() -> None:
+    conversation = ready(CSHARP)
+    intents = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 1, b""), ACK])
+    unknown, missing = BusinessError(ErrorCode.UNKNOWN, "why"), BusinessError(ErrorCode.NO_QUEUE, "why")
+
+    conversation.resolve([(intents[0], unknown), (intents[1], missing)])
+
+    assert conversation.answers() == [OK, unknown, OK, BusinessError(ErrorCode.NO_QUEUE)]
+
+
+# --- spec: names and the order of checks ---
+
+
+def test_spec_checks_a_new_queue_in_its_order() -> None:
+    conversation = ready()
+
+    intents = conversation.receive(
+        [
+            CreateQueue("a b", 3), CreateQueue("", 3), CreateQueue("q", 2, -2, -2), CreateQueue("q", 2, -2, -2, (2, 1)),
+            CreateQueue("q", 1, -2, -2), CreateQueue("q", 1, -1, -2), CreateQueue(""),
+        ]
+    )  # fmt: skip
+
+    assert intents == []
+    codes = [answer.code for answer in conversation.answers() if isinstance(answer, BusinessError)]
+    assert codes == [1, 9, 8, 5, 6, 7, 3]
+
+
+def test_a_range_of_one_key_and_limits_of_zero_are_in_order() -> None:
+    create = CreateQueue("q", 2, 0, 0, (5, 5))
+
+    assert works(ready().receive([create])) == [create]
+    assert works(ready(CSHARP).receive([create])) == [create]
+
+
+# --- legacy ---
+
+
+def test_legacy_answers_a_record_only_when_it_is_removed() -> None:
+    conversation = ready(LEGACY)
+    (dequeue,) = conversation.receive([Dequeue("q")])
+
+    (remove,) = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+    assert remove.work == Remove("q", 71)
+    assert conversation.answers() == []
+    conversation.resolve([(remove, OK)])
+
+    assert conversation.answers() == [Record(1, b"a")]
+
+
+def test_legacy_gives_a_record_back_that_could_not_be_removed() -> None:
+    conversation = ready(LEGACY)
+    (dequeue,) = conversation.receive([Dequeue("q")])
+    (remove,) = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+
+    assert works(conversation.resolve([(remove, NotLeader(0))])) == [Return("q", 71)]
+    assert conversation.answers() == [NotLeader(0)]
+
+
+def test_legacy_stores_at_once_and_says_whether_it_was_added() -> None:
+    conversation = ready(LEGACY)
+    intents = conversation.receive([Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a")])
+    missing = BusinessError(ErrorCode.NO_QUEUE, "no such queue")
+
+    conversation.resolve(zip(intents, [OK, QueueSizeViolation(1), missing], strict=True))
+
+    assert conversation.answers() == [EnqueueResponse(True), EnqueueResponse(False), missing]
