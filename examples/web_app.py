@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from wakeq import WakeqError
-from wakeq.client.aio import AsyncClient
+from wakeq import AsyncClient, WakeqError
 
 BROKER = web.AppKey("broker", AsyncClient)
 

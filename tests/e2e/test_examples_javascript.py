@@ -38,23 +38,24 @@ def test_a_worker_in_javascript_works_sleeps_and_is_woken(
     host, port = broker.http_address
     client.ask("PUB", "emails", message="first")
 
-    with Started(["node", "worker.mjs", f"ws://{host}:{port}/connect", "emails"], cwd=installed) as worker:
+    with Started(["node", "worker.js", f"ws://{host}:{port}/connect", "emails"], cwd=installed) as worker:
         assert worker.line() == "sent first"
+        eventually(lambda: figure(client, "sleepers") == 1, "it sleeps")
         client.ask("PUB", "emails", message="second")
         assert worker.line() == "sent second"
         client.ask("PUB", "emails", message="third")
         assert worker.line() == "sent third"
-        eventually(lambda: acknowledged(client) == 3, "all three are acknowledged")
+        eventually(lambda: figure(client, "acked") == 3, "all three are acknowledged")
 
 
 def test_it_finds_the_broker_again(installed: Path, broker: BrokerProcess, connect: Connect) -> None:
     host, port = broker.http_address
     broker.extra_args = ("--http-port", str(port))
-    with Started(["node", "worker.mjs", f"ws://{host}:{port}/connect", "emails"], cwd=installed) as worker:
+    with Started(["node", "worker.js", f"ws://{host}:{port}/connect", "emails"], cwd=installed) as worker:
         client = connect(broker)
         client.ask("PUB", "emails", message="before")
         assert worker.line() == "sent before"
-        eventually(lambda: acknowledged(client) == 1, "it is acknowledged")
+        eventually(lambda: figure(client, "acked") == 1, "it is acknowledged")
 
         broker.restart()
         connect(broker).ask("PUB", "emails", message="after")
@@ -62,7 +63,7 @@ def test_it_finds_the_broker_again(installed: Path, broker: BrokerProcess, conne
         assert worker.line() == "sent after"
 
 
-def acknowledged(client: LineClient) -> int:
-    """How many messages are done with."""
-    done: int = client.ask("STATS", "emails")["stats"]["acked"]
-    return done
+def figure(client: LineClient, name: str) -> int:
+    """A number that the broker tells of the queue."""
+    number: int = client.ask("STATS", "emails")["stats"][name]
+    return number

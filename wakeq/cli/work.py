@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from wakeq.worker.retry import Backoff
 
 SPAN = click.FloatRange(min=0)
+SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
 
 
 @click.command()
 @click.argument("queue")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
-@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="At once.")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Commands at once."
+)
 @click.option(
     "--timeout",
     "timeout_s",
@@ -37,14 +40,30 @@ SPAN = click.FloatRange(min=0)
     help="If this worker is not heard of for so long, others get its messages.",
 )
 @click.option(
-    "--max-run", "max_run_s", type=SPAN, metavar="S", default=3600, show_default=True, help="End a command then."
+    "--max-run",
+    "max_run_s",
+    type=SPAN_NOT_0,
+    metavar="S",
+    default=3600,
+    show_default=True,
+    help="End a command that runs for longer.",
 )
 @click.option(
-    "--grace", "grace_s", type=SPAN, metavar="S", default=25, show_default=True, help="For commands, at a stop."
+    "--grace",
+    "grace_s",
+    type=SPAN,
+    metavar="S",
+    default=25,
+    show_default=True,
+    help="Wait so long for commands at a stop.",
 )
 @click.option("--retry-max", type=click.IntRange(min=0), metavar="N", help="Dead letter after so many retries.")
 @click.option("--retry-delay", "retry_delay_s", type=SPAN, metavar="S", help="Before a retry; else as the queue says.")
-@click.option("--retry-backoff", type=click.Choice(["fixed", "exponential"]), help="Double it each time?")
+@click.option(
+    "--retry-backoff",
+    type=click.Choice(["fixed", "exponential"]),
+    help="Exponential doubles the delay with each failure; else it is fixed.",
+)
 @click.option("--once", is_flag=True, help="Handle one message and end; status 3 if there is none.")
 @click.option("--drain", is_flag=True, help="End when the queue has nothing more.")
 @log_options

@@ -2,12 +2,16 @@
 
 import os
 import signal
+import threading
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from wakeq.worker import BadHandler
 from wakeq.worker.stop import CHILD_NAME, Signals, refuse_in_child
+
+PATIENCE_S = 10.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -28,6 +32,38 @@ def test_the_handlers_that_were_there_are_there_again() -> None:
         assert signal.getsignal(signal.SIGTERM) != before[0]
 
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_signal_that_another_thread_receives_is_told_while_the_main_thread_waits() -> None:
+    ended: Future[int] = Future()
+    other = threading.Thread(target=ended.exception, args=(PATIENCE_S,))
+    other.start()
+    assert other.ident is not None
+    to_other = threading.Timer(0.05, signal.pthread_kill, (other.ident, signal.SIGTERM))
+    to_other.start()
+
+    with Signals(lambda count: ended.set_result(count)) as signals:
+        told = signals.wait_for(ended)
+
+    assert told == 1
+    other.join()
+    to_other.join()
+
+
+def test_an_end_without_a_signal_ends_the_wait() -> None:
+    ended: Future[int] = Future()
+    threading.Timer(0.01, ended.set_result, (7,)).start()
+
+    with Signals(lambda _count: None) as signals:
+        assert signals.wait_for(ended) == 7
+
+
+def test_what_goes_wrong_rises_to_who_waits() -> None:
+    ended: Future[int] = Future()
+    ended.set_exception(ZeroDivisionError("a bug"))
+
+    with Signals(lambda _count: None) as signals, pytest.raises(ZeroDivisionError):
+        signals.wait_for(ended)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 // A worker in JavaScript: JSON frames over WebSocket, as docs/protocols/worker.md tells.
 //
-//     npm ci && node worker.mjs ws://127.0.0.1:8080/connect emails
+//     npm ci && node worker.js ws://127.0.0.1:8080/connect emails
 //
 // SUB, FET; work and ACK what comes; on `nomsg` ISLP and wait; on `awk` FET again. A handler that throws gives the
 // message back. A connection that breaks is made again.
