@@ -21,7 +21,7 @@ class Service:
         self._make_engine = make_engine
         self._thread = threading.Thread(target=self._serve, name="wakeq-worker", daemon=True)
         self._started: Future[None] = Future()
-        self._ended: Future[int] = Future()
+        self.ended: Future[int] = Future()
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -43,9 +43,8 @@ class Service:
 
     def wait(self) -> int:
         """Until it has ended; how many handlers had not."""
-        left = self._ended.result()
         self._thread.join()
-        return left
+        return self.ended.result()
 
     def _tell(self, what: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed: it has ended already
@@ -54,11 +53,11 @@ class Service:
     def _serve(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
-                self._ended.set_result(runner.run(self._live()))
+                self.ended.set_result(runner.run(self._live()))
             except BaseException as error:
                 if not self._started.done():
                     self._started.set_exception(error)
-                self._ended.set_exception(error)
+                self.ended.set_exception(error)
 
     def _broken(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """A step of the engine failed by a bug: end, loudly, and let the leases bring the messages back."""

@@ -4,13 +4,17 @@
     1    some had not ended after the grace, and their messages were given back
     130, 143   a second SIGINT, or SIGTERM, ended it at once
 
-The handlers of the signals that were there before are there again afterwards.
+The handlers of the signals that were there before are there again afterwards.  The main thread sleeps on a socket that
+every signal writes to: one that another thread receives, or that comes just before it falls asleep, wakes it all the
+same, where a wait for a lock would go on.
 """
 
 import multiprocessing
 import signal
+import socket
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -28,8 +32,12 @@ class Signals:
         self._tell = tell
         self._received: list[int] = []
         self._before: dict[signal.Signals, Any] = {}
+        self._bell, self._ear = socket.socketpair()
+        self._bell.setblocking(False)
+        self._bell_before = -1
 
     def __enter__(self) -> Self:
+        self._bell_before = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._before[number] = signal.signal(number, self._receive)
         return self
@@ -39,6 +47,16 @@ class Signals:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._bell_before)
+        self._bell.close()
+        self._ear.close()
+
+    def wait_for(self, ended: "Future[int]") -> int:
+        """The result of the future; signals are told while it is waited for."""
+        ended.add_done_callback(lambda _: self._bell.send(b"\0"))
+        while not ended.done():
+            self._ear.recv(1)
+        return ended.result()
 
     def exit(self, left: int) -> None:
         """Return if nothing was cut short; else end the process with the status that says what was."""

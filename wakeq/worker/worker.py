@@ -144,7 +144,7 @@ class Worker:
         try:
             refuse_in_child()
             with Signals(self._signalled) as signals:
-                left = self._begin().wait()
+                left = signals.wait_for(self._begin().ended)
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
