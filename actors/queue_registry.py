@@ -259,5 +259,5 @@ def _creates_interest(message: Any) -> bool:
         case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
             return True
         case Fetch():
-            return any(want.wait_ms for want in message.wants)
+            return not message.must_exist and any(want.wait_ms for want in message.wants)
     return False

@@ -123,6 +123,10 @@ class Queues(QueueCuts):
         entry = item[3]
         if type(entry) is Publish:
             if entry.queue not in self.catalog.queues:
+                if entry.must_exist:
+                    self._answer(item[4], Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
+                    self._note_refused(item, Result.NO_QUEUE)
+                    return False
                 self._create(entry.queue, Policies(), item)
                 batches.setdefault(entry.queue, []).append(_creation(item, entry.queue, Policies()))
             return True

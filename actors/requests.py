@@ -69,7 +69,7 @@ class Part(msgspec.Struct, gc=False):
 class Requests(Process):
     """See the head of this file.  Idle, it is little more than its door."""
 
-    def __init__(self, door: Door, worker: int, services: Services) -> None:
+    def __init__(self, door: Door[wire.Reply], worker: int, services: Services) -> None:
         super().__init__()
         self._door = door
         self._worker = worker

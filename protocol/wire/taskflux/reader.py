@@ -55,6 +55,10 @@ class PacketReader:
         """Whether the stream could end here without cutting a packet off."""
         return not self._wanted_bytes
 
+    def forget(self) -> None:
+        """Drop what is unfinished, and read nothing more."""
+        self._broken, self._rest = True, bytearray()
+
     def receive(self, data: bytes) -> list[Packet | Bad]:
         """Return the packets that are whole now.  Behind a Bad that closes there is nothing more."""
         if self._broken:

@@ -62,7 +62,7 @@ class ScriptedQueues:
         self.held: dict[int, tuple[int, bytes]] = {}
         self.last_id = 0
 
-    def do(self, intent: Intent) -> Outcome:
+    def do(self, intent: Intent, *, removes: bool) -> Outcome:
         match intent.work:
             case Enqueue() as enqueue:
                 return self.enqueue(enqueue)
@@ -86,7 +86,7 @@ class ScriptedQueues:
             case Count(queue=name):
                 return CountResponse(len(self.records[name]))
             case Dequeue(queue=name):
-                return self.dequeue(name)
+                return self.dequeue(name, removes)
             case DeleteQueue(queue=name):
                 del self.records[name], self.policies[name]
                 return OK
@@ -109,10 +109,12 @@ class ScriptedQueues:
         self.records[name], self.policies[name] = [], policies
         return OK
 
-    def dequeue(self, name: str) -> Outcome:
+    def dequeue(self, name: str, removes: bool) -> Outcome:
         if not self.records[name]:
             return EMPTY
         key, number, payload = self.records[name].pop(0)
+        if removes:
+            return Record(key, payload, number)
         self.held[number] = (key, payload)
         return Delivery(Record(key, payload, number), number)
 
@@ -131,8 +133,9 @@ class Connection:
         return encode(self.conversation.answers(), self.conversation.dialect)
 
     def work(self, intents: list[Intent]) -> None:
+        removes = self.conversation.dialect.is_one_phase
         while intents:
-            outcomes = [(intent, self.queues.do(intent)) for intent in intents]
+            outcomes = [(intent, self.queues.do(intent, removes=removes)) for intent in intents]
             intents = self.conversation.resolve(outcomes)
 
 
