@@ -1,11 +1,12 @@
 """Dequeues: those of one connection that are under way, as if one began when the one before it was over.
 
-    [Intent, ...] --> next_wants --> Want (queue) --> answered --> (Intent, outcome)
+    [Intent, ...] --> ask --> Want (queue) --> found, found_nothing, refused --> (Intent, outcome), ...
 
-The queue is asked for all of them at once, without a wait.  Of those that find nothing the first one waits, and only
-when that is over the others are asked for again.  Pure; knows no queue.
+The queue is asked for as many records as there are Dequeues, without a wait.  If there is none, the first of them
+waits, alone: others who wait must not come behind those whose turn it is not yet.  Pure; knows no queue.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from wakeq.actors.messages import Delivery as HandedOut
 from wakeq.actors.messages import Want
 from wakeq.protocol.commands import Token
 from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome
-from wakeq.protocol.wire.taskflux.packets import EMPTY, Dequeue, Record
+from wakeq.protocol.wire.taskflux.packets import EMPTY, Dequeue, Record, Response
 
 
 class Holding(Struct, frozen=True, gc=False):
@@ -36,56 +37,69 @@ def record_of(found: HandedOut) -> Record:
 def delivery_of(found: HandedOut, now_ms: int) -> Delivery:
     """Return a message as a record that the client will hold."""
     lease_ms = found.until_ms - now_ms
-    return Delivery(record_of(found), Holding(found.uid, found.queue_id, found.number, found.token, lease_ms))
+    holding = Holding(found.uid, found.queue_id, found.number, found.token, lease_ms)
+    return Delivery(Record(found.priority, found.body, found.number), holding)
+
+
+class Question(Struct, frozen=True, gc=False, eq=False):
+    """What a queue is asked for at one time: the ticket of its answer."""
+
+    dequeues: "Dequeues"
+    want: Want
 
 
 class Dequeues:
     """See the head of this file.  They are all of one queue."""
 
-    __slots__ = ("_asked", "_intents", "_is_dry", "_is_waiting", "_stopped", "_unserved", "queue")
+    __slots__ = ("_intents", "_is_dry", "_stopped", "question", "queue")
 
     def __init__(self, intents: Sequence[Intent]) -> None:
-        self._intents = intents
-        self._unserved = list(range(len(intents)))  # places of those that are not over, in order
-        self._asked = 0  # of these, how many the queue has still to answer
-        self._is_dry = len(intents) == 1  # the next one to be asked for would find nothing: it may as well wait
-        self._is_waiting = False
+        self._intents = deque(intents)  # those that are not over
+        self._is_dry = len(intents) == 1  # there was nothing just now; one alone may as well wait from the start
         self._stopped = False
-        self.queue = self._dequeue(0).queue
+        self.question: Question | None = None  # what the queue has still to answer; an older answer came before
+        self.queue: str = self._first().queue
 
     @property
     def are_over(self) -> bool:
-        return not self._unserved
+        return not self._intents
 
     def stop(self) -> None:
         """Nobody waits any more: what is not there now is empty."""
         self._stopped = True
 
-    def next_wants(self) -> list[Want]:
-        """Return what to ask the queue for now; nothing while it has still to answer."""
-        if self._asked or not self._unserved:
-            return []
-        first = self._unserved[0]
-        wait_ms = 0 if self._stopped else self._dequeue(first).timeout_ms
-        self._is_waiting = self._is_dry and wait_ms > 0
-        self._is_dry = not self._is_waiting
-        if self._is_waiting:
-            self._asked = 1
-            return [Want(first, 0, wait_ms)]
-        self._asked = len(self._unserved)
-        return [Want(place, 0) for place in self._unserved]
+    def ask(self) -> Question:
+        """Return what to ask the queue for now."""
+        want = Want(None, 1, self._wait_ms()) if self._is_dry else Want(None, len(self._intents))
+        self.question = Question(self, want)
+        return self.question
 
-    def answered(self, place: int, outcome: Outcome | None) -> tuple[Intent, Outcome] | None:
-        """Take what the queue had for one of them; return its outcome, unless it has still to wait."""
-        self._asked -= 1
-        if outcome is None:
-            if self._dequeue(place).timeout_ms and not (self._is_waiting or self._stopped):
-                return None
-            outcome = EMPTY
-        self._unserved.remove(place)
-        return self._intents[place], outcome
+    def found(self, outcomes: Sequence[Outcome]) -> list[tuple[Intent, Outcome]]:
+        """The first of them have what they came for."""
+        over = [(self._intents.popleft(), outcome) for outcome in outcomes]
+        self._is_dry = len(self._intents) == 1
+        return over
 
-    def _dequeue(self, place: int) -> Dequeue:
-        work: Any = self._intents[place].work
+    def found_nothing(self) -> list[tuple[Intent, Outcome]]:
+        """There was nothing, perhaps after a wait: return those for whom it is over."""
+        over: list[tuple[Intent, Outcome]] = []
+        if self._is_dry:  # it has waited
+            over.append((self._intents.popleft(), EMPTY))
+        while self._intents and not self._wait_ms():
+            over.append((self._intents.popleft(), EMPTY))
+        self._is_dry = True
+        return over
+
+    def refused(self, answer: Response) -> list[tuple[Intent, Outcome]]:
+        """The queue serves nobody: so it would say to each of them."""
+        over: list[tuple[Intent, Outcome]] = [(intent, answer) for intent in self._intents]
+        self._intents.clear()
+        return over
+
+    def _first(self) -> Dequeue:
+        work: Any = self._intents[0].work
         assert isinstance(work, Dequeue), "nothing else is dequeued"
         return work
+
+    def _wait_ms(self) -> int:
+        return 0 if self._stopped else self._first().timeout_ms

@@ -12,6 +12,7 @@ from wakeq.actors.messages import Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.commands import Result
 from wakeq.protocol.wire.taskflux.intents import Intent
+from wakeq.protocol.wire.taskflux.intents import Outcome as Replied
 from wakeq.protocol.wire.taskflux.packets import (
     OK,
     UNKNOWN_NODE,
@@ -46,16 +47,15 @@ class Known(NamedTuple):
         return NotLeader(self.nodes().leader)
 
 
-def enqueued(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:
-    """What became of Enqueues that were one entry."""
+def stored(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Replied]:
+    """What became of the records of a Store."""
     if isinstance(answer, Refusal):
-        return [refusal(answer, known)] * len(intents)
+        return [refusal(answer, known)]
     results = answer.results
-    if type(results) is range:  # numbers in a row: all of them are stored
-        return [OK] * len(results)
-    policies = known.policies(answer.queue)
-    limit = known.payload_bytes_max
-    return [OK if code > 0 else refused(Result(code), policies, limit) for code in results]
+    if type(results) is range:  # numbers in a row: all of them
+        return [OK]
+    policies, limit = known.policies(answer.queue), known.payload_bytes_max
+    return [[OK if code > 0 else refused(Result(code), policies, limit) for code in results]]
 
 
 def removed(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:

@@ -7,7 +7,7 @@ intents in a row as one entry; what the leader's memory answers goes straight to
 holds is a lease, renewed as long as the connection lives.  It knows no queue rule.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -27,20 +27,19 @@ from wakeq.actors.messages import (
 )
 from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
 from wakeq.actors.runtime import Alarm, Process, Timers
-from wakeq.actors.taskflux_dequeues import Dequeues, delivery_of, record_of
-from wakeq.actors.taskflux_replies import Known, changed, counted, enqueued, listed, refusal, removed, returned
+from wakeq.actors.taskflux_dequeues import Dequeues, Question, delivery_of, record_of
+from wakeq.actors.taskflux_replies import Known, changed, counted, listed, refusal, removed, returned, stored
 from wakeq.protocol import commands as log
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting
+from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting, Store
 from wakeq.protocol.wire.taskflux.packets import (
     ClusterMetadataRequest,
     Count,
     CreateQueue,
     DeleteQueue,
     Dequeue,
-    Enqueue,
     ListQueues,
     Response,
 )
@@ -49,7 +48,7 @@ from wakeq.protocol.wire.taskflux.queues import policies_of
 RENEWALS_PER_LEASE = 3
 
 Proposed = tuple[log.Entry, Asker | None]
-Read = Callable[[Sequence[Intent], Any, Known], Sequence[Response]]
+Read = Callable[[Sequence[Intent], Any, Known], Sequence[Outcome]]
 
 
 class Services(NamedTuple):
@@ -77,7 +76,7 @@ class TaskFluxSubscriber(Process):
         self._door = door
         self._worker = worker
         self._services = services
-        self._conversation = Conversation(dialect)
+        self._conversation = Conversation(dialect, services.known.payload_bytes_max)
         self._dequeues: Dequeues | None = None
         self._in_flight_bytes = 0
         self._paused = False
@@ -96,11 +95,11 @@ class TaskFluxSubscriber(Process):
     def on_answered(self, message: Answered) -> None:
         outcomes: list[tuple[Intent, Outcome]] = []
         known = self._services.known
-        for ticket, place, answer in message.answers:
+        for ticket, _, answer in message.answers:
             if type(ticket) is Asked:
                 outcomes += zip(ticket.intents, ticket.read(ticket.intents, answer, known), strict=True)
-            elif type(ticket) is Dequeues:
-                self._found(ticket, place, answer, outcomes)
+            elif type(ticket) is Question and ticket is ticket.dequeues.question:
+                outcomes += self._found(ticket.dequeues, answer)
         if outcomes:
             self._go_on(self._conversation.resolve(outcomes))
 
@@ -188,18 +187,15 @@ class TaskFluxSubscriber(Process):
         """Return what intents in a row must have in common to be begun together."""
         work: Any = intent.work
         kind = type(work)
-        if kind is Enqueue:
-            return kind, work.queue, len(work.payload) > self._services.known.payload_bytes_max
         return (kind, work.queue, work.handle.queue_id) if kind is Remove else (kind is Dequeue or id(intent))
 
-    def _enqueue(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
-        first: Any = run[0].work
-        oversized = len(first.payload) > self._services.known.payload_bytes_max
-        works: Iterable[Any] = [intent.work for intent in run]
-        drafts = [Draft(b"" if oversized else work.payload, work.key) for work in works]
+    def _store(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+        work: Any = run[0].work
+        oversized = len(work.enqueues[0].payload) > self._services.known.payload_bytes_max
+        drafts = [Draft(b"" if oversized else enqueue.payload, enqueue.key) for enqueue in work.enqueues]
         door, worker = self._door.kind, self._worker
-        entry = log.Publish(first.queue, drafts, door=door, worker=worker, must_exist=True, oversized=oversized)
-        items.append((entry, self._asker(run, enqueued)))
+        entry = log.Publish(work.queue, drafts, door=door, worker=worker, must_exist=True, oversized=oversized)
+        items.append((entry, self._asker(run, stored)))
 
     def _remove(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
         first: Any = run[0].work
@@ -246,31 +242,30 @@ class TaskFluxSubscriber(Process):
 
     def _fetch(self, dequeues: Dequeues) -> None:
         """Ask the queue for what is to be asked now."""
-        name, wants = dequeues.queue, dequeues.next_wants()
-        if wants:
-            removes = self._conversation.dialect.is_one_phase
-            fetch = Fetch(name, self, dequeues, wants, self._worker, self._door.kind, must_exist=True, removes=removes)
-            self._queue(name).tell(fetch)
+        name, question = dequeues.queue, dequeues.ask()
+        who = (name, self, question, [question.want], self._worker, self._door.kind)
+        self._queue(name).tell(Fetch(*who, must_exist=True, removes=self._conversation.dialect.is_one_phase))
 
-    def _found(self, dequeues: Dequeues, place: int, answer: Any, outcomes: list[tuple[Intent, Outcome]]) -> None:
-        """A queue answered one of the Dequeues under way."""
-        outcome: Outcome | None = None
+    def _found(self, dequeues: Dequeues, answer: Any) -> list[tuple[Intent, Outcome]]:
+        """A queue answered the Dequeues under way; return those that are over by that."""
+        dequeues.question = None
         if isinstance(answer, Refusal):
-            outcome = refusal(answer, self._services.known)
-        elif answer is not None and self._conversation.dialect.is_one_phase:
-            outcome = record_of(answer[0])
-        elif answer is not None:
-            outcome = delivery_of(answer[0], self._services.now_ms())
-        over = dequeues.answered(place, outcome)
-        if over is not None:
-            outcomes.append(over)
+            over = dequeues.refused(refusal(answer, self._services.known))
+        elif answer is None:
+            over = dequeues.found_nothing()
+        elif self._conversation.dialect.is_one_phase:
+            over = dequeues.found([record_of(found) for found in answer])
+        else:
+            now_ms = self._services.now_ms()
+            over = dequeues.found([delivery_of(found, now_ms) for found in answer])
         if not dequeues.are_over:
             self._fetch(dequeues)
+        return over
 
     def _stop_waiting(self, *_: Any) -> None:
         assert self._dequeues is not None, "it waits for one of them"
         self._dequeues.stop()
-        self._queue(self._dequeues.queue).tell(EndWaits(self, self._dequeues, self._dequeues.queue))
+        self._queue(self._dequeues.queue).tell(EndWaits(self, self._dequeues.question, self._dequeues.queue))
 
     def _renew_in_time(self, lease_ms: int) -> None:
         """See that a record which is still held after a part of its lease gets a new one."""
@@ -300,7 +295,7 @@ _HANDLERS: dict[type, Callable[[TaskFluxSubscriber, Any], None]] = {
 }
 
 _BEGIN: dict[type, Callable[..., None]] = {
-    Enqueue: TaskFluxSubscriber._enqueue,
+    Store: TaskFluxSubscriber._store,
     Remove: TaskFluxSubscriber._remove,
     Return: TaskFluxSubscriber._return,
     CreateQueue: TaskFluxSubscriber._create,

@@ -25,8 +25,8 @@ from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.errors import Crowded
-from wakeq.protocol.wire.taskflux.packets import Bad, Response
-from wakeq.protocol.wire.taskflux.reader import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, PAYLOAD_BYTES_MAX, RequestReader
+from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, Response
+from wakeq.protocol.wire.taskflux.reader import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, RequestReader
 
 IDLE_S = 60.0
 IDLE_SLICE = 128  # connections looked at in one turn of the loop

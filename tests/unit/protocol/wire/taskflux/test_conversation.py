@@ -8,7 +8,7 @@ import pytest
 from wakeq.protocol.commands import Reason
 from wakeq.protocol.wire.taskflux.conversation import RUN_BYTES_MAX, Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting, Store
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     EMPTY,
@@ -64,7 +64,7 @@ def test_pipelined_enqueues_are_under_way_together() -> None:
 
     intents = conversation.receive([first, ACK, second, ACK])
 
-    assert works(intents) == [first, second]
+    assert works(intents) == [Store("q", [first]), Store("r", [second])]
     assert conversation.answers() == [OK]
     assert not conversation.resolve([(intents[1], QueueSizeViolation(3))])
     assert conversation.answers() == []
@@ -89,7 +89,7 @@ def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet
 
     begun = conversation.resolve([(alone, EMPTY if isinstance(first, Dequeue) else OK)])
 
-    assert works(begun) == [ClusterMetadataRequest(), Enqueue("q", 1, b"a")]
+    assert works(begun) == [ClusterMetadataRequest(), Store("q", [Enqueue("q", 1, b"a")])]
 
 
 def test_pipelined_dequeues_do_not_wait_for_the_acknowledgements_before_them() -> None:
@@ -103,6 +103,39 @@ def test_pipelined_dequeues_do_not_wait_for_the_acknowledgements_before_them() -
     assert conversation.answers() == [Record(1, b"a")]
     conversation.resolve([(removed, OK), (removed_too, OK)])
     assert conversation.answers() == [OK, Record(2, b"b"), OK]
+
+
+def test_enqueues_of_one_queue_that_are_acknowledged_are_stored_together() -> None:
+    conversation = ready()
+    first, second, third = (Enqueue("q", key, b"a") for key in range(3))
+
+    (store,) = conversation.receive([first, ACK, second, ACK, third])
+    assert store.work == Store("q", [first, second])
+    assert conversation.answers() == [OK]
+    assert conversation.in_flight == 3
+    conversation.resolve([(store, [QueueSizeViolation(1), OK])])
+
+    assert conversation.answers() == [QueueSizeViolation(1), OK, OK, OK]
+    assert conversation.in_flight == 0
+    assert works(conversation.receive([ACK])) == [Store("q", [third])]
+
+
+def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
+    conversation = ready()
+    (store,) = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 2, b""), ACK])
+
+    conversation.resolve([(store, NotLeader(2))])
+
+    assert conversation.answers() == [OK, NotLeader(2), OK, NotLeader(2)]
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
+def test_what_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, int]) -> None:
+    conversation = ready()
+    conversation._payload_bytes_max = 2
+    first, second = (Enqueue("q", 1, bytes(size)) for size in sizes)
+
+    assert works(conversation.receive([first, ACK, second, ACK])) == [Store("q", [first]), Store("q", [second])]
 
 
 def warm_up(conversation: Conversation) -> None:
@@ -163,7 +196,7 @@ def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
     begun = conversation.receive([Enqueue("q", 1, b"a"), ACK, Dequeue("q")])
     conversation.resolve([(begun[0], OK)])
 
-    assert works(begun) == [Enqueue("q", 1, b"a")]
+    assert works(begun) == [Store("q", [Enqueue("q", 1, b"a")])]
     assert works(conversation.go_on()) == [Dequeue("q")]
 
 
@@ -313,10 +346,10 @@ def test_csharp_refuses_fields_at_once_and_stays_open() -> None:
 
 def test_csharp_says_nothing_about_an_error_but_its_code() -> None:
     conversation = ready(CSHARP)
-    intents = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 1, b""), ACK])
+    (store,) = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 1, b""), ACK])
     unknown, missing = BusinessError(ErrorCode.UNKNOWN, "why"), BusinessError(ErrorCode.NO_QUEUE, "why")
 
-    conversation.resolve([(intents[0], unknown), (intents[1], missing)])
+    conversation.resolve([(store, [unknown, missing])])
 
     assert conversation.answers() == [OK, unknown, OK, BusinessError(ErrorCode.NO_QUEUE)]
 
@@ -370,9 +403,9 @@ def test_dequeues_of_legacy_go_together() -> None:
 
 def test_legacy_stores_at_once_and_says_whether_it_was_added() -> None:
     conversation = ready(LEGACY)
-    intents = conversation.receive([Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a")])
+    (store,) = conversation.receive([Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a")])
     missing = BusinessError(ErrorCode.NO_QUEUE, "no such queue")
 
-    conversation.resolve(zip(intents, [OK, QueueSizeViolation(1), missing], strict=True))
+    conversation.resolve([(store, [OK, QueueSizeViolation(1), missing])])
 
     assert conversation.answers() == [EnqueueResponse(True), EnqueueResponse(False), missing]

@@ -14,7 +14,7 @@ from wakeq.protocol.commands import Result
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Store
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     EMPTY,
@@ -64,8 +64,8 @@ class ScriptedQueues:
 
     def do(self, intent: Intent, *, removes: bool) -> Outcome:
         match intent.work:
-            case Enqueue() as enqueue:
-                return self.enqueue(enqueue)
+            case Store(enqueues=enqueues):
+                return [self.enqueue(enqueue) for enqueue in enqueues]
             case CreateQueue(queue=name) as create:
                 return self.create(name, policies_of(create))
             case ListQueues():
@@ -92,7 +92,7 @@ class ScriptedQueues:
                 return OK
         raise AssertionError(f"nothing to do: {intent.work}")
 
-    def enqueue(self, enqueue: Enqueue) -> Outcome:
+    def enqueue(self, enqueue: Enqueue) -> Response:
         records = self.records.get(enqueue.queue)
         if records is None:
             return BusinessError(ErrorCode.NO_QUEUE, "no such queue")
