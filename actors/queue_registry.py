@@ -75,6 +75,7 @@ class QueueRegistry(Process):
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
+        self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet

@@ -106,6 +106,8 @@ class Queues(QueueCuts):
         replies = Replies(batches.keys() - self._halted.keys()) if len(batches) > 1 else None
         for name, mine in batches.items():
             self._tell(name, mine, replies)
+        if self._noops:
+            self._open_terms()
         return len(items), barrier
 
     def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> None:
@@ -139,14 +141,19 @@ class Queues(QueueCuts):
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
         """The first entry of a term: this node leads if it is the one that proposed it."""
-        asker = item[4]
-        if asker is None:
-            return False
-        if asker.ticket is None:
-            self._lead(item[1])
-        else:
-            self._lead_rebuilt(asker.ticket)
+        if item[4] is not None:
+            self._noops.append(item)
         return False
+
+    def _open_terms(self) -> None:
+        """Lead, behind all that stands before the no-op: leases are made from what is applied."""
+        noops, self._noops = self._noops, []
+        for _index, term, _at_ms, _entry, asker in noops:
+            assert asker is not None, "else it is another node's"
+            if asker.ticket is None:
+                self._lead(term)
+            else:
+                self._lead_rebuilt(asker.ticket)
 
     # --- entries that touch several queues -------------------------------------------------------------------------
 
