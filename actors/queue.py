@@ -130,8 +130,9 @@ class QueueProcess(QueueEndings):
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
-                assert isinstance(entry, Delivered | Extended), "nothing else is held back"
+                assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
                 void = entry.queue_id != self.ledger.id  # the queue was emptied meanwhile
+                void |= type(entry) is Ack and any(results)
                 asker.process.tell(asker.ticket.otherwise if void else asker.ticket.answer)
                 continue
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id

@@ -75,6 +75,7 @@ class QueueRegistry(Process):
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
+        self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
@@ -266,5 +267,5 @@ def _creates_interest(message: Any) -> bool:
         case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
             return True
         case Fetch():
-            return any(want.wait_ms for want in message.wants)
+            return not message.must_exist and any(want.wait_ms for want in message.wants)
     return False

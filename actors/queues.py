@@ -106,6 +106,8 @@ class Queues(QueueCuts):
         replies = Replies(filter(self._serving, batches)) if len(batches) > 1 else None  # the others will be rebuilt
         for name, mine in batches.items():
             self._tell(name, mine, replies)
+        if self._noops:
+            self._open_terms()
         return len(items), barrier
 
     def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> None:
@@ -123,6 +125,10 @@ class Queues(QueueCuts):
         entry = item[3]
         if type(entry) is Publish:
             if entry.queue not in self.catalog.queues:
+                if entry.must_exist:
+                    self._answer(item[4], Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
+                    self._note_refused(item, Result.NO_QUEUE)
+                    return False
                 self._create(entry.queue, Policies(), item)
                 batches.setdefault(entry.queue, []).append(_creation(item, entry.queue, Policies()))
             return True
@@ -135,14 +141,19 @@ class Queues(QueueCuts):
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
         """The first entry of a term: this node leads if it is the one that proposed it."""
-        asker = item[4]
-        if asker is None:
-            return False
-        if asker.ticket is None:
-            self._lead(item[1])
-        else:
-            self._lead_rebuilt(asker.ticket)
+        if item[4] is not None:
+            self._noops.append(item)
         return False
+
+    def _open_terms(self) -> None:
+        """Lead, behind all that stands before the no-op: leases are made from what is applied."""
+        noops, self._noops = self._noops, []
+        for _index, term, _at_ms, _entry, asker in noops:
+            assert asker is not None, "else it is another node's"
+            if asker.ticket is None:
+                self._lead(term)
+            else:
+                self._lead_rebuilt(asker.ticket)
 
     # --- entries that touch several queues -------------------------------------------------------------------------
 

@@ -71,7 +71,7 @@ class Requests(Process):
 
     _closing = ""  # why the connection is to be closed as soon as everything is answered
 
-    def __init__(self, door: Door, worker: int, services: Services) -> None:
+    def __init__(self, door: Door[wire.Reply], worker: int, services: Services) -> None:
         super().__init__()
         self._door = door
         self._worker = worker

@@ -15,10 +15,11 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from wakeq import __version__
-from wakeq.actors.door import Admission, Door
+from wakeq.actors.door import Admission, CarefulDoor, Door
 from wakeq.actors.messages import Pressure, Propose, Refusal
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.raft_log import Cut
@@ -27,13 +28,22 @@ from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.subscriber import Subscriber
+from wakeq.actors.taskflux_replies import Known
+from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
+from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
 from wakeq.assembly import Assembly, Files, Surroundings
+from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
+from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
+from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
+from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.web.connect import Connect
@@ -64,6 +74,7 @@ class Node:
         self._moment_turn, self._moment_ms = -1, 0
         self._workers = 0
         self._threads: list[DiskThread] = []
+        self._taskflux: list[TaskFluxTcpListener] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
@@ -176,7 +187,7 @@ class Node:
         )
         admission = Admission(settings.connections_max)
 
-        def make_subscriber(door: Door) -> Subscriber:
+        def make_subscriber(door: Door[Reply]) -> Subscriber:
             self._workers += 1
             return self.runtime.spawn(Subscriber, door, self._workers, services)
 
@@ -191,7 +202,46 @@ class Node:
         self._web.before_stop(self._connect.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+        addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+        return addresses | await self._listen_to_taskflux(host, admission)
+
+    async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
+        """Open a port for one dialect, and another one for the other if that is wanted."""
+        settings = self.settings
+        ports = {settings.taskflux_dialect: settings.taskflux_port}
+        if settings.taskflux_other_port is not None:
+            (other,) = {"spec", "csharp"} - ports.keys()
+            ports[other] = settings.taskflux_other_port
+        addresses: dict[str, str] = {}
+        for name, port in ports.items():
+            listener = TaskFluxTcpListener(
+                self._make_taskflux_subscriber(DIALECTS[name], addresses),
+                DIALECTS[name],
+                admission=admission,
+                payload_bytes_max=settings.taskflux_payload_bytes_max,
+                idle_s=settings.taskflux_idle_s,
+            )
+            self._taskflux.append(listener)
+            door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
+            addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
+        return addresses
+
+    def _make_taskflux_subscriber(
+        self, dialect: Dialect, addresses: dict[str, str]
+    ) -> Callable[[CarefulDoor[TaskFluxResponse]], TaskFluxSubscriber]:
+        door_name = "taskflux" if dialect.name == self.settings.taskflux_dialect else f"taskflux-{dialect.name}"
+        known = Known(
+            find=self.queues.catalog.find,
+            nodes=lambda: ClusterMetadataResponse((addresses[door_name],), 0, 0),
+            payload_bytes_max=self.settings.taskflux_payload_bytes_max,
+        )
+        services = TaskFluxServices(self.raft_log, self.queues, self.assembly.timers, self.now_ms, known)
+
+        def make(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
+            self._workers += 1
+            return self.runtime.spawn(TaskFluxSubscriber, door, dialect, self._workers, services)
+
+        return make
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
@@ -264,10 +314,13 @@ class Node:
         """Take no more, answer what was taken, write everything down, close."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._tcp.stop_reading()
+        ports: list[TcpListener[Any]] = [self._tcp, *self._taskflux]
+        for port in ports:
+            port.stop_reading()
         self._connect.stop_reading()
         await self._answer_all()
-        await self._tcp.close()
+        await asyncio.gather(*(port.close() for port in ports))
+        await self._answer_all()  # what lost its connection by that has given back what it held
         await self._web.close()
         assert self.failed is not None, "started"
         if not self.failed.done():
