@@ -128,21 +128,27 @@ async def taskflux(peer: Peer, plan: Plan) -> Figures:
     for writer in idle:
         writer.close()
     await create_queue(port)
-    rates: dict[str, list[float]] = {"publish": [], "enqueue": [], "dequeue": []}
+    rates: dict[str, list[float]] = {"publish": [], "enqueue": [], "fresh": [], "stored": []}
     for _ in range(TURNS):
         await until_quiet(peer)
         rates["publish"].append((await publish_all(peer, Load(), count=count))["rate"])
         await until_quiet(peer)
         rates["enqueue"].append(await pipelined(port, ENQUEUE, ENQUEUED, count))
+        rates["fresh"].append(await pipelined(port, DEQUEUE, DEQUEUED, count))
+        await pipelined(port, ENQUEUE, ENQUEUED, count)
         await until_quiet(peer)
-        rates["dequeue"].append(await pipelined(port, DEQUEUE, DEQUEUED, count))
+        rates["stored"].append(await pipelined(port, DEQUEUE, DEQUEUED, count))
     return {
         **{f"{name}_rate": median(values) for name, values in rates.items()},
-        "enqueue_ratio": median(mine / its for mine, its in zip(rates["enqueue"], rates["publish"], strict=True)),
-        "dequeue_ratio": median(mine / its for mine, its in zip(rates["dequeue"], rates["publish"], strict=True)),
+        **{f"{name}_ratio": ratio(rates[name], rates["publish"]) for name in ("enqueue", "fresh", "stored")},
         "idle_count": float(len(idle)),
         "idle_mb": idle_mb,
     }
+
+
+def ratio(rates: list[float], others: list[float]) -> float:
+    """The median of the turns' ratios."""
+    return median(mine / other for mine, other in zip(rates, others, strict=True))
 
 
 async def create_queue(port: int) -> None:
@@ -158,8 +164,10 @@ COLUMNS = (
     Column("publish_rate", "PUB/s"),
     Column("enqueue_rate", "Enqueue+Ack/s"),
     Column("enqueue_ratio", "to PUB", ".2f"),
-    Column("dequeue_rate", "Dequeue+Ack/s"),
-    Column("dequeue_ratio", "to PUB", ".2f"),
+    Column("fresh_rate", "Dequeue+Ack/s"),
+    Column("fresh_ratio", "to PUB", ".2f"),
+    Column("stored_rate", "the same, stored before"),
+    Column("stored_ratio", "to PUB", ".2f"),
     Column("idle_count", "idle"),
     Column("idle_mb", "MB with them", ".0f"),
     *NOISE,
