@@ -123,8 +123,8 @@ def test_garbage_hurts_nobody_else(data: st.DataObject) -> None:
 
 
 @EXAMPLES
-@given(cut=st.integers(0, 200), hangs_up=st.booleans())
-def test_a_connection_that_ends_anywhere_holds_nothing(cut: int, hangs_up: bool) -> None:
+@given(cut=st.integers(0, 140), is_answered=st.booleans(), hangs_up=st.booleans())
+def test_a_connection_that_ends_anywhere_holds_nothing(cut: int, is_answered: bool, hangs_up: bool) -> None:
     packets = [
         Enqueue("q", 1, b"a"),
         ACK,
@@ -141,6 +141,8 @@ def test_a_connection_that_ends_anywhere_holds_nothing(cut: int, hangs_up: bool)
         client = HandTaskFlux(broker)
 
         client.send(wire)
+        if is_answered:
+            client.take()
         if hangs_up:
             client.end()
         client.close()
