@@ -24,7 +24,7 @@ from wakeq.actors.messages import Committed, Item, Loaded, Pressure, Propose, Re
 from wakeq.actors.queue_deliveries import Services as QueueServices
 from wakeq.actors.queues import Queues
 from wakeq.actors.queues import Settings as QueuesSettings
-from wakeq.actors.raft_log import Cut, RaftLog, Started
+from wakeq.actors.raft_log import Cut, RaftLog, Started, core_of_one
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.snapshots import Snapshots
@@ -37,7 +37,6 @@ from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.ledger import Limits
-from wakeq.protocol.raft.core import Core, HardState
 from wakeq.protocol.records import decode_entry
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
@@ -122,13 +121,7 @@ class Node:
         self._cluster_clock = ClusterClock(applied.clock_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
         self.timers = runtime.spawn(Timers, self.now_ms, loop.call_later)
         metadata, log = files.metadata, files.log
-        core = Core(
-            files.directory.identity.node_id,
-            HardState(metadata.term, metadata.vote),
-            log.last_index,
-            log.last_term,
-            log.last_index,
-        )
+        core = core_of_one(files.directory.identity.node_id, metadata, log)
         self.raft_log = runtime.spawn(
             RaftLog,
             core,

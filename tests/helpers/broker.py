@@ -17,7 +17,7 @@ from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Services as QueueServices
 from wakeq.actors.queues import Queues
 from wakeq.actors.queues import Settings as QueuesSettings
-from wakeq.actors.raft_log import RaftLog, Started
+from wakeq.actors.raft_log import RaftLog, Started, core_of_one
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
 from wakeq.actors.subscriber import Limits as SubscriberLimits
@@ -26,7 +26,6 @@ from wakeq.actors.subscriber import Subscriber
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.ledger import Limits
-from wakeq.protocol.raft.core import Core, HardState
 from wakeq.protocol.records import decode_entry
 from wakeq.protocol.wire import worker as wire
 from wakeq.storage.flush import load_asides, load_queues
@@ -193,13 +192,7 @@ class Broker:
 
     def _spawn(self, files: Opened) -> None:
         log, runtime = files.log, self.runtime
-        core = Core(
-            files.directory.identity.node_id,
-            HardState(files.metadata.term, files.metadata.vote),
-            log.last_index,
-            log.last_term,
-            log.last_index,
-        )
+        core = core_of_one(files.directory.identity.node_id, files.metadata, log)
         self.raft_log = runtime.spawn(
             RaftLog, core, log, files.metadata, self.log_disk, self.stamp_ms, self.time.call_later
         )
