@@ -7,6 +7,7 @@ publishes are refused), and answers an asker itself only when the command can no
 """
 
 import logging
+import random
 import struct
 import time
 from collections import deque
@@ -20,7 +21,10 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.core import Core, Me, Settings
+from wakeq.protocol.raft.log_view import LogView
+from wakeq.protocol.raft.membership import config_of
+from wakeq.protocol.raft.messages import HardState
 from wakeq.protocol.records import encode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.metadata import Metadata
@@ -38,6 +42,9 @@ LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; 
 FLUSH = Tick("flush")
 
 
+Proposal = tuple[Entry, Asker | None]
+
+
 class SyncPlace:
     """Where to sync: in the thread, or on the loop while the disk is faster than the hand-over to a thread."""
 
@@ -53,6 +60,21 @@ class SyncPlace:
         self._slow.append(seconds >= FAST_SYNC_S)
         if on_loop and seconds >= STALL_S:
             self._not_before_s = now_s + STALL_PAUSE_S
+
+
+def core_of_one(node_id: int, metadata: Metadata, log: SegmentedLog) -> Core:
+    """Return the core of a cluster of one: all that its disk holds is committed."""
+    first = log.first_index
+    return Core(
+        Me(node_id, disk_id=1, incarnation=metadata.incarnation),
+        HardState(metadata.term, metadata.vote),
+        LogView(first - 1, log.term_at(first - 1) or 0, log.runs, log.last_index),
+        [(0, config_of([node_id]))],
+        committed=log.last_index,
+        settings=Settings(),
+        chance=random.random,
+        now_ms=_monotonic_ms(),
+    )
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
@@ -132,11 +154,17 @@ class RaftLog(Process):
     def on_started(self, message: Started) -> None:
         """Vote for itself, save that, and open the term with a no-op."""
         self._queues = message.queues
-        state = self.core.campaign()
-        self._metadata.save(term=state.term, vote=state.vote)
-        self.core.elected()
+        self.core.tick(_monotonic_ms())
+        while (ready := self.core.ready()) is not None:
+            if ready.save is not None:
+                self._metadata.save(term=ready.save.term, vote=ready.save.vote)
+                self.core.saved(ready.save)
+            at_ms = self._stamp_ms()
+            for own in ready.entries:
+                noop: list[Proposal] = [(Noop(), Asker(message.queues, None, None))]
+                self._put(own.index, at_ms, *self._encode(noop, at_ms))
+        self._flush_soon()
         waiting, self._throttled = self._throttled or (), None
-        self._append(Propose([(Noop(), Asker(message.queues, None, None))]))
         for propose in waiting:
             self._append(propose)
         self._flush_soon()
@@ -158,9 +186,17 @@ class RaftLog(Process):
     def _append(self, message: Propose) -> None:
         """Give entries their place in the log; they are nowhere but in memory yet."""
         items = message.items if self._refusal is None else self._admitted(message.items)
-        core, log, uncommitted = self.core, self._log, self._uncommitted
-        term, at_ms = core.term, self._stamp_ms()
-        for entry, asker in items:
+        at_ms = self._stamp_ms()
+        taken, payloads = self._encode(items, at_ms)
+        if payloads:
+            first = self.core.propose(len(payloads), sum(map(len, payloads)))
+            self._put(first, at_ms, taken, payloads)
+
+    def _encode(self, items: list[Proposal], at_ms: int) -> tuple[list[Proposal], list[bytes]]:
+        """Return what the log can take, and its bytes; answer for the rest."""
+        taken, payloads = [], []
+        for item in items:
+            entry, asker = item
             try:
                 payload = encode_entry(entry, at_ms)
                 if len(payload) > PAYLOAD_BYTES_MAX:
@@ -168,9 +204,17 @@ class RaftLog(Process):
             except (struct.error, OverflowError) as error:
                 self._refuse_unencodable(entry, asker, error)
                 continue
-            index = core.propose()
-            log.append(index, term, payload)
-            uncommitted.append((index, term, at_ms, entry, asker))
+            payloads.append(payload)
+            taken.append(item)
+        return taken, payloads
+
+    def _put(self, first_index: int, at_ms: int, items: list[Proposal], payloads: list[bytes]) -> None:
+        """Put entries into the log's buffer, and remember who asked."""
+        term = self.core.term
+        self._log.append_many(first_index, term, payloads)
+        self._uncommitted.extend(
+            [(index, term, at_ms, entry, asker) for index, (entry, asker) in enumerate(items, first_index)]
+        )
 
     def _refuse_unencodable(self, entry: Entry, asker: Asker | None, error: Exception) -> None:
         """A number that the log has no room for: a codec should have refused it; the node goes on all the same."""
@@ -179,7 +223,7 @@ class RaftLog(Process):
             refusal = Refusal("BAD_FIELD", f"a number is out of range: {error}")
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
-    def _admitted(self, items: list[tuple[Entry, Asker | None]]) -> list[tuple[Entry, Asker | None]]:
+    def _admitted(self, items: list[Proposal]) -> list[Proposal]:
         """Answer what would need more room; what makes room goes on."""
         admitted = []
         for entry, asker in items:
@@ -322,6 +366,7 @@ class RaftLog(Process):
         self._writing = False
         if message.error is not None:
             raise message.error
+        self.core.cut(self._log.first_index - 1)
         if self._log.buffered_bytes:
             self._flush_soon()
 
@@ -330,6 +375,10 @@ class Freed(msgspec.Struct, frozen=True, gc=False):
     """The disk thread has done something else with the log's files."""
 
     error: BaseException | None
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -147,6 +147,13 @@ class SyncFailed(StorageError):
     exit_status = 74
 
 
+class LogDiverged(StorageError):
+    """The leader's log contradicts what is committed here: a majority has lost its disks, or there is a bug."""
+
+    code = "DIVERGED"
+    exit_status = 65
+
+
 # What a user of the command line or of the client meets -----------------------------------------------------------
 
 

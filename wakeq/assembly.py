@@ -17,12 +17,11 @@ from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
-from wakeq.actors.raft_log import RaftLog, Started
+from wakeq.actors.raft_log import RaftLog, Started, core_of_one
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.log_format import Identity
-from wakeq.protocol.raft.core import Core, HardState
 from wakeq.protocol.records import decode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import load_asides, load_queues
@@ -105,11 +104,9 @@ class Assembly:
     def _spawn_raft_log(self) -> RaftLog:
         files, around = self.files, self._around
         log, metadata = files.log, files.metadata
-        hard_state = HardState(metadata.term, metadata.vote)
-        core = Core(files.identity.node_id, hard_state, log.last_index, log.last_term, log.last_index)
         return self.runtime.spawn(
             RaftLog,
-            core,
+            core_of_one(files.identity.node_id, metadata, log),
             log,
             metadata,
             around.new_disk("wakeq-log"),

@@ -105,6 +105,7 @@ MEANINGS = {
     "DISK_FULL": "The disk is nearly full. Publishes are refused; acknowledging and deleting still work.",
     "STORAGE": "The data directory cannot be used or trusted; the message says why, and what to do.",
     "DAMAGED": "A file's marker, version, checksum or content does not fit; the message names the place.",
+    "DIVERGED": "The leader's log contradicts what is committed here: a majority lost its disks, or there is a bug.",
     "IN_USE": "Another broker holds the data directory; the message names its process.",
     "VERSION": "The data directory is of a release that this one does not read, or may not upgrade.",
     "SYNC_FAILED": "The disk refused a write. The broker stopped rather than promise what it cannot keep.",
