@@ -282,6 +282,8 @@ class Leader:
         core = self.core
         if not self.may_change:
             raise Busy("another change of the members is under way, or this leader is new; try again shortly")
+        if not core.members.config.founded and not core.members.is_lone:
+            raise Busy("the cluster is not founded yet; start every node of it once")
         config = config.with_disks(self._disks())
         config = msgspec.structs.replace(config, founded=core.members.config.founded or core.members.is_lone)
         check_change(core.members.config, config)

@@ -6,8 +6,8 @@ A configuration counts from the moment it stands in the log, committed or not (t
 truncated.  Only one voter may come or go at a time, so that any two neighbouring configurations share a majority.
 
 A vote counts only from the disk that joined.  That holds if whoever may be elected knows which disk that is; so a new
-cluster is *founded* once every voter has the disks of all, and takes nothing before.  From then on a node that comes
-back with an empty disk is known for what it is, by anybody who could lead with its vote.
+cluster is *founded* once every voter has the disks of all, and takes neither entries nor changes before.  From then
+on a node that comes back with an empty disk is known for what it is, by anybody who could lead with its vote.
 """
 
 from collections.abc import Iterable, Sequence

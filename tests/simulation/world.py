@@ -139,7 +139,9 @@ class World:
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def clients_act(self, _: None) -> None:
-        """Somebody proposes or reads at a node that takes it for a leader's task."""
+        """Somebody proposes or reads at a node that leads, or believes so."""
+        if self.network.is_quiet:
+            return
         self.at(int(self.random() * 2 * self.knobs.client_us) + 1, self.clients_act, None)
         leaders = [machine for machine in self.leaders() if machine.paused_until_us <= self.now_us]
         if not leaders:
