@@ -304,8 +304,9 @@ class Core:
         return self.committed
 
     def saved(self, state: HardState) -> None:
-        """Term and vote are on disk."""
-        self._saved = state
+        """Term and vote are on disk.  A report that comes behind a later one says nothing."""
+        if (state.term, state.vote is not None) > (self._saved.term, self._saved.vote is not None):
+            self._saved = state
         if state == self.state and isinstance(self.role, Candidate):
             self.role.on_saved()
 
