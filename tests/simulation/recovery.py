@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SETTLES_IN = 20  # election timeouts
+LATE_SPANS = 4  # in which everything arrives that was still under way when the faults ended
 
 
 class Recovery:
@@ -28,6 +29,7 @@ class Recovery:
     def prove(self) -> None:
         """Run through everything; a Violation names what did not happen."""
         self.world.calm()
+        self._pass(LATE_SPANS)
         self._converges("after the faults")
         self._isolated_follower_disturbs_nobody()
         self._isolated_leader_gives_up()
