@@ -99,6 +99,9 @@ class Core:
         self._images: list[int] = []
         self._reads: list[tuple[int, int]] = []
         self._shown_commit = self.committed
+        if self.members.is_lone and self.members.index <= committed:  # no leader can live anywhere else
+            self.heard_ms -= settings.election_ms
+            self.role.hurry()
 
     # --- what others may ask ----------------------------------------------------------------------------------------
 
@@ -117,8 +120,8 @@ class Core:
 
     @property
     def accepts(self) -> bool:
-        """Whether proposals may come now; while leadership is handed over they wait."""
-        return isinstance(self.role, Leader) and not self.role.hands_over
+        """Whether proposals may come now; while leadership is handed over, and in a new cluster, they wait."""
+        return isinstance(self.role, Leader) and self.role.accepts
 
     def may_serve(self, now_ms: int) -> bool:
         """Whether this leader's memory may answer at this moment, checked in the turn that answers.
@@ -243,7 +246,7 @@ class Core:
         """Whether a leader is known to live, as a voter (thesis 4.2.3) or as that leader."""
         if isinstance(self.role, Leader):
             return self.role.has_quorum(now_ms)
-        return now_ms - self.heard_ms < self.settings.election_ms and not self.members.is_lone
+        return now_ms - self.heard_ms < self.settings.election_ms
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
@@ -301,8 +304,9 @@ class Core:
         return self.committed
 
     def saved(self, state: HardState) -> None:
-        """Term and vote are on disk."""
-        self._saved = state
+        """Term and vote are on disk.  A report that comes behind a later one says nothing."""
+        if (state.term, state.vote is not None) > (self._saved.term, self._saved.vote is not None):
+            self._saved = state
         if state == self.state and isinstance(self.role, Candidate):
             self.role.on_saved()
 
@@ -385,7 +389,8 @@ class Core:
         self.role.restored()
 
     def floor(self, index: int) -> int:
-        """Return up to where the log may be cut, of what the state on disk contains up to index."""
+        """Return up to where the log may be cut, if the state on disk contains everything up to index."""
+        index = min(index, self.committed)
         return min(index, self.role.floor()) if isinstance(self.role, Leader) else index
 
     def cut(self, index: int) -> None:

@@ -42,6 +42,10 @@ class Follower:
         span_ms = self.core.settings.election_ms
         self._deadline_ms = self.core.now_ms + span_ms + int(span_ms * self.core.chance())
 
+    def hurry(self) -> None:
+        """Stand at the next tick: there is nobody to wait for."""
+        self._deadline_ms = self.core.now_ms
+
     def begin_term(self) -> None:
         """What matched the log of the former leader may not match the next one's."""
         self.matched = 0
@@ -53,9 +57,9 @@ class Follower:
         return core.members.votes and not core.disowned and self._restoring is None
 
     def tick(self, now_ms: int) -> None:
-        """Section 5.2: who hears no leader stands for election; a lone voter has nobody to wait for."""
-        if self.may_campaign and (self.core.members.is_lone or now_ms >= self._deadline_ms):
-            self.core.campaign(pre=not self.core.members.is_lone)
+        """Section 5.2: who hears no leader stands for election."""
+        if self.may_campaign and now_ms >= self._deadline_ms:
+            self.core.campaign(pre=True)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 

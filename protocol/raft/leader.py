@@ -10,6 +10,8 @@ terms, and never itself before its own write is on disk.
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from wakeq.protocol.errors import BadField, Busy
 from wakeq.protocol.raft.contact import Contact
 from wakeq.protocol.raft.membership import Config, check_change
@@ -52,8 +54,10 @@ class Leader:
     # --- standing ---------------------------------------------------------------------------------------------------
 
     @property
-    def hands_over(self) -> bool:
-        return self._heir is not None
+    def accepts(self) -> bool:
+        """A new cluster takes nothing before it is founded; nor does a leader that is handing over."""
+        members = self.core.members
+        return self._heir is None and (members.config.founded or members.is_lone)
 
     def has_quorum(self, now_ms: int) -> bool:
         """Whether a majority was with this leader less than an election timeout ago (thesis 6.2)."""
@@ -102,9 +106,9 @@ class Leader:
         if not core.members.knows(message.sender, message.disk_id) or peer.disk_id not in (0, message.disk_id):
             core.send(Disowned, message.sender, message.disk_id)
             return
-        is_new, peer.disk_id, peer.heard_ms = not peer.disk_id, message.disk_id, core.now_ms
-        if is_new:
-            self._bind_disks()
+        if not peer.disk_id and not self._learns_disk(peer, message):
+            return
+        peer.heard_ms = core.now_ms
         match message:
             case AppendAnswer():
                 self._on_append_answer(peer, message)
@@ -112,6 +116,17 @@ class Leader:
                 self._on_heartbeat_answer(peer, message)
             case SnapshotRefused():
                 self.image_failed(message.sender, message.stream)
+
+    def _learns_disk(self, peer: Progress, message: AppendAnswer | HeartbeatAnswer | SnapshotRefused) -> bool:
+        """See which disk answers.  Of an unknown one only an answer to this very leadership counts, for an older one
+        may come from a disk that has since been lost and replaced."""
+        member = self.core.members.config.member(message.sender)
+        is_bound = member is not None and member.disk_id == message.disk_id
+        if not is_bound and not (isinstance(message, HeartbeatAnswer) and message.round > peer.since_round):
+            return False
+        peer.disk_id = message.disk_id
+        self._settle_members()
+        return True
 
     def _on_append_answer(self, peer: Progress, message: AppendAnswer) -> None:
         if message.rejected is not None:
@@ -121,6 +136,7 @@ class Leader:
         elif peer.accepted(message.match, message.incarnation):
             assert message.match <= self.core.log.last_index, f"node {message.sender} acknowledged {message.match}"
             self.on_stable()
+            self._settle_members()
             self._hand_over_if_ready()
 
     def _next_for(self, message: AppendAnswer) -> int:
@@ -132,8 +148,15 @@ class Leader:
         if message.round > peer.round:
             peer.round = message.round
             self._count_rounds()
-        if peer.answered_heartbeat():  # ask whether the last message came: an empty one is refused if it did not
-            self._send_append(message.sender, peer.next, peer.next - 1)
+        if peer.answered_heartbeat():
+            self._ask_for_loss(message.sender, peer)
+
+    def _ask_for_loss(self, node_id: int, peer: Progress) -> None:
+        """Nothing moves: an empty message behind those that were sent is refused if one of them was lost."""
+        if peer.next > self.core.log.previous_index:
+            self._send_append(node_id, peer.next, peer.next - 1)
+        else:
+            peer.probe()
 
     def on_stable(self) -> None:
         """Section 5.3 and 5.4.2: commit what a majority has, if the last of it is of this term."""
@@ -154,8 +177,8 @@ class Leader:
             return
         if not members.votes:
             self._leave()
-        elif members.is_unbound and self.peers:
-            self._bind_disks()
+        else:
+            self._settle_members()
 
     # --- replication ------------------------------------------------------------------------------------------------
 
@@ -257,21 +280,26 @@ class Leader:
     def change_members(self, config: Config) -> int:
         """Put another configuration into the log (thesis 4.1); return its index."""
         core = self.core
-        if not self._may_change():
+        if not self.may_change:
             raise Busy("another change of the members is under way, or this leader is new; try again shortly")
+        if not core.members.config.founded and not core.members.is_lone:
+            raise Busy("the cluster is not founded yet; start every node of it once")
+        config = config.with_disks(self._disks())
+        config = msgspec.structs.replace(config, founded=core.members.config.founded or core.members.is_lone)
         check_change(core.members.config, config)
         for member in config.members:
             is_new = member.voter and member.node_id not in core.members.voters
-            if is_new and not self._has_caught_up(member.node_id):
+            if is_new and not self.has_caught_up(member.node_id):
                 raise Busy(f"node {member.node_id} has not caught up with the log; try again when it has")
         return self._put_config(config)
 
-    def _may_change(self) -> bool:
-        """Thesis 4.1 and its erratum: the last one is committed, and so is an entry of this term."""
+    @property
+    def may_change(self) -> bool:
+        """Thesis 4.1 and its erratum: the last change is committed, and so is an entry of this term."""
         core = self.core
         return core.commit >= max(core.members.index, self.first_index) and self._heir is None
 
-    def _has_caught_up(self, node_id: int) -> bool:
+    def has_caught_up(self, node_id: int) -> bool:
         core, peer = self.core, self.peers.get(node_id)
         if peer is None or peer.mode is not Mode.REPLICATE:
             return False
@@ -283,14 +311,28 @@ class Leader:
         self.on_stable()
         return index
 
-    def _bind_disks(self) -> None:
-        """Write down which disk each member has joined with: another one will not be taken for it."""
-        core = self.core
-        if core.members.is_unbound and self._may_change():
-            disks = {node_id: peer.disk_id for node_id, peer in self.peers.items()}
-            config = core.members.config.with_disks(disks | {core.me.node_id: core.me.disk_id})
-            if any(disks.values()) and config != core.members.config:
+    def _disks(self) -> dict[int, int]:
+        """Return the disks that are known: those of the peers that have answered, and our own."""
+        disks = {node_id: peer.disk_id for node_id, peer in self.peers.items()}
+        return disks | {self.core.me.node_id: self.core.me.disk_id}
+
+    def _settle_members(self) -> None:
+        """Write down which disk each member has joined with, and found the cluster once every voter has that."""
+        members = self.core.members
+        if not self.peers or not (members.is_unbound or not members.config.founded) or not self.may_change:
+            return
+        config = members.config.with_disks(self._disks())
+        voters = [member for member in config.members if member.voter]
+        if config.founded or all(voter.disk_id for voter in voters):
+            if config != members.config:
                 self._put_config(config)
+            elif not config.founded and self._all_have(members.index):
+                self._put_config(msgspec.structs.replace(config, founded=True))
+
+    def _all_have(self, index: int) -> bool:
+        return all(
+            self.peers[voter].counted_match >= index for voter in self.core.members.voters if voter in self.peers
+        )
 
     def _follow_members(self) -> None:
         """Know exactly the peers of the configuration in force; one that has another disk is another peer."""
@@ -301,7 +343,7 @@ class Leader:
                 continue
             peer = known.get(member.node_id)
             if peer is None or (peer.disk_id and member.disk_id not in (0, peer.disk_id)):
-                peer = Progress(core.log.last_index + 1, core.settings.window, core.now_ms)
+                peer = Progress(core.log.last_index + 1, core.settings.window, core.now_ms, self._contact.round)
             self.peers[member.node_id] = peer
 
     def transfer(self, node_id: int) -> None:

@@ -4,6 +4,10 @@
 
 A configuration counts from the moment it stands in the log, committed or not (thesis 4.1), and no longer when it is
 truncated.  Only one voter may come or go at a time, so that any two neighbouring configurations share a majority.
+
+A vote counts only from the disk that joined.  That holds if whoever may be elected knows which disk that is; so a new
+cluster is *founded* once every voter has the disks of all, and takes neither entries nor changes before.  From then
+on a node that comes back with an empty disk is known for what it is, by anybody who could lead with its vote.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,6 +30,7 @@ class Config(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """All members, in the order of their numbers; at least one votes."""
 
     members: tuple[Member, ...]
+    founded: bool = False  # the disk of every voter is known to every voter
 
     def member(self, node_id: int) -> Member | None:
         return next((member for member in self.members if member.node_id == node_id), None)
@@ -36,7 +41,8 @@ class Config(msgspec.Struct, frozen=True, gc=False, array_like=True):
             tuple(
                 msgspec.structs.replace(member, disk_id=member.disk_id or disks.get(member.node_id, 0))
                 for member in self.members
-            )
+            ),
+            self.founded,
         )
 
 
@@ -47,7 +53,7 @@ def config_of(voters: Iterable[int], learners: Iterable[int] = ()) -> Config:
 
 
 def check_change(old: Config, new: Config) -> None:
-    """Refuse a change that two majorities could miss each other in, or that lets a stranger vote."""
+    """Refuse a change in which two majorities could miss each other, or that lets a stranger vote."""
     ids = [member.node_id for member in new.members]
     if ids != sorted(set(ids)):
         raise BadField("members must be in the order of their numbers, each once")
@@ -64,6 +70,8 @@ def check_change(old: Config, new: Config) -> None:
             raise BadField(f"node {member.node_id} is new; add it as a learner first")
         if known.disk_id not in (0, member.disk_id):
             raise BadField(f"node {member.node_id} has another disk; make it a learner first")
+        if not member.disk_id:
+            raise BadField(f"node {member.node_id} has not been heard from; start it, and try again")
 
 
 class Membership:

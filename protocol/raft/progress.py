@@ -35,16 +35,17 @@ class Progress:
     __slots__ = (
         "_flights", "_flying_bytes", "_match_at_answer", "_window", "acked_in", "disk_id", "forgot", "heard_ms",
         "match", "mode",
-        "next", "probing", "round", "snapshot_index", "stream",
+        "next", "probing", "round", "since_round", "snapshot_index", "stream",
     )  # fmt: skip
 
-    def __init__(self, next_index: int, window: Window, now_ms: int) -> None:
+    def __init__(self, next_index: int, window: Window, now_ms: int, since_round: int) -> None:
         self.mode = Mode.PROBE
         self.match = 0
         self.next = next_index
         self.probing = False  # a probe is under way
         self.round = 0  # the last heartbeat round that it answered
         self.heard_ms = now_ms  # when it last said something
+        self.since_round = since_round  # rounds behind this one were begun when it was a member
         self.disk_id = 0  # what it says its disk is, once it has said something
         self.acked_in = 0  # its incarnation when it reached `match`
         self.forgot = False  # it lost what it had acknowledged, and counts for nothing

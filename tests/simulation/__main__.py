@@ -1,0 +1,44 @@
+"""The command line of the simulation: see the head of the package."""
+
+import argparse
+import sys
+import time
+
+from tests.simulation.run import Outcome, simulate
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Run seeds of the Raft simulation.")
+    parser.add_argument("--seeds", type=int, default=100, help="how many (default: %(default)s)")
+    parser.add_argument("--first", type=int, default=1, help="the first of them (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--mode", choices=("safety", "liveness"), default="safety")
+    parser.add_argument("--trace", action="store_true", help="tell what happens")
+    chosen = parser.parse_args()
+    if chosen.seed is not None:
+        chosen.first, chosen.seeds = chosen.seed, 1
+    began_s, events, failures = time.process_time(), 0, 0
+    for seed in range(chosen.first, chosen.first + chosen.seeds):
+        story: list[str] | None = [] if chosen.trace else None
+        outcome = simulate(seed, chosen.mode, story=story)
+        for line in story or ():
+            print(line)
+        events += outcome.events
+        failures += report(outcome)
+    seconds = time.process_time() - began_s
+    print(
+        f"{chosen.seeds} seeds, {events} events, {failures} failures, {events / max(seconds, 1e-9):.0f} events/s of CPU"
+    )
+    return 1 if failures else 0
+
+
+def report(outcome: Outcome) -> bool:
+    """Say what failed, and how to see it again."""
+    if outcome.failure:
+        print(f"seed {outcome.seed}: {outcome.failure}")
+        print(f"    python -m tests.simulation --mode {outcome.mode} --seed {outcome.seed} --trace", flush=True)
+    return bool(outcome.failure)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

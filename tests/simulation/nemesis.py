@@ -1,0 +1,196 @@
+"""Nemesis: what goes wrong in a world, one thing after another, mostly where it hurts.
+
+    chance --> cuts, crashes, pauses, sick disks and clocks, emptied disks; transfers and changes of members
+
+Operators are part of it: what they may not do they try as well, and must be refused.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from wakeq.protocol.errors import Refused
+from wakeq.protocol.raft.membership import Config, Member
+
+if TYPE_CHECKING:
+    from tests.simulation.machine import Machine
+    from tests.simulation.world import World
+
+
+class Nemesis:
+    """See the head of this file."""
+
+    def __init__(self, world: "World", *, wipes: int) -> None:
+        self.world = world
+        self.choose = world.rng.choice
+        self.wipes_left = wipes
+        self.is_over = False
+        self._faults: tuple[Callable[[], object], ...] = (
+            self.isolate_leader, self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge,
+            self.heal, self.heal, self.crash_leader, self.crash_leader, self.crash_any, self.crash_all, self.pause_any,
+            self.pause_leader, self.slow_disk, self.break_disk, self.bend_clock, self.transfer, self.change,
+            self.change, self.change_wrongly, self.wipe,
+        )  # fmt: skip
+
+    def act(self, _: None) -> None:
+        """Do something, and something else later."""
+        world = self.world
+        if self.is_over:
+            return
+        fault = self.choose(self._faults)
+        world.tell(f"-- {fault.__name__}")
+        fault()
+        world.at(int(world.random() * 2 * world.knobs.fault_us) + 1, self.act, None)
+
+    # --- whom ---------------------------------------------------------------------------------------------------------
+
+    def _any(self) -> "Machine | None":
+        living = self.world.living()
+        return self.choose(living) if living else None
+
+    def _leader(self) -> "Machine | None":
+        """The latest leader, or anybody if there is none."""
+        leaders = self.world.leaders()
+        return max(leaders, key=lambda machine: machine.core.term) if leaders else self._any()
+
+    def _span_us(self, most: float) -> int:
+        return int(self.world.random() * most * self.world.knobs.settings.election_ms * 1000) + 1
+
+    # --- the network --------------------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        self.world.network.cuts.clear()
+
+    def _isolate(self, machine: "Machine | None") -> None:
+        if machine is None:
+            return
+        self.heal()
+        for other in range(len(self.world.machines)):
+            self.world.network.cuts |= {(machine.node_id, other), (other, machine.node_id)}
+
+    def isolate_leader(self) -> None:
+        self._isolate(self._leader())
+
+    def isolate_any(self) -> None:
+        self._isolate(self._any())
+
+    def cut_one_way(self) -> None:
+        machine = self._leader()
+        if machine is not None:
+            pairs = [(machine.node_id, other) for other in range(len(self.world.machines))]
+            hears = self.world.random() < 0.5
+            self.world.network.cuts |= {pair if hears else pair[::-1] for pair in pairs}
+
+    def halve(self) -> None:
+        self.heal()
+        side = {machine.node_id for machine in self.world.machines if self.world.random() < 0.5}
+        everybody = range(len(self.world.machines))
+        self.world.network.cuts |= {(a, b) for a in everybody for b in everybody if (a in side) != (b in side)}
+
+    def bridge(self) -> None:
+        """Everybody sees one node, and nobody else."""
+        machine = self._any()
+        everybody = range(len(self.world.machines))
+        if machine is not None:
+            centre = machine.node_id
+            self.world.network.cuts = {(a, b) for a in everybody for b in everybody if centre not in (a, b)}
+
+    # --- processes, clocks and disks ----------------------------------------------------------------------------------
+
+    def _crash(self, machine: "Machine | None", most: float = 3.0) -> None:
+        if machine is not None and machine.is_up:
+            machine.crash()
+            self.world.at(self._span_us(most), self.world.boot_if_down, machine)
+
+    def crash_leader(self) -> None:
+        self._crash(self._leader())
+
+    def crash_any(self) -> None:
+        self._crash(self._any(), self.choose((0.01, 3.0, 10.0)))
+
+    def crash_all(self) -> None:
+        for machine in self.world.living():
+            self._crash(machine, 1.0)
+
+    def _pause(self, machine: "Machine | None") -> None:
+        if machine is not None:
+            machine.paused_until_us = self.world.now_us + self._span_us(3.0)
+
+    def pause_any(self) -> None:
+        self._pause(self._any())
+
+    def pause_leader(self) -> None:
+        self._pause(self._leader())
+
+    def slow_disk(self) -> None:
+        machine = self._any()
+        if machine is not None:
+            machine.disk.is_slow = not machine.disk.is_slow
+
+    def break_disk(self) -> None:
+        machine = self._any()
+        if machine is not None:
+            machine.disk.is_broken = True
+
+    def bend_clock(self) -> None:
+        machine, rate = self._any(), self.world.knobs.rate
+        if machine is not None and machine.paused_until_us <= self.world.now_us:
+            machine.set_rate(1.0 - rate + 2 * rate * self.world.random())
+
+    def wipe(self) -> None:
+        """Somebody empties a node's disk and starts it as if nothing had happened."""
+        machine = self._any()
+        if machine is not None and self.wipes_left and self.world.truth.founded_at and not self.world.founding():
+            self.wipes_left -= 1
+            machine.crash()
+            machine.disks.append(self.world.new_disk())
+            machine.boot()
+
+    # --- operators ----------------------------------------------------------------------------------------------------
+
+    def transfer(self) -> None:
+        for machine in self.world.leaders():
+            heir = self.choose(machine.core.members.voters)
+            self._try(machine, lambda machine=machine, heir=heir: machine.core.leader().transfer(heir))
+
+    def _try(self, machine: "Machine", what: Callable[[], object]) -> None:
+        if machine.paused_until_us > self.world.now_us:
+            return
+        try:
+            what()
+        except Refused as refusal:
+            self.world.tell(f"   refused: {refusal}")
+        machine.settle()
+
+    def _propose_members(self, make: "Callable[[Config], Config]") -> None:
+        machine = self._leader()
+        if machine is not None and machine.core.leads:
+            config = make(machine.core.members.config)
+            self.world.tell(f"   {config}")
+            self._try(machine, lambda: machine.core.leader().change_members(config))
+
+    def change(self) -> None:
+        """Add, promote, demote or remove somebody."""
+        self._propose_members(self._changed)
+
+    def _changed(self, config: Config) -> Config:
+        node = self.world.rng.randrange(len(self.world.machines))
+        member = config.member(node)
+        others = [other for other in config.members if other.node_id != node]
+        self.world.boot_if_down(self.world.machines[node]) if not self.world.machines[node].life else None
+        if member is None:
+            others.append(Member(node, voter=False))
+        elif self.world.random() < 0.7:
+            others.append(msgspec.structs.replace(member, voter=not member.voter))
+        return Config(tuple(sorted(others, key=lambda other: other.node_id)), config.founded)
+
+    def change_wrongly(self) -> None:
+        """Make voters and learners of everybody by lot, which mostly is more than one change."""
+        self._propose_members(self._shuffled)
+
+    def _shuffled(self, config: Config) -> Config:
+        return Config(
+            tuple(msgspec.structs.replace(member, voter=self.world.random() < 0.5) for member in config.members),
+            config.founded,
+        )

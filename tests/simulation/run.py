@@ -1,0 +1,54 @@
+"""Run: one seed from beginning to end.
+
+    seed, mode --> Outcome: how many events, the hash of the trace, and what was broken, if anything
+
+Safety: faults all the time, and nothing is claimed but that no invariant breaks.  Liveness: fewer and milder faults,
+then none, and the cluster must recover.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.recovery import Recovery
+from tests.simulation.world import World
+from wakeq.protocol.errors import WakeqError
+
+Mode = Literal["safety", "liveness"]
+SAFETY_EVENTS = 6_000
+LIVENESS_EVENTS = 2_500  # of faults, before the recovery
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    seed: int
+    mode: Mode
+    events: int
+    trace_hash: int
+    failure: str = ""
+
+
+def simulate(seed: int, mode: Mode, world_class: type[World] = World, *, story: list[str] | None = None) -> Outcome:
+    """Run one world.  A `story`, if given, is told what happens."""
+    world = world_class(seed)
+    world.story = story
+    failure = ""
+    try:
+        _run(world, mode)
+    except (AssertionError, WakeqError) as error:
+        failure = f"{type(error).__name__}: {error}"
+        world.tell(failure)
+    return Outcome(seed, mode, world.events, world.trace_hash, failure)
+
+
+def _run(world: World, mode: Mode) -> None:
+    nemesis = Nemesis(world, wipes=0 if mode == "liveness" else world.knobs.voters // 2)
+    world.start()
+    world.at(0, world.clients_act, None)
+    world.at(world.knobs.fault_us, nemesis.act, None)
+    if mode == "safety":
+        world.run(events=SAFETY_EVENTS)
+        return
+    world.run(events=LIVENESS_EVENTS)
+    nemesis.is_over = True
+    Recovery(world).prove()
