@@ -59,6 +59,12 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     replies: Any = None
 
 
+class Follow(msgspec.Struct, frozen=True, gc=False):
+    """This node leads no longer: whoever waits for it hears this, and what only a leader knows is forgotten."""
+
+    refusal: Refusal
+
+
 class Answered(msgspec.Struct, frozen=True, gc=False):
     """Outcomes for one process: (ticket, place, Outcome or Refusal or anything that was asked for)."""
 

@@ -14,6 +14,7 @@ import msgspec
 
 from wakeq.actors.barrier import Barrier
 from wakeq.actors.bodies import share_of
+from wakeq.actors.log_files import Roll
 from wakeq.actors.messages import (
     Collect,
     Collected,
@@ -25,7 +26,7 @@ from wakeq.actors.messages import (
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
 from wakeq.actors.queue_registry import NOTES_MAX, Settings
-from wakeq.actors.raft_log import Roll, Throttle
+from wakeq.actors.raft_log import Throttle
 from wakeq.actors.runtime import Process
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Part, make_cut
@@ -188,11 +189,12 @@ class QueueCuts(QueueRebuilds):
         assert parts is not None, "collected first"
         applied, graves, asides = self.applied, self._graves, self._asides
         self._flushing = list(self._told)
+        members, self._members = self._members, None
         self._told, self._graves, self._asides = {}, [], {}
         cut, store = self._cut, self._store
 
         def work() -> bool:
-            store.commit(make_cut(store, applied, parts, graves, asides))
+            store.commit(make_cut(store, applied, parts, graves, asides, members))
             return bool(graves)
 
         def done(result: bool | BaseException) -> None:

@@ -16,6 +16,7 @@ from wakeq.actors.messages import (
     Asker,
     EndWaits,
     Fetch,
+    Follow,
     Gone,
     HeldBack,
     Item,
@@ -40,12 +41,14 @@ from wakeq.protocol.commands import (
     CreateQueue,
     DeleteQueue,
     Imported,
+    Members,
     PurgeQueue,
     Result,
     UpdateQueue,
 )
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.raft.membership import Config
 from wakeq.storage.flush import Grave, StoredQueue
 
 FLUSH_AFTER_MS = 1_000
@@ -78,6 +81,7 @@ class QueueRegistry(Process):
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
+        self._members: tuple[int, Config] | None = None  # since the last cut: as of which entry, and who
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
 
     @property
@@ -102,6 +106,15 @@ class QueueRegistry(Process):
         if DEFAULT_QUEUE not in self.catalog.queues:
             create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
             self._services.raft_log.tell(Propose([(create, None)]))
+
+    def on_follow(self, message: Follow) -> None:
+        """This node leads no longer: no queue hands out any more."""
+        self.term = 0
+        for process in self._processes.values():
+            process.tell(message)
+        for name in self._unled:  # nobody waits any more for what their predecessors had proposed
+            self.runtime.register(("queue", name), self._processes[name])
+        self._unled.clear()
 
     def _spawn(self, name: str) -> QueueProcess:
         process = self.runtime.spawn(QueueProcess, name, self._services, self._settings.limits, self)
@@ -187,6 +200,12 @@ class QueueRegistry(Process):
             self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
             self._note_refused(item, Result.NO_QUEUE)
         return record
+
+    def _route_members(self, entry: Members, item: Item) -> bool:
+        """Who belongs to the cluster is part of the state: a start finds it there once the log is cut."""
+        self._members = item[0], entry.config
+        self._answer(item[4], entry.config)
+        return False
 
     def _route_imported(self, entry: Imported, item: Item) -> bool:
         return False

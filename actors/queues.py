@@ -23,6 +23,7 @@ from wakeq.actors.messages import (
     Crashed,
     Deserted,
     EndWaits,
+    Follow,
     Gone,
     Item,
     Judge,
@@ -35,6 +36,7 @@ from wakeq.actors.messages import (
 from wakeq.actors.queue import REFUSED_ID, QueueProcess
 from wakeq.actors.queue_cuts import FlushDone, QueueCuts, StillToTell
 from wakeq.actors.queue_rebuilds import Reread
+from wakeq.actors.raft_log import Applied
 from wakeq.actors.replies import Replies
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
@@ -42,6 +44,7 @@ from wakeq.protocol.commands import (
     CreateQueue,
     DeleteQueue,
     Imported,
+    Members,
     Noop,
     Publish,
     PurgeQueue,
@@ -140,6 +143,7 @@ class Queues(QueueCuts):
             return False
         if asker.ticket is None:
             self._lead(item[1])
+            self._services.raft_log.tell(Applied(item[0]))
         else:
             self._lead_rebuilt(asker.ticket)
         return False
@@ -218,6 +222,7 @@ def _creation(item: Item, name: str, policies: Policies) -> Item:
 
 _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Committed: Queues.on_committed,
+    Follow: Queues.on_follow,
     Collected: Queues.on_collected,
     FlushDone: Queues.on_flush_done,
     StillToTell: Queues.on_still_to_tell,
@@ -241,4 +246,5 @@ _CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
     SetAside: Queues._route_set_aside,
     Noop: Queues._route_noop,
     Imported: Queues._route_imported,
+    Members: Queues._route_members,
 }

@@ -1,84 +1,43 @@
 """RaftLog: the one actor through which every change passes.
 
     Propose (subscriber, queue) --> stamp, log, one sync for each batch --> Committed --> queues
+    FromPeer --> core --> what to write, to send, to commit --> log, peers, queues
 
-It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
-publishes are refused), and answers an asker itself only when the command can no longer be committed.
+It owns the order of things and nothing else: it drives the core, which decides.  It never looks inside a command (but
+for whether it publishes, when publishes are refused), and answers an asker itself only when the command cannot be
+committed, or nobody can know.
 """
 
 import logging
-import random
-import struct
-import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Propose, Refusal, Tick
+from wakeq.actors.log_entries import LogEntries, answer
+from wakeq.actors.log_files import Cut, Freed, LogServices, Roll, Saved, Written
+from wakeq.actors.messages import Asker, Follow, Item, Pressure, Propose, Refusal, Tick
+from wakeq.actors.payloads import Payloads
+from wakeq.actors.peer import Connected, FromPeer, Outgoing, PeerDoor, PeerLost
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
-from wakeq.protocol.errors import SyncFailed
-from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.raft.core import Core, Me, Settings
-from wakeq.protocol.raft.log_view import LogView
-from wakeq.protocol.raft.membership import config_of
-from wakeq.protocol.raft.messages import HardState
-from wakeq.protocol.records import encode_entry
-from wakeq.storage.disk_thread import Disk
-from wakeq.storage.metadata import Metadata
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.protocol.commands import Members, Noop
+from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.messages import AnyMessage, Append, OwnEntry, Ready, Write
+from wakeq.protocol.records import decode_entry
+from wakeq.protocol.wire.peer import Entries, Hello
+
+BEATS_A_HEARTBEAT = 2
+UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
+SYNC = Tick("sync")
+BEAT = Tick("beat")
 
 logger = logging.getLogger("wakeq.raft_log")
 
-LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
-FAST_SYNC_S = 0.0005
-SYNCS_LOOKED_AT = 16
-SLOW_SYNCS_MAX = 2  # of the last ones; if more were slow, the next is done in the thread
-STALL_S = 0.005
-STALL_PAUSE_S = 10.0  # no sync on the loop for so long after one that stalled it
-LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
-FLUSH = Tick("flush")
-
-
-Proposal = tuple[Entry, Asker | None]
-
-
-class SyncPlace:
-    """Where to sync: in the thread, or on the loop while the disk is faster than the hand-over to a thread."""
-
-    def __init__(self) -> None:
-        self._slow = deque([True] * SYNCS_LOOKED_AT, maxlen=SYNCS_LOOKED_AT)
-        self._not_before_s = 0.0
-
-    def on_loop(self, now_s: float) -> bool:
-        return now_s >= self._not_before_s and self._slow.count(True) <= SLOW_SYNCS_MAX
-
-    def took(self, seconds: float, now_s: float, *, on_loop: bool) -> None:
-        """Learn from a sync; one that held up the loop is not risked again for a while."""
-        self._slow.append(seconds >= FAST_SYNC_S)
-        if on_loop and seconds >= STALL_S:
-            self._not_before_s = now_s + STALL_PAUSE_S
-
-
-def core_of_one(node_id: int, metadata: Metadata, log: SegmentedLog) -> Core:
-    """Return the core of a cluster of one: all that its disk holds is committed."""
-    first = log.first_index
-    return Core(
-        Me(node_id, disk_id=1, incarnation=metadata.incarnation),
-        HardState(metadata.term, metadata.vote),
-        LogView(first - 1, log.term_at(first - 1) or 0, log.runs, log.last_index),
-        [(0, config_of([node_id]))],
-        committed=log.last_index,
-        settings=Settings(),
-        chance=random.random,
-        now_ms=_monotonic_ms(),
-    )
-
 
 class Started(msgspec.Struct, frozen=True, gc=False):
-    """Begin: lead the cluster of one, and hand what is committed to `queues`."""
+    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
 
     queues: Process
 
@@ -89,311 +48,320 @@ class Throttle(msgspec.Struct, frozen=True, gc=False):
     on: bool
 
 
-class Roll(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to `applied` is in the state store: seal a full segment, with these notes for its readers."""
-
-    applied: int
-    notes: Callable[[], bytes]
-
-
-class Cut(msgspec.Struct, frozen=True, gc=False):
-    """A snapshot covers everything up to `index`: remove the segments that lie wholly below."""
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The queues have applied everything up to this entry."""
 
     index: int
 
 
-class Written(msgspec.Struct, frozen=True, gc=False):
-    """The disk thread's report."""
+class Introduced(msgspec.Struct, frozen=True, gc=False):
+    """A connection was made, and the node at its other end has said who it is."""
 
-    last_index: int
+    door: PeerDoor
+    hello: Hello
+
+
+class GiveUp(msgspec.Struct, frozen=True, gc=False):
+    """To itself: whoever still asks for an entry of this term has waited long enough."""
+
     term: int
-    seconds: float
-    error: BaseException | None
 
 
-class RaftLog(Process):
+class Neighbours(NamedTuple):
+    """How a node of a cluster reaches the others."""
+
+    new_peer: Callable[[int], Process]
+    dial: Callable[[int, str], None]  # connect to that node at this address, now and whenever it is lost
+    follow_clock: Callable[[int], None]  # go on from this moment, which the leader has stamped
+
+
+class RaftLog(LogEntries):
     """See the head of this file."""
 
-    def __init__(
-        self,
-        core: Core,
-        log: SegmentedLog,
-        metadata: Metadata,
-        disk: Disk,
-        stamp_ms: Callable[[], int],
-        call_later: Callable[[float, Callable[[], None]], Any],
-        look_for_room: Callable[[], None] = lambda: None,
-        others_write: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__()
-        self.core = core
-        self.syncs = 0
-        self.synced_entries = 0
-        self.longest_sync_s = 0.0
-        self._log = log
-        self._metadata = metadata
-        self._disk = disk
-        self._stamp_ms = stamp_ms
-        self._call_later = call_later
-        self._look_for_room = look_for_room
-        self._others_write = others_write  # whether the state store is being synced: then a sync here is slow
-        self._looked_at_bytes = 0
-        self._queues: Process | None = None
-        self._uncommitted: deque[Item] = deque()
-        self._place = SyncPlace()
-        self._flush_queued = False
-        self._lazy_queued = False
-        self._writing = False
-        self._roll: Roll | None = None  # to be done as soon as nothing is being written
-        self._refusal: Refusal | None = None
-        self._throttled: deque[Propose] | None = deque()  # what waits: to lead, or for the state store
+    def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
+        super().__init__(core, services)
+        self._neighbours = neighbours
+        self._peers: dict[int, Process] = {}
+        self._worker_addresses: dict[int, str] = {}  # of the other nodes, for clients that have to go there
+        self._payloads = Payloads()
+        self._led_term = 0  # the term in which this node leads, 0 while it does not
+        self._ticked_ms = 0
+        self._members_index = -1  # of the configuration whose members are known as peers
+        self._is_throttled = False
+        self._parks = True  # proposals wait: to lead, for the state store, for a successor
+        self._parked: deque[Propose] = deque()
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
 
+    def restore(self, item: Item) -> None:
+        """Take an entry that stands in the log and is not known to be committed; only before any mail."""
+        self._uncommitted.append(item)
+
     def on_started(self, message: Started) -> None:
-        """Vote for itself, save that, and open the term with a no-op."""
         self._queues = message.queues
-        self.core.tick(_monotonic_ms())
-        while (ready := self.core.ready()) is not None:
-            if ready.save is not None:
-                self._metadata.save(term=ready.save.term, vote=ready.save.vote)
-                self.core.saved(ready.save)
-            at_ms = self._stamp_ms()
-            for own in ready.entries:
-                noop: list[Proposal] = [(Noop(), Asker(message.queues, None, None))]
-                self._put(own.index, at_ms, *self._encode(noop, at_ms))
-        self._flush_soon()
-        waiting, self._throttled = self._throttled or (), None
-        for propose in waiting:
-            self._append(propose)
-        self._flush_soon()
-
-    # --- in --------------------------------------------------------------------------------------------------------
-
-    def on_propose(self, message: Propose) -> None:
-        if self._throttled is not None:
-            self._throttled.append(message)
-            return
-        self._append(message)
-        if message.lazy:
-            self._flush_later()
-        elif self.runtime.is_last(self) and not self._flush_queued and not self._writing:
-            self._flush()  # nobody else has something to propose in this turn
+        if self._neighbours is None:
+            self._tick()
         else:
-            self._flush_soon()
+            self.on_beat()
 
-    def _append(self, message: Propose) -> None:
-        """Give entries their place in the log; they are nowhere but in memory yet."""
-        items = message.items if self._refusal is None else self._admitted(message.items)
-        at_ms = self._stamp_ms()
-        taken, payloads = self._encode(items, at_ms)
-        if payloads:
-            first = self.core.propose(len(payloads), sum(map(len, payloads)))
-            self._put(first, at_ms, taken, payloads)
+    # --- who may be served -----------------------------------------------------------------------------------------
 
-    def _encode(self, items: list[Proposal], at_ms: int) -> tuple[list[Proposal], list[bytes]]:
-        """Return what the log can take, and its bytes; answer for the rest."""
-        taken, payloads = [], []
-        for item in items:
-            entry, asker = item
-            try:
-                payload = encode_entry(entry, at_ms)
-                if len(payload) > PAYLOAD_BYTES_MAX:
-                    raise OverflowError(f"an entry of {len(payload)} bytes, the log takes {PAYLOAD_BYTES_MAX}")
-            except (struct.error, OverflowError) as error:
-                self._refuse_unencodable(entry, asker, error)
-                continue
-            payloads.append(payload)
-            taken.append(item)
-        return taken, payloads
+    def refusal(self) -> Refusal | None:
+        """Return why this node may not answer from its memory at this moment, None if it may."""
+        core = self.core
+        if core.may_serve(self._monotonic_ms()):
+            return None
+        if core.leads and core.applied_index >= core.leader().first_index:
+            return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
+        return self._not_leader()
 
-    def _put(self, first_index: int, at_ms: int, items: list[Proposal], payloads: list[bytes]) -> None:
-        """Put entries into the log's buffer, and remember who asked."""
-        term = self.core.term
-        self._log.append_many(first_index, term, payloads)
-        self._uncommitted.extend(
-            [(index, term, at_ms, entry, asker) for index, (entry, asker) in enumerate(items, first_index)]
-        )
-
-    def _refuse_unencodable(self, entry: Entry, asker: Asker | None, error: Exception) -> None:
-        """A number that the log has no room for: a codec should have refused it; the node goes on all the same."""
-        logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
-        if asker is not None:
-            refusal = Refusal("BAD_FIELD", f"a number is out of range: {error}")
-            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-
-    def _admitted(self, items: list[Proposal]) -> list[Proposal]:
-        """Answer what would need more room; what makes room goes on."""
-        admitted = []
-        for entry, asker in items:
-            if not _needs_room(entry):
-                admitted.append((entry, asker))
-            elif asker is not None:
-                asker.process.tell(Answered([(asker.ticket, asker.place, self._refusal)]))
-        return admitted
-
-    def on_pressure(self, message: Pressure) -> None:
-        self._refusal = message.refusal
-
-    def on_throttle(self, message: Throttle) -> None:
-        if message.on:
-            if self._throttled is None:
-                self._throttled = deque()
-            return
-        waiting, self._throttled = self._throttled or deque(), None
-        for propose in waiting:
-            self._append(propose)
-        self._flush_soon()
+    def _not_leader(self) -> Refusal:
+        leader = self.core.leader_id
+        if leader is None or leader == self.core.me.node_id:
+            return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
+        address = self._worker_addresses.get(leader, "")
+        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", address)
 
     @property
     def at_rest(self) -> bool:
         """True while nothing that was proposed is without its outcome."""
-        return not (self._writing or self._uncommitted or self._throttled)
+        asked = any(asker is not None for *_, asker in self._uncommitted)
+        return not (self._writing or asked or self._parked)
 
-    # --- to disk ---------------------------------------------------------------------------------------------------
+    # --- proposals -------------------------------------------------------------------------------------------------
 
-    def _flush_soon(self) -> None:
-        """Sync once everybody who has something to propose in this turn has done so."""
-        if not self._flush_queued and not self._writing:
-            self._flush_queued = True
-            self.tell(FLUSH)
+    def on_propose(self, message: Propose) -> None:
+        if self._peers:
+            self._look_at_clock()
+        if self._parks or not self._led_term:
+            self._put_off(message)
+            return
+        self._append(message)
+        if message.lazy:
+            self._flush_later()
+        elif not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
+            self._flush()  # nobody else has something to propose in this turn
+        else:
+            self._flush_soon()
 
-    def _flush_later(self) -> None:
-        if not self._lazy_queued and not self._flush_queued:
-            self._lazy_queued = True
-            self._call_later(LAZY_AFTER_S, lambda: self.tell(Tick("lazy")))
+    def _put_off(self, message: Propose) -> None:
+        if self._parks:
+            self._parked.append(message)
+            return
+        refusal = self._not_leader()
+        for _entry, asker in message.items:
+            answer(asker, refusal)
+
+    def on_throttle(self, message: Throttle) -> None:
+        self._is_throttled = message.on
+        self._note_standing()
+        self._release_parked()
+
+    def _note_standing(self) -> None:
+        """See whether this node still leads, and whether proposals may go on."""
+        core = self.core
+        led, self._led_term = self._led_term, core.term if core.leads else 0
+        if led and led != self._led_term:
+            self._stand_down(led)
+        self._parks = self._is_throttled or not (core.accepts if core.leads else bool(self._neighbours))
+
+    def _release_parked(self) -> None:
+        if self._parked and not self._parks:
+            parked, self._parked = self._parked, deque()
+            for propose in parked:
+                self.on_propose(propose)
+
+    def _stand_down(self, term: int) -> None:
+        """Another one leads, or nobody: the queues forget what only a leader knows."""
+        assert self._queues is not None, "started first"
+        self._drop_promises()
+        self._queues.tell(Follow(self._not_leader()))
+        self._call_later(UNKNOWN_AFTER_S, lambda: self.tell(GiveUp(term)))
+
+    def on_give_up(self, message: GiveUp) -> None:
+        self._give_up(message.term)
+
+    # --- time ------------------------------------------------------------------------------------------------------
 
     def on_tick(self, message: Tick) -> None:
-        if message.what == "lazy":
-            self._lazy_queued = False
+        match message.what:
+            case "beat":
+                self.on_beat()
+            case "sync":
+                self._flush_now()
+            case "lazy":
+                self._lazy_queued = False
+                self._send_and_flush()
+            case _:
+                self._flush_queued = False
+                self._send_and_flush()
+
+    def on_beat(self) -> None:
+        self._tick()
+        heartbeat_ms = self.core.settings.heartbeat_ms
+        self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
+
+    def _tick(self) -> None:
+        self._ticked_ms = self._monotonic_ms()
+        self.core.tick(self._ticked_ms)
+        self._attend()
+
+    def _look_at_clock(self) -> None:
+        """After a pause a leader must not go on before it has seen whether it still is one."""
+        if self._monotonic_ms() - self._ticked_ms > self.core.settings.heartbeat_ms:
+            self._tick()
+
+    def _send_and_flush(self) -> None:
+        """Let the peers have what was gathered while it is written here."""
+        if self._peers:
+            self._attend()
+            self.tell(SYNC)  # behind the mail of the peers
         else:
-            self._flush_queued = False
-        if not self._writing:
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        if not self._writing and not self._waits_to_roll:
             self._flush()
 
-    def _flush(self) -> None:
-        batch = self._log.take_buffer()
-        if batch is None:
-            return
-        last_index, term = self._uncommitted[-1][0], self.core.term
-        now_s = time.monotonic()
-        if self._place.on_loop(now_s) and not self._disk.busy and not self._others_write():
-            started = time.perf_counter()
-            self._log.write(batch)
-            self._synced(last_index, term, time.perf_counter() - started, on_loop=True)
-            return
-        self._writing = True
-        self._disk.submit(lambda: _timed(lambda: self._log.write(batch)), lambda r: self._written(last_index, term, r))
+    # --- what the core wants ---------------------------------------------------------------------------------------
 
-    def _written(self, last_index: int, term: int, result: float | BaseException) -> None:
-        error = result if isinstance(result, BaseException) else None
-        seconds = 0.0 if isinstance(result, BaseException) else result
-        self.tell(Written(last_index, term, seconds, error))
+    def on_synced(self, last_index: int, term: int) -> None:
+        self._hand_over(self.core.stable(last_index, term))
+        if self._peers:
+            self._attend()
 
-    def on_written(self, message: Written) -> None:
-        self._writing = False
-        if message.error is not None:
-            raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
-        self._synced(message.last_index, message.term, message.seconds, on_loop=False)
-        if not self._roll_if_asked() and self._log.buffered_bytes:
-            self._flush_soon()
-
-    def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
-        """Entries are on disk: commit them and let the queues apply them."""
-        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
-            self._place.took(seconds, time.monotonic(), on_loop=on_loop)
-        self.syncs += 1
-        self.longest_sync_s = max(self.longest_sync_s, seconds)
-        commit = self.core.stable(last_index, term)
-        uncommitted = self._uncommitted
-        if uncommitted and uncommitted[-1][0] <= commit:
-            items = list(uncommitted)
-            uncommitted.clear()
-        else:
-            items = []
-            while uncommitted and uncommitted[0][0] <= commit:
-                items.append(uncommitted.popleft())
-        self.synced_entries += len(items)
-        assert self._queues is not None, "started first"
-        self._queues.tell(Committed(items))
-        if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
-            self._looked_at_bytes = self._log.written_bytes
-            self._look_for_room()
-
-    # --- what is no longer needed ----------------------------------------------------------------------------------
-
-    def on_roll(self, message: Roll) -> None:
-        """Seal a full segment, and note how far the log is known to be committed (the state store knows it too)."""
-        self._roll = message if self._log.roll_due else None
-        if not self._writing:
-            self._roll_if_asked()
-
-    def _roll_if_asked(self) -> bool:
-        """Seal the segment between two writes; what is buffered goes into the next one."""
-        if self._roll is None:
-            return False
-        message, self._roll = self._roll, None
-        committed, notes = self.core.commit, message.notes()
-
-        def work() -> None:
-            self._metadata.save(committed=message.applied)
-            self._log.roll(committed, notes)
-
-        self._occupy(work)
-        return True
-
-    def on_cut(self, message: Cut) -> None:
-        self._occupy(lambda: self._log.cut_below(message.index))
-
-    def _occupy(self, work: Callable[[], object]) -> None:
-        """Do something with the log's files in its thread; syncs wait as behind any other."""
-        if self._writing:
-            self._disk.submit(work, self._occupied)
-            return
-        self._writing = True
-        self._disk.submit(work, self._free)
-
-    def _occupied(self, result: object) -> None:
-        if isinstance(result, BaseException):
-            self.tell(Written(0, 0, 0.0, result))
-
-    def _free(self, result: object) -> None:
-        error = result if isinstance(result, BaseException) else None
-        self.tell(Freed(error))
-
-    def on_freed(self, message: "Freed") -> None:
-        self._writing = False
+    def on_saved(self, message: Saved) -> None:
         if message.error is not None:
             raise message.error
-        self.core.cut(self._log.first_index - 1)
-        if self._log.buffered_bytes:
-            self._flush_soon()
+        self.core.saved(message.state)
+        self._attend()
 
+    def on_applied(self, message: Applied) -> None:
+        self.core.applied(message.index)
 
-class Freed(msgspec.Struct, frozen=True, gc=False):
-    """The disk thread has done something else with the log's files."""
+    def _attend(self) -> None:
+        """Do what the core asks for, until it has no more to ask."""
+        self._note_standing()
+        while (ready := self.core.ready()) is not None:
+            self._do(ready)
+            self._note_standing()
+        self._release_parked()
+        if self._members_index != self.core.members.index:
+            self._meet_members()
 
-    error: BaseException | None
+    def _do(self, ready: Ready) -> None:
+        if ready.save is not None:
+            self._save(ready.save)
+        for own in ready.entries:
+            self._enter_own(own)
+        if ready.messages:
+            self._send(ready.messages)
+        self._hand_over(ready.commit)
+        if self._roll is not None:
+            self._go_on_writing()
 
+    def _enter_own(self, own: OwnEntry) -> None:
+        """Put into the log what the core itself has to say there."""
+        at_ms = self._stamp_ms()
+        asker = Asker(self._queues, None, None) if own.config is None and self._queues is not None else None
+        entry = Noop() if own.config is None else Members(own.config)
+        self._enter(own.index, at_ms, *self._encode([(entry, asker)], at_ms))
+        self._flush_soon()
 
-def _monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
+    # --- peers -----------------------------------------------------------------------------------------------------
 
+    def _meet_members(self) -> None:
+        """Know every member of the configuration in force, and where it is."""
+        members = self.core.members
+        self._members_index = members.index
+        if self._neighbours is None:
+            return
+        for member in members.config.members:
+            if member.node_id != self.core.me.node_id:
+                self._peer(member.node_id)
+                self._neighbours.dial(member.node_id, member.address)
 
-def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+    def _peer(self, node_id: int) -> Process:
+        peer = self._peers.get(node_id)
+        if peer is None:
+            assert self._neighbours is not None, "only in a cluster"
+            peer = self._peers[node_id] = self._neighbours.new_peer(node_id)
+        return peer
 
+    def on_introduced(self, message: Introduced) -> None:
+        node_id = message.hello.node_id
+        self._worker_addresses[node_id] = message.hello.worker_address
+        self._peer(node_id).tell(Connected(message.door, message.hello))
+        self.on_peer_lost(PeerLost(node_id))  # what was under way on the connection before
 
-def _needs_room(entry: Entry) -> bool:
-    match entry:
-        case Publish() | CreateQueue() | Imported():
-            return True
-        case Ack():
-            return bool(entry.publishes) and not entry.dead
-    return False
+    def on_peer_lost(self, message: PeerLost) -> None:
+        if self.core.leads:
+            self.core.leader().lost(message.node_id)
+            self._attend()
+
+    def _send(self, messages: Sequence[AnyMessage]) -> None:
+        batches: dict[int, list[tuple[Any, list[bytes] | None]]] = {}
+        for message in messages:
+            payloads = None
+            if type(message) is Append and message.last_index > message.prev_index:
+                payloads = self._payloads.get(message.prev_index + 1, message.last_index)
+            batches.setdefault(message.receiver, []).append((message, payloads))
+        for node_id, batch in batches.items():
+            if node_id in self._peers:
+                self._peers[node_id].tell(Outgoing(batch))
+
+    def _put(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
+        if self._peers:
+            self._payloads.put(first_index, payloads)
+        super()._put(first_index, term, payloads)
+
+    def on_from_peer(self, message: FromPeer) -> None:
+        self._look_at_clock()
+        now_ms = self._monotonic_ms()
+        for frame in message.frames:
+            said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
+            if type(said) is Append and self._is_throttled:
+                continue  # as if it had been lost: the leader sends no more than its window
+            wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
+            if type(wanted) is Write:
+                assert type(said) is Append, "nothing else brings entries"
+                self._follow(said, payloads, wanted)
+        if self.core.disowned:
+            node = self.core.me.node_id
+            raise DiskDisowned(
+                f"this data directory of node {node} is not the one that joined the cluster, or has lost what it "
+                f"acknowledged, so it may not vote; empty it, run `wakeq cluster remove {node}` and `wakeq cluster add "
+                f"{node} HOST:PORT` on another node, and start this one again with --join"
+            )
+        self._attend()
+
+    def _follow(self, append: Append, payloads: list[bytes], write: Write) -> None:
+        """Take a leader's entries into the log."""
+        if write.truncate_from:
+            self._truncate(write.truncate_from)
+        base = append.prev_index + 1
+        at_ms = 0
+        for place, (start, term) in enumerate(append.runs):
+            end = append.runs[place + 1][0] if place + 1 < len(append.runs) else append.last_index + 1
+            first = max(start, write.first_index)
+            part = payloads[first - base : end - base]
+            if first >= end:
+                continue
+            self._put(first, term, part)
+            for index, payload in enumerate(part, first):
+                entry, at_ms = decode_entry(payload)
+                self._uncommitted.append((index, term, at_ms, entry, None))
+        if self._neighbours is not None:
+            self._neighbours.follow_clock(at_ms)
+        self._flush_soon()
+
+    def _truncate(self, index: int) -> None:
+        """Forget entries that the leader does not have."""
+        logger.info("entries from %d on are taken back: the leader of term %d has others", index, self.core.term)
+        self._take_back(index, self._not_leader())
+        self._payloads.truncate_from(index)
+        self._do_behind(lambda: self._log.truncate_from(index))
 
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
@@ -406,4 +374,10 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,
+    Saved: RaftLog.on_saved,
+    Applied: RaftLog.on_applied,
+    Introduced: RaftLog.on_introduced,
+    PeerLost: RaftLog.on_peer_lost,
+    FromPeer: RaftLog.on_from_peer,
+    GiveUp: RaftLog.on_give_up,
 }

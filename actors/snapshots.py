@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Flushed
-from wakeq.actors.raft_log import Cut
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import DiskFull
 from wakeq.protocol.log_format import Identity

@@ -154,6 +154,20 @@ class LogDiverged(StorageError):
     exit_status = 65
 
 
+class DiskDisowned(StorageError):
+    """This data directory is not the one that joined the cluster, or lacks what it has promised."""
+
+    code = "DISOWNED"
+    exit_status = 65
+
+
+class PeerRefused(WakeqError):
+    """What is at the other end of a connection between nodes cannot be talked to."""
+
+    code = "PEER"
+    exit_status = 76
+
+
 # What a user of the command line or of the client meets -----------------------------------------------------------
 
 

@@ -19,21 +19,25 @@ from typing import Any
 
 from wakeq import __version__
 from wakeq.actors.door import Admission, Door
+from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Pressure, Propose, Refusal
 from wakeq.actors.queue_registry import Settings as QueuesSettings
-from wakeq.actors.raft_log import Cut
 from wakeq.actors.requests import Limits as SubscriberLimits
 from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.subscriber import Subscriber
-from wakeq.assembly import Assembly, Files, Surroundings
+from wakeq.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
+from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.raft.core import Settings as RaftSettings
+from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.web.connect import Connect
@@ -46,6 +50,7 @@ GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a f
 BUG_STATUS = 70
 STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
 
+HEARTBEATS_AN_ELECTION = 10
 FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
 TRIM_AFTER_BYTES = 32 << 20  # of the log
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
@@ -68,6 +73,9 @@ class Node:
         self._beats = 0
         self._pressure = ""
         self._trimmed_bytes = 0
+        self._plan = plan_of(settings)
+        self._peers: PeerTcp | None = None
+        self._worker_address = ""
 
     # --- up --------------------------------------------------------------------------------------------------------
 
@@ -76,13 +84,19 @@ class Node:
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self.runtime.attach(loop)
-        settings = self.settings
+        settings, plan = self.settings, self._plan
         self.files = open_all(
-            settings.data_dir, upgrade=settings.upgrade, segment_bytes_max=settings.log.segment_bytes_max
+            settings.data_dir,
+            upgrade=settings.upgrade,
+            segment_bytes_max=settings.log.segment_bytes_max,
+            node_id=None if plan is None else plan.node_id,
+            new=None if plan is None else plan.identity,
         )
         try:
             self._build(loop, self.files)
             await self._recover()
+            if plan is not None:
+                return await self._take_part(plan)
             await self._lead()
             return await self._listen()
         except BaseException:
@@ -118,8 +132,44 @@ class Node:
                 settings.queue.policies(),
             ),
             snapshot_bytes_min=settings.snapshot.bytes_min,
+            cluster=self._make_peers(files),
         )
         self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues
+
+    def _make_peers(self, files: Opened) -> Cluster | None:
+        """Make the door to the other nodes; nobody is dialled yet."""
+        plan = self._plan
+        if plan is None:
+            return None
+        identity, metadata = files.directory.identity, files.metadata
+
+        def hello() -> Hello:
+            me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
+            return Hello(MARK, VERSION_MIN, VERSION, *me, self._worker_address)
+
+        peers = self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced))
+        election_ms = self.settings.cluster.election_ms
+        return Cluster(
+            plan.initial(),
+            lambda node_id, address: peers.dial(node_id, split_address(address)),
+            self._follow_clock,
+            RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
+        )
+
+    async def _take_part(self, plan: ClusterPlan) -> dict[str, str]:
+        """Open all doors, then stand for election or follow; who leads is not waited for."""
+        assert self._peers is not None, "made before"
+        addresses = await self._listen()
+        host, worker_port = plan.own_host, addresses["worker"].rpartition(":")[2]
+        self._worker_address = self.settings.cluster.worker_address or f"{bracketed(host)}:{worker_port}"
+        self.assembly.begin()
+        await self._peers.start(*split_address(plan.addresses[plan.node_id]))
+        self._beat()
+        return addresses | {"peer": plan.addresses[plan.node_id]}
+
+    def _follow_clock(self, stamp_ms: int) -> None:
+        """Another node leads: its stamps are the time."""
+        self._cluster_clock = ClusterClock.following(stamp_ms, self.clock.monotonic_ms())
 
     def _start_clock(self, last_ms: int) -> None:
         self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
@@ -172,7 +222,12 @@ class Node:
         limits = SubscriberLimits(settings.message_bytes_max, __version__)
         defaults = settings.queue.policies()
         services = SubscriberServices(
-            self.raft_log, self.queues, limits, self.queues.exists, None if defaults == Policies() else defaults
+            self.raft_log,
+            self.queues,
+            limits,
+            self.queues.exists,
+            None if defaults == Policies() else defaults,
+            self.raft_log.refusal,
         )
         admission = Admission(settings.connections_max)
 
@@ -190,7 +245,7 @@ class Node:
             self._web.add("GET", path, self._connect.handle)
         self._web.before_stop(self._connect.close)
         http_port = await self._web.start(settings.host, settings.http_port)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = bracketed(settings.host)
         return {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
 
     # --- while it runs ---------------------------------------------------------------------------------------------
@@ -269,6 +324,8 @@ class Node:
         await self._answer_all()
         await self._tcp.close()
         await self._web.close()
+        if self._peers is not None:
+            await self._peers.close()
         assert self.failed is not None, "started"
         if not self.failed.done():
             await self._flush()
@@ -279,6 +336,11 @@ class Node:
         for thread in self._threads:
             await asyncio.to_thread(thread.close)
         self.files.close()
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def run(settings: Settings) -> int:

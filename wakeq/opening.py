@@ -6,12 +6,14 @@ Must never repair what it cannot prove: what was promised is in the log, and a g
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
-from wakeq.storage.directory import DataDirectory
+from wakeq.storage.directory import DataDirectory, is_empty, write_identity
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.segments import ACTIVE_NAME
@@ -25,6 +27,7 @@ METADATA_NAME = "raft.metadata"
 SNAPSHOT_NAME = "raft.snapshot"
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
+NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
@@ -49,14 +52,28 @@ class Opened:
         self.directory.close()
 
 
-def open_all(path: Path, *, upgrade: bool, segment_bytes_max: int) -> Opened:
-    """Take a data directory for this process."""
+def open_all(
+    path: Path, *, upgrade: bool, segment_bytes_max: int, node_id: int | None = None, new: NewIdentity | None = None
+) -> Opened:
+    """Take a data directory for this process; a node of a cluster says whose it must be, or becomes."""
+    if new is not None and is_empty(path):
+        write_identity(path, new())
     directory = DataDirectory.open(path, upgrade=upgrade)
     try:
+        _check_node(directory, node_id)
         return _open_files(directory, segment_bytes_max)
     except BaseException:
         directory.close()
         raise
+
+
+def _check_node(directory: DataDirectory, node_id: int | None) -> None:
+    own = directory.identity.node_id
+    if node_id not in (None, own):
+        raise StorageError(
+            f"{directory.path}: holds the data of node {own}, and --node says {node_id}; "
+            "give each node its own --data-dir"
+        )
 
 
 def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:

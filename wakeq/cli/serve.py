@@ -27,6 +27,9 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--host", help="Address on which the doors listen."),
             click.option("--worker-port", type=int, help="Port of the worker protocol; 0 takes a free one."),
             click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0 takes a free one."),
+            click.option("--node", "node", type=int, help="Which of --peers this node is, from 0."),
+            click.option("--peers", help="HOST:PORT of every node of the cluster, with commas between."),
+            click.option("--join", is_flag=True, help="Come to a cluster that exists already."),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
             click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="Any other setting; repeatable."),
         )
@@ -42,6 +45,9 @@ def given_settings(
     host: str | None,
     worker_port: int | None,
     http_port: int | None,
+    node: int | None,
+    peers: str | None,
+    join: bool,
     no_upgrade: bool,
     others: tuple[str, ...],
 ) -> Loaded:
@@ -53,6 +59,7 @@ def given_settings(
             raise BadSettings(f"--set {other} has no value; write --set NAME=VALUE")
         flags[name.strip()] = value
     named = {"data_dir": data_dir, "host": host, "worker_port": worker_port, "http_port": http_port}
+    named |= {"cluster.node": node, "cluster.peers": peers, "cluster.join": join or None}
     flags |= {name: value for name, value in named.items() if value is not None}
     if no_upgrade:
         flags["upgrade"] = False
