@@ -62,6 +62,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 class Follow(msgspec.Struct, frozen=True, gc=False):
     """This node leads no longer: whoever waits for it hears this, and what only a leader knows is forgotten."""
 
+    term: int  # in which it led
     refusal: Refusal
 
 

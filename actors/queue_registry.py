@@ -74,6 +74,7 @@ class QueueRegistry(Process):
         super().__init__()
         self.catalog = Catalog()
         self.term = 0
+        self._followed_term = 0  # the last one in which this node led and does no longer
         self._services = services
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
@@ -81,6 +82,7 @@ class QueueRegistry(Process):
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
+        self._noops: list[Item] = []  # of this node, in what is being handed out
         self._members: tuple[int, Config] | None = None  # since the last cut: as of which entry, and who
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
 
@@ -109,11 +111,12 @@ class QueueRegistry(Process):
 
     def on_follow(self, message: Follow) -> None:
         """This node leads no longer: no queue hands out any more."""
-        self.term = 0
+        self.term, self._followed_term = 0, message.term
         for process in self._processes.values():
             process.tell(message)
         for name in self._unled:  # nobody waits any more for what their predecessors had proposed
-            self.runtime.register(("queue", name), self._processes[name])
+            if name in self._processes:
+                self.runtime.register(("queue", name), self._processes[name])
         self._unled.clear()
 
     def _spawn(self, name: str) -> QueueProcess:

@@ -109,6 +109,8 @@ class Queues(QueueCuts):
         replies = Replies(batches.keys() - self._halted.keys()) if len(batches) > 1 else None
         for name, mine in batches.items():
             self._tell(name, mine, replies)
+        if self._noops:
+            self._open_terms()
         return len(items), barrier
 
     def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> None:
@@ -138,15 +140,22 @@ class Queues(QueueCuts):
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
         """The first entry of a term: this node leads if it is the one that proposed it."""
-        asker = item[4]
-        if asker is None:
-            return False
-        if asker.ticket is None:
-            self._lead(item[1])
-            self._services.raft_log.tell(Applied(item[0]))
-        else:
-            self._lead_rebuilt(asker.ticket)
+        if item[4] is not None:
+            self._noops.append(item)
         return False
+
+    def _open_terms(self) -> None:
+        """Lead, behind all that stands before the no-op: leases are made from what is applied."""
+        noops, self._noops = self._noops, []
+        for index, term, _at_ms, _entry, asker in noops:
+            assert asker is not None, "else it is another node's"
+            if term <= self._followed_term:
+                continue  # it waited here while that came to its end
+            if asker.ticket is None:
+                self._lead(term)
+                self._services.raft_log.tell(Applied(index))
+            else:
+                self._lead_rebuilt(asker.ticket)
 
     # --- entries that touch several queues -------------------------------------------------------------------------
 
@@ -203,8 +212,9 @@ class Queues(QueueCuts):
             if type(gather) is Listing:
                 if gather.add(place, outcome):
                     self._ask_figures(gather)
-            else:
+            elif type(gather) is Gathering:
                 gather.add(place, outcome)
+            # else a no-op was refused: this node leads no longer, as Follow says
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:
         if self._barrier is not None:

@@ -176,7 +176,7 @@ class RaftLog(LogEntries):
         """Another one leads, or nobody: the queues forget what only a leader knows."""
         assert self._queues is not None, "started first"
         self._drop_promises()
-        self._queues.tell(Follow(self._not_leader()))
+        self._queues.tell(Follow(term, self._not_leader()))
         self._call_later(UNKNOWN_AFTER_S, lambda: self.tell(GiveUp(term)))
 
     def on_give_up(self, message: GiveUp) -> None:

@@ -86,7 +86,7 @@ class Cluster:
             node.launch()
         for node in self.nodes:
             node.wait_ready()
-        self.leader()
+        self._leader = self.leader().worker_address
         return self
 
     def add(self) -> BrokerProcess:
