@@ -79,9 +79,10 @@ class FromPeer(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerChunks(msgspec.Struct, frozen=True, gc=False):
-    """To Images: pieces of an image, or the news that some have arrived."""
+    """To Images: pieces of an image, or the news that some have arrived; `peer` is whom to answer."""
 
     node_id: int
+    peer: Process
     frames: list[Chunk | ChunkTaken]
 
 
@@ -143,7 +144,7 @@ class Peer(Process):
         if said:
             self._raft_log.tell(FromPeer(self.node_id, said))
         if chunks:
-            self._images.tell(PeerChunks(self.node_id, chunks))
+            self._images.tell(PeerChunks(self.node_id, self, chunks))
 
     def _is_ours(self, frame: AnyMessage | Entries) -> bool:
         message = frame.append if isinstance(frame, Entries) else frame

@@ -15,6 +15,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.actors.images import (
+    DropImage,
+    FetchImage,
+    ImageBroken,
+    ImageFailed,
+    ImageFetched,
+    ImageOffer,
+    WantImage,
+)
 from wakeq.actors.log_entries import LogEntries, answer
 from wakeq.actors.log_files import Cut, Freed, LogServices, Roll, Saved, Written
 from wakeq.actors.messages import Asker, Follow, Item, Pressure, Propose, Refusal, Tick
@@ -24,9 +33,10 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
-from wakeq.protocol.raft.messages import AnyMessage, Append, OwnEntry, Ready, Write
+from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, OwnEntry, Ready, Write
 from wakeq.protocol.records import decode_entry
 from wakeq.protocol.wire.peer import Entries, Hello
+from wakeq.storage.image_files import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
 UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
@@ -40,6 +50,7 @@ class Started(msgspec.Struct, frozen=True, gc=False):
     """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
 
     queues: Process
+    images: Process
 
 
 class Throttle(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +84,7 @@ class Neighbours(NamedTuple):
     new_peer: Callable[[int], Process]
     dial: Callable[[int, str], None]  # connect to that node at this address, now and whenever it is lost
     follow_clock: Callable[[int], None]  # go on from this moment, which the leader has stamped
+    start_again: Callable[[], None]  # an image is to be installed: the node begins anew with it
 
 
 class RaftLog(LogEntries):
@@ -83,6 +95,7 @@ class RaftLog(LogEntries):
         self._neighbours = neighbours
         self._peers: dict[int, Process] = {}
         self._worker_addresses: dict[int, str] = {}  # of the other nodes, for clients that have to go there
+        self._images: Process | None = None
         self._payloads = Payloads()
         self._led_term = 0  # the term in which this node leads, 0 while it does not
         self._ticked_ms = 0
@@ -99,7 +112,7 @@ class RaftLog(LogEntries):
         self._uncommitted.append(item)
 
     def on_started(self, message: Started) -> None:
-        self._queues = message.queues
+        self._queues, self._images = message.queues, message.images
         if self._neighbours is None:
             self._tick()
         else:
@@ -258,6 +271,9 @@ class RaftLog(LogEntries):
         if ready.messages:
             self._send(ready.messages)
         self._hand_over(ready.commit)
+        for node_id in ready.images:
+            assert self._images is not None, "started first"
+            self._images.tell(WantImage(node_id, self.core.log.previous_index))
         if self._roll is not None:
             self._go_on_writing()
 
@@ -327,6 +343,9 @@ class RaftLog(LogEntries):
             if type(wanted) is Write:
                 assert type(said) is Append, "nothing else brings entries"
                 self._follow(said, payloads, wanted)
+            elif type(wanted) is Fetch:
+                assert self._images is not None, "started first"
+                self._images.tell(FetchImage(self._peers[message.node_id], wanted.stream))
         if self.core.disowned:
             node = self.core.me.node_id
             raise DiskDisowned(
@@ -352,8 +371,8 @@ class RaftLog(LogEntries):
             for index, payload in enumerate(part, first):
                 entry, at_ms = decode_entry(payload)
                 self._uncommitted.append((index, term, at_ms, entry, None))
-        if self._neighbours is not None:
-            self._neighbours.follow_clock(at_ms)
+        if self._neighbours is not None and append.commit < append.last_index:
+            self._neighbours.follow_clock(at_ms)  # not of long ago: it was not committed when it was sent
         self._flush_soon()
 
     def _truncate(self, index: int) -> None:
@@ -362,6 +381,37 @@ class RaftLog(LogEntries):
         self._take_back(index, self._not_leader())
         self._payloads.truncate_from(index)
         self._do_behind(lambda: self._log.truncate_from(index))
+
+    # --- images ----------------------------------------------------------------------------------------------------
+
+    def on_image_offer(self, message: ImageOffer) -> None:
+        """Offer a peer the image that is at hand for it."""
+        core = self.core
+        if core.leads:
+            if core.log.previous_index <= message.index <= core.committed:
+                core.leader().offer_image(message.node_id, message.index, message.stream)
+            else:  # the log was cut meanwhile
+                core.leader().image_failed(message.node_id, 0)
+            self._attend()
+
+    def on_image_failed(self, message: ImageFailed) -> None:
+        if self.core.leads:
+            self.core.leader().image_failed(message.node_id, message.stream)
+            self._attend()
+
+    def on_image_fetched(self, message: ImageFetched) -> None:
+        """Put the image in the place of log and state: that is what the node's next start begins with."""
+        assert self._images is not None and self._neighbours is not None, "in a cluster, started first"
+        if self.core.fetched(message.stream) is None:
+            self._images.tell(DropImage())
+            return
+        logger.info("the state of the leader has come: starting again from it")
+        consensus = self._log.directory
+        self._do_behind(lambda: mark_for_install(consensus), self._neighbours.start_again)
+
+    def on_image_broken(self, message: ImageBroken) -> None:
+        self.core.fetch_failed(message.stream)
+        self._attend()
 
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
@@ -380,4 +430,8 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     PeerLost: RaftLog.on_peer_lost,
     FromPeer: RaftLog.on_from_peer,
     GiveUp: RaftLog.on_give_up,
+    ImageOffer: RaftLog.on_image_offer,
+    ImageFailed: RaftLog.on_image_failed,
+    ImageFetched: RaftLog.on_image_fetched,
+    ImageBroken: RaftLog.on_image_broken,
 }

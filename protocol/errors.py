@@ -161,6 +161,13 @@ class DiskDisowned(StorageError):
     exit_status = 65
 
 
+class StateReplaced(WakeqError):
+    """Not a failure: the node begins again with the state that its leader has sent."""
+
+    code = "REPLACED"
+    exit_status = 75
+
+
 class PeerRefused(WakeqError):
     """What is at the other end of a connection between nodes cannot be talked to."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wakeq.actors.images import Images
 from wakeq.actors.log_files import LogServices
 from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.peer import Peer
@@ -24,7 +25,7 @@ from wakeq.actors.raft_log import Neighbours, RaftLog, Started
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.commands import Kind, Members, SetAside
-from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.errors import DamagedFile, StateReplaced
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.core import Core, Me
 from wakeq.protocol.raft.core import Settings as RaftSettings
@@ -129,6 +130,15 @@ class Assembly:
             around.new_snapshot_disk,
             snapshot_bytes_min,
         )
+        self.images = runtime.spawn(
+            Images,
+            files.snapshot_path,
+            files.identity,
+            self.snapshots,
+            around.new_snapshot_disk,
+            around.call_later,
+        )
+        self.images.begin(self.raft_log)
         self.queues = self._spawn_queues(settings)
         self._guard()
 
@@ -146,7 +156,12 @@ class Assembly:
         )
         neighbours = None
         if cluster is not None:
-            neighbours = Neighbours(self._spawn_peer, cluster.dial, cluster.follow_clock)
+            neighbours = Neighbours(
+                self._spawn_peer,
+                cluster.dial,
+                cluster.follow_clock,
+                lambda: around.failed(StateReplaced("an image of the state has come from the leader")),
+            )
         return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
 
     def _make_core(self) -> Core:
@@ -205,7 +220,7 @@ class Assembly:
 
             disk.submit(work, read_done)
 
-        return self.runtime.spawn(Peer, node_id, self.files.identity.node_id, self.raft_log, self.snapshots, read)
+        return self.runtime.spawn(Peer, node_id, self.files.identity.node_id, self.raft_log, self.images, read)
 
     def _spawn_queues(self, settings: Settings) -> Queues:
         files, around = self.files, self._around
@@ -234,6 +249,7 @@ class Assembly:
     def _guard(self) -> None:
         guard = self.runtime.spawn(Guard, self._around.failed)
         essential = {"log": self.raft_log, "queues": self.queues, "timers": self.timers, "snapshots": self.snapshots}
+        essential["images"] = self.images
         for name, process in essential.items():
             self.runtime.monitor(guard, process, f"the process of the {name}")
 
@@ -288,7 +304,7 @@ class Assembly:
 
     def begin(self) -> None:
         """Take part in the cluster."""
-        self.raft_log.tell(Started(self.queues))
+        self.raft_log.tell(Started(self.queues, self.images))
 
     def lead(self) -> Iterator[None]:
         """Begin, alone; over once a term is open and the queues may hand out."""

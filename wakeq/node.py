@@ -34,7 +34,7 @@ from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
-from wakeq.protocol.errors import StorageError, WakeqError
+from wakeq.protocol.errors import StateReplaced, StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.core import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
@@ -329,12 +329,13 @@ class Node:
         assert self.failed is not None, "started"
         if not self.failed.done():
             await self._flush()
-            self.files.metadata.save(committed=self.queues.flushed_index)
-        await self._close_files()
+        await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
 
-    async def _close_files(self) -> None:
+    async def _close_files(self, *, committed: int = 0) -> None:
         for thread in self._threads:
             await asyncio.to_thread(thread.close)
+        if committed:
+            self.files.metadata.save(committed=committed)
         self.files.close()
 
 
@@ -384,19 +385,35 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stopping)
-    node = Node(settings)
-    addresses = await node.start()
-    gc.freeze()
-    print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
+    while True:
+        node = Node(settings)
+        addresses = await node.start()
+        gc.freeze()
+        print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
+        status = await _until_over(node, stopping)
+        if status is not None:
+            return status
+        settings = _at(settings, addresses)  # begin again, with the same ports
+
+
+async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
+    """Wait for the end of a node; return its status, None if it is to begin again with another state."""
     assert node.failed is not None, "started"
     told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([told, node.failed], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
-    if not node.failed.done():
+    failure = node.failed.result() if node.failed.done() else None
+    if failure is None or isinstance(failure, StateReplaced):
         await node.stop()
-    if node.failed.done():
-        return _broken(node.failed.result())
-    return 0
+        failure = failure or (node.failed.result() if node.failed.done() else None)
+    if isinstance(failure, StateReplaced):
+        return 0 if stopping.is_set() else None
+    return 0 if failure is None else _broken(failure)
+
+
+def _at(settings: Settings, addresses: dict[str, str]) -> Settings:
+    ports = {f"{door}_port": int(addresses[door].rpartition(":")[2]) for door in ("worker", "http")}
+    return dataclasses.replace(settings, **ports)  # type: ignore[arg-type]
 
 
 def _on_signal(number: int, stopping: asyncio.Event) -> None:
