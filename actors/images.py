@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.actors.messages import Tick
+from wakeq.actors.messages import Answered, Asker, Refusal, Tick
 from wakeq.actors.peer import Outgoing, PeerChunks, PeerLost
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
-from wakeq.protocol.errors import StorageError
+from wakeq.protocol.errors import Busy, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.wire.peer import Chunk, ChunkTaken
 from wakeq.storage.disk_thread import Disk
@@ -38,6 +38,12 @@ class WantImage(msgspec.Struct, frozen=True, gc=False):
 
     node_id: int
     from_index: int
+
+
+class TakeImage(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants an image to be written now."""
+
+    asker: Asker
 
 
 class FetchImage(msgspec.Struct, frozen=True, gc=False):
@@ -127,6 +133,7 @@ class Images(Process):
         self._thread: Disk | None = None
         self._looks = False
         self._wanted: dict[int, int] = {}  # by peer: the least index that is of use, until there is an image
+        self._askers: list[Asker] = []
         self._sending: dict[int, Sending] = {}
         self._receiving: Receiving | None = None
 
@@ -211,8 +218,17 @@ class Images(Process):
             before.reader.close()
         self._tell_log(ImageOffer(node_id, result.header.last_index, sending.stream))
 
+    def on_take(self, message: TakeImage) -> None:
+        self._askers.append(message.asker)
+        self._snapshots.tell(WriteImage(self))
+
     def on_written(self, message: ImageWritten) -> None:
         """There is a new image, or there could be none."""
+        askers, self._askers = self._askers, []
+        for asker in askers:
+            refusal = Refusal(Busy.code, "no image could be written now: the node's log says why; try again")
+            answer = {"index": message.index} if message.is_there else refusal
+            asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
         for node_id in list(self._wanted):
             if message.is_there:
                 self._open(node_id, is_new=True)
@@ -337,6 +353,7 @@ _HANDLERS: dict[type, Callable[[Images, Any], None]] = {
     Done: Images.on_done,
     Tick: Images.on_tick,
     WantImage: Images.on_want,
+    TakeImage: Images.on_take,
     ImageWritten: Images.on_written,
     PeerChunks: Images.on_chunks,
     PeerLost: Images.on_peer_lost,

@@ -55,7 +55,7 @@ class Roll(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
-    """A snapshot covers everything up to `index`: remove the segments that lie wholly below."""
+    """An image has everything up to `index`: remove the segments that hold nothing beyond."""
 
     index: int
 
@@ -258,7 +258,7 @@ class LogFiles(Process):
         index = self.core.floor(self._cut_to)
         if index >= self._cut_to:
             self._cut_to = 0
-        self._occupy(lambda: self._log.cut_below(index))
+        self._occupy(lambda: self._log.cut_below(index + 1))
         return True
 
     def _occupy(self, work: Callable[[], object]) -> None:

@@ -194,6 +194,15 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     prefix: str = ""
 
 
+class Administer(msgspec.Struct, frozen=True, gc=False):
+    """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
+
+    asker: Asker
+    what: str
+    node_id: int | None = None
+    address: str = ""
+
+
 # Barrier ----------------------------------------------------------------------------------------------------------
 
 

@@ -207,7 +207,7 @@ class QueueRegistry(Process):
     def _route_members(self, entry: Members, item: Item) -> bool:
         """Who belongs to the cluster is part of the state: a start finds it there once the log is cut."""
         self._members = item[0], entry.config
-        self._answer(item[4], entry.config)
+        self._answer(item[4], {"members": [member.node_id for member in entry.config.members]})
         return False
 
     def _route_imported(self, entry: Imported, item: Item) -> bool:

@@ -2,416 +2,173 @@
 
     Propose (subscriber, queue) --> stamp, log, one sync for each batch --> Committed --> queues
     FromPeer --> core --> what to write, to send, to commit --> log, peers, queues
+    Administer --> who belongs to the cluster, and who leads it
 
-It owns the order of things and nothing else: it drives the core, which decides.  It never looks inside a command (but
-for whether it publishes, when publishes are refused), and answers an asker itself only when the command cannot be
-committed, or nobody can know.
+It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
+publishes are refused), and answers an asker itself only when the command cannot be committed, or nobody can know.
+Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogDriver (what the core wants); here is
+what an operator wants.
 """
 
-import logging
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
-from wakeq.actors.images import (
-    DropImage,
-    FetchImage,
-    ImageBroken,
-    ImageFailed,
-    ImageFetched,
-    ImageOffer,
-    WantImage,
+from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
+from wakeq.actors.log_driver import (
+    Applied,
+    GiveUp,
+    Introduced,
+    LogDriver,
+    Neighbours,
+    Started,
+    Throttle,
 )
-from wakeq.actors.log_entries import LogEntries, answer
-from wakeq.actors.log_files import Cut, Freed, LogServices, Roll, Saved, Written
-from wakeq.actors.messages import Asker, Follow, Item, Pressure, Propose, Refusal, Tick
-from wakeq.actors.payloads import Payloads
-from wakeq.actors.peer import Connected, FromPeer, Outgoing, PeerDoor, PeerLost
-from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Members, Noop
-from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
-from wakeq.protocol.raft.core import Core
-from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, OwnEntry, Ready, Write
-from wakeq.protocol.records import decode_entry
-from wakeq.protocol.wire.peer import Entries, Hello
-from wakeq.storage.image_files import mark_for_install
+from wakeq.actors.log_entries import answer
+from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
+from wakeq.actors.messages import Administer, Answered, Asker, Pressure, Propose, Refusal, Tick
+from wakeq.actors.peer import FromPeer, PeerLost
+from wakeq.protocol.errors import BadField, NotLeader, Refused
+from wakeq.protocol.raft.membership import Config, Member
 
-BEATS_A_HEARTBEAT = 2
-UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
-SYNC = Tick("sync")
-BEAT = Tick("beat")
+__all__ = ["Applied", "HandOver", "Introduced", "Neighbours", "RaftLog", "Started", "Throttle"]
 
-logger = logging.getLogger("wakeq.raft_log")
+Facts = dict[str, Any]
 
 
-class Started(msgspec.Struct, frozen=True, gc=False):
-    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
-
-    queues: Process
-    images: Process
+class HandOver(msgspec.Struct, frozen=True, gc=False):
+    """Lead no longer, if another node can."""
 
 
-class Throttle(msgspec.Struct, frozen=True, gc=False):
-    """The state store is behind: let proposals wait, or go on."""
-
-    on: bool
-
-
-class Applied(msgspec.Struct, frozen=True, gc=False):
-    """The queues have applied everything up to this entry."""
-
-    index: int
-
-
-class Introduced(msgspec.Struct, frozen=True, gc=False):
-    """A connection was made, and the node at its other end has said who it is."""
-
-    door: PeerDoor
-    hello: Hello
-
-
-class GiveUp(msgspec.Struct, frozen=True, gc=False):
-    """To itself: whoever still asks for an entry of this term has waited long enough."""
-
-    term: int
-
-
-class Neighbours(NamedTuple):
-    """How a node of a cluster reaches the others."""
-
-    new_peer: Callable[[int], Process]
-    dial: Callable[[int, str], None]  # connect to that node at this address, now and whenever it is lost
-    follow_clock: Callable[[int], None]  # go on from this moment, which the leader has stamped
-    start_again: Callable[[], None]  # an image is to be installed: the node begins anew with it
-
-
-class RaftLog(LogEntries):
+class RaftLog(LogDriver):
     """See the head of this file."""
-
-    def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
-        super().__init__(core, services)
-        self._neighbours = neighbours
-        self._peers: dict[int, Process] = {}
-        self._worker_addresses: dict[int, str] = {}  # of the other nodes, for clients that have to go there
-        self._images: Process | None = None
-        self._payloads = Payloads()
-        self._led_term = 0  # the term in which this node leads, 0 while it does not
-        self._ticked_ms = 0
-        self._members_index = -1  # of the configuration whose members are known as peers
-        self._is_throttled = False
-        self._parks = True  # proposals wait: to lead, for the state store, for a successor
-        self._parked: deque[Propose] = deque()
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
 
-    def restore(self, item: Item) -> None:
-        """Take an entry that stands in the log and is not known to be committed; only before any mail."""
-        self._uncommitted.append(item)
-
-    def on_started(self, message: Started) -> None:
-        self._queues, self._images = message.queues, message.images
-        if self._neighbours is None:
-            self._tick()
+    def on_administer(self, message: Administer) -> None:
+        """Do what an operator asks for, or say why not."""
+        try:
+            facts = self._administer(message)
+        except Refused as error:
+            leader = self._not_leader().leader if isinstance(error, NotLeader) else ""
+            answer(message.asker, Refusal(error.code, str(error), leader))
         else:
-            self.on_beat()
+            if facts is not None:
+                asker = message.asker
+                asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+        self._attend()
 
-    # --- who may be served -----------------------------------------------------------------------------------------
-
-    def refusal(self) -> Refusal | None:
-        """Return why this node may not answer from its memory at this moment, None if it may."""
-        core = self.core
-        if core.may_serve(self._monotonic_ms()):
-            return None
-        if core.leads and core.applied_index >= core.leader().first_index:
-            return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
-        return self._not_leader()
-
-    def _not_leader(self) -> Refusal:
-        leader = self.core.leader_id
-        if leader is None or leader == self.core.me.node_id:
-            return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
-        address = self._worker_addresses.get(leader, "")
-        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", address)
-
-    @property
-    def at_rest(self) -> bool:
-        """True while nothing that was proposed is without its outcome."""
-        asked = any(asker is not None for *_, asker in self._uncommitted)
-        return not (self._writing or asked or self._parked)
-
-    # --- proposals -------------------------------------------------------------------------------------------------
-
-    def on_propose(self, message: Propose) -> None:
-        if self._peers:
-            self._look_at_clock()
-        if self._parks or not self._led_term:
-            self._put_off(message)
-            return
-        self._append(message)
-        if message.lazy:
-            self._flush_later()
-        elif not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
-            self._flush()  # nobody else has something to propose in this turn
-        else:
-            self._flush_soon()
-
-    def _put_off(self, message: Propose) -> None:
-        if self._parks:
-            self._parked.append(message)
-            return
-        refusal = self._not_leader()
-        for _entry, asker in message.items:
-            answer(asker, refusal)
-
-    def on_throttle(self, message: Throttle) -> None:
-        self._is_throttled = message.on
-        self._note_standing()
-        self._release_parked()
-
-    def _note_standing(self) -> None:
-        """See whether this node still leads, and whether proposals may go on."""
-        core = self.core
-        led, self._led_term = self._led_term, core.term if core.leads else 0
-        if led and led != self._led_term:
-            self._stand_down(led)
-        self._parks = self._is_throttled or not (core.accepts if core.leads else bool(self._neighbours))
-
-    def _release_parked(self) -> None:
-        if self._parked and not self._parks:
-            parked, self._parked = self._parked, deque()
-            for propose in parked:
-                self.on_propose(propose)
-
-    def _stand_down(self, term: int) -> None:
-        """Another one leads, or nobody: the queues forget what only a leader knows."""
-        assert self._queues is not None, "started first"
-        self._drop_promises()
-        self._queues.tell(Follow(term, self._not_leader()))
-        self._call_later(UNKNOWN_AFTER_S, lambda: self.tell(GiveUp(term)))
-
-    def on_give_up(self, message: GiveUp) -> None:
-        self._give_up(message.term)
-
-    # --- time ------------------------------------------------------------------------------------------------------
-
-    def on_tick(self, message: Tick) -> None:
+    def _administer(self, message: Administer) -> Facts | None:
+        """Return the answer, None if it comes once what was asked for is committed."""
         match message.what:
-            case "beat":
-                self.on_beat()
-            case "sync":
-                self._flush_now()
-            case "lazy":
-                self._lazy_queued = False
-                self._send_and_flush()
-            case _:
-                self._flush_queued = False
-                self._send_and_flush()
+            case "status":
+                return self._status()
+            case "transfer":
+                return {"transferring_to": self._transfer(message.node_id)}
+            case "add":
+                self._change(message.asker, self._with(message.node_id, message.address))
+            case "snapshot":
+                assert self._images is not None, "started first"
+                self._images.tell(TakeImage(message.asker))
+            case "remove":
+                self._change(message.asker, self._without(message.node_id))
+        return None
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def _status(self) -> Facts:
+        core = self.core
+        return {
+            "node": core.me.node_id,
+            "cluster": self._metadata.identity.cluster_id.hex(),
+            "role": "leader" if core.leads else "voter" if core.members.votes else "learner",
+            "term": core.term,
+            "leader": core.leader_id,
+            "serves": self.refusal() is None,
+            "last_index": core.log.last_index,
+            "committed": core.committed,
+            "members": [self._describe(member) for member in core.members.config.members],
+        }
+
+    def _describe(self, member: Member) -> Facts:
+        """Say what is known of a member; how far it is, only its leader knows."""
+        core = self.core
+        facts = {
+            "node": member.node_id,
+            "address": member.address,
+            "votes": member.voter,
+            "is_connected": member.node_id in self._connected or member.node_id == core.me.node_id,
+            "behind_bytes": None,
+        }
+        if member.node_id == core.me.node_id:
+            facts["behind_bytes"] = 0
+        elif core.leads:
+            match = core.leader().peers[member.node_id].counted_match
+            facts["behind_bytes"] = core.log.size_between(match, core.log.last_index)
+        return facts
+
+    # --- leadership and members ------------------------------------------------------------------------------------
+
+    def _transfer(self, node_id: int | None) -> int:
+        """Hand leadership over to a node, or to the one that is furthest."""
+        leader = self.core.leader()
+        if node_id is None:
+            others = [voter for voter in self.core.members.voters if voter in self._connected]
+            if not others:
+                raise BadField("no other voter is connected, so nobody could take over")
+            node_id = max(others, key=lambda other: leader.peers[other].counted_match)
+        leader.transfer(node_id)
+        return node_id
+
+    def on_hand_over(self, message: HandOver) -> None:
+        """This node is about to stop: another one is to lead, if there is one."""
+        with contextlib.suppress(Refused):
+            self._transfer(None)
+        self._attend()
+
+    def _with(self, node_id: int | None, address: str) -> Config:
+        config = self.core.members.config
+        if node_id is None or not address:
+            raise BadField("a node is added by its number and its address for the other nodes")
+        if config.member(node_id) is not None:
+            raise BadField(f"node {node_id} belongs to the cluster already; remove it first, or take another number")
+        added = (*config.members, Member(node_id, voter=False, address=address))
+        return msgspec.structs.replace(config, members=tuple(sorted(added, key=lambda member: member.node_id)))
+
+    def _without(self, node_id: int | None) -> Config:
+        config = self.core.members.config
+        if node_id is None or config.member(node_id) is None:
+            raise BadField(f"node {node_id} does not belong to the cluster; `wakeq cluster status` lists who does")
+        return msgspec.structs.replace(
+            config, members=tuple(member for member in config.members if member.node_id != node_id)
+        )
+
+    def _change(self, asker: Asker | None, config: Config) -> None:
+        """Put other members into the log; whoever asked hears when that is committed."""
+        index = self.core.leader().change_members(config)
+        if asker is not None:
+            self._changes[index] = asker
 
     def on_beat(self) -> None:
-        self._tick()
-        heartbeat_ms = self.core.settings.heartbeat_ms
-        self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
+        super().on_beat()
+        if self._led_term:
+            self._promote()
 
-    def _tick(self) -> None:
-        self._ticked_ms = self._monotonic_ms()
-        self.core.tick(self._ticked_ms)
-        self._attend()
-
-    def _look_at_clock(self) -> None:
-        """After a pause a leader must not go on before it has seen whether it still is one."""
-        if self._monotonic_ms() - self._ticked_ms > self.core.settings.heartbeat_ms:
-            self._tick()
-
-    def _send_and_flush(self) -> None:
-        """Let the peers have what was gathered while it is written here."""
-        if self._peers:
-            self._attend()
-            self.tell(SYNC)  # behind the mail of the peers
-        else:
-            self._flush_now()
-
-    def _flush_now(self) -> None:
-        if not self._writing and not self._waits_to_roll:
-            self._flush()
-
-    # --- what the core wants ---------------------------------------------------------------------------------------
-
-    def on_synced(self, last_index: int, term: int) -> None:
-        self._hand_over(self.core.stable(last_index, term))
-        if self._peers:
-            self._attend()
-
-    def on_saved(self, message: Saved) -> None:
-        if message.error is not None:
-            raise message.error
-        self.core.saved(message.state)
-        self._attend()
-
-    def on_applied(self, message: Applied) -> None:
-        self.core.applied(message.index)
-
-    def _attend(self) -> None:
-        """Do what the core asks for, until it has no more to ask."""
-        self._note_standing()
-        while (ready := self.core.ready()) is not None:
-            self._do(ready)
-            self._note_standing()
-        self._release_parked()
-        if self._members_index != self.core.members.index:
-            self._meet_members()
-
-    def _do(self, ready: Ready) -> None:
-        if ready.save is not None:
-            self._save(ready.save)
-        for own in ready.entries:
-            self._enter_own(own)
-        if ready.messages:
-            self._send(ready.messages)
-        self._hand_over(ready.commit)
-        for node_id in ready.images:
-            assert self._images is not None, "started first"
-            self._images.tell(WantImage(node_id, self.core.log.previous_index))
-        if self._roll is not None:
-            self._go_on_writing()
-
-    def _enter_own(self, own: OwnEntry) -> None:
-        """Put into the log what the core itself has to say there."""
-        at_ms = self._stamp_ms()
-        asker = Asker(self._queues, None, None) if own.config is None and self._queues is not None else None
-        entry = Noop() if own.config is None else Members(own.config)
-        self._enter(own.index, at_ms, *self._encode([(entry, asker)], at_ms))
-        self._flush_soon()
-
-    # --- peers -----------------------------------------------------------------------------------------------------
-
-    def _meet_members(self) -> None:
-        """Know every member of the configuration in force, and where it is."""
-        members = self.core.members
-        self._members_index = members.index
-        if self._neighbours is None:
-            return
-        for member in members.config.members:
-            if member.node_id != self.core.me.node_id:
-                self._peer(member.node_id)
-                self._neighbours.dial(member.node_id, member.address)
-
-    def _peer(self, node_id: int) -> Process:
-        peer = self._peers.get(node_id)
-        if peer is None:
-            assert self._neighbours is not None, "only in a cluster"
-            peer = self._peers[node_id] = self._neighbours.new_peer(node_id)
-        return peer
-
-    def on_introduced(self, message: Introduced) -> None:
-        node_id = message.hello.node_id
-        self._worker_addresses[node_id] = message.hello.worker_address
-        self._peer(node_id).tell(Connected(message.door, message.hello))
-        self.on_peer_lost(PeerLost(node_id))  # what was under way on the connection before
-
-    def on_peer_lost(self, message: PeerLost) -> None:
-        if self.core.leads:
-            self.core.leader().lost(message.node_id)
-            self._attend()
-
-    def _send(self, messages: Sequence[AnyMessage]) -> None:
-        batches: dict[int, list[tuple[Any, list[bytes] | None]]] = {}
-        for message in messages:
-            payloads = None
-            if type(message) is Append and message.last_index > message.prev_index:
-                payloads = self._payloads.get(message.prev_index + 1, message.last_index)
-            batches.setdefault(message.receiver, []).append((message, payloads))
-        for node_id, batch in batches.items():
-            if node_id in self._peers:
-                self._peers[node_id].tell(Outgoing(batch))
-
-    def _put(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
-        if self._peers:
-            self._payloads.put(first_index, payloads)
-        super()._put(first_index, term, payloads)
-
-    def on_from_peer(self, message: FromPeer) -> None:
-        self._look_at_clock()
-        now_ms = self._monotonic_ms()
-        for frame in message.frames:
-            said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
-            if type(said) is Append and self._is_throttled:
-                continue  # as if it had been lost: the leader sends no more than its window
-            wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
-            if type(wanted) is Write:
-                assert type(said) is Append, "nothing else brings entries"
-                self._follow(said, payloads, wanted)
-            elif type(wanted) is Fetch:
-                assert self._images is not None, "started first"
-                self._images.tell(FetchImage(self._peers[message.node_id], wanted.stream))
-        if self.core.disowned:
-            node = self.core.me.node_id
-            raise DiskDisowned(
-                f"this data directory of node {node} is not the one that joined the cluster, or has lost what it "
-                f"acknowledged, so it may not vote; empty it, run `wakeq cluster remove {node}` and `wakeq cluster add "
-                f"{node} HOST:PORT` on another node, and start this one again with --join"
-            )
-        self._attend()
-
-    def _follow(self, append: Append, payloads: list[bytes], write: Write) -> None:
-        """Take a leader's entries into the log."""
-        if write.truncate_from:
-            self._truncate(write.truncate_from)
-        base = append.prev_index + 1
-        at_ms = 0
-        for place, (start, term) in enumerate(append.runs):
-            end = append.runs[place + 1][0] if place + 1 < len(append.runs) else append.last_index + 1
-            first = max(start, write.first_index)
-            part = payloads[first - base : end - base]
-            if first >= end:
-                continue
-            self._put(first, term, part)
-            for index, payload in enumerate(part, first):
-                entry, at_ms = decode_entry(payload)
-                self._uncommitted.append((index, term, at_ms, entry, None))
-        if self._neighbours is not None and append.commit < append.last_index:
-            self._neighbours.follow_clock(at_ms)  # not of long ago: it was not committed when it was sent
-        self._flush_soon()
-
-    def _truncate(self, index: int) -> None:
-        """Forget entries that the leader does not have."""
-        logger.info("entries from %d on are taken back: the leader of term %d has others", index, self.core.term)
-        self._take_back(index, self._not_leader())
-        self._payloads.truncate_from(index)
-        self._do_behind(lambda: self._log.truncate_from(index))
-
-    # --- images ----------------------------------------------------------------------------------------------------
-
-    def on_image_offer(self, message: ImageOffer) -> None:
-        """Offer a peer the image that is at hand for it."""
-        core = self.core
-        if core.leads:
-            if core.log.previous_index <= message.index <= core.committed:
-                core.leader().offer_image(message.node_id, message.index, message.stream)
-            else:  # the log was cut meanwhile
-                core.leader().image_failed(message.node_id, 0)
-            self._attend()
-
-    def on_image_failed(self, message: ImageFailed) -> None:
-        if self.core.leads:
-            self.core.leader().image_failed(message.node_id, message.stream)
-            self._attend()
-
-    def on_image_fetched(self, message: ImageFetched) -> None:
-        """Put the image in the place of log and state: that is what the node's next start begins with."""
-        assert self._images is not None and self._neighbours is not None, "in a cluster, started first"
-        if self.core.fetched(message.stream) is None:
-            self._images.tell(DropImage())
-            return
-        logger.info("the state of the leader has come: starting again from it")
-        consensus = self._log.directory
-        self._do_behind(lambda: mark_for_install(consensus), self._neighbours.start_again)
-
-    def on_image_broken(self, message: ImageBroken) -> None:
-        self.core.fetch_failed(message.stream)
-        self._attend()
+    def _promote(self) -> None:
+        """Let a learner vote once it has caught up."""
+        core, leader = self.core, self.core.leader()
+        config = core.members.config
+        for member in config.members:
+            is_ready = not member.voter and member.node_id in leader.peers and leader.has_caught_up(member.node_id)
+            if is_ready and leader.may_change and leader.peers[member.node_id].disk_id:
+                voter = msgspec.structs.replace(member, voter=True)
+                members = tuple(voter if other is member else other for other in config.members)
+                self._change(None, msgspec.structs.replace(config, members=members))
+                self._attend()
+                return
 
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
@@ -430,6 +187,8 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     PeerLost: RaftLog.on_peer_lost,
     FromPeer: RaftLog.on_from_peer,
     GiveUp: RaftLog.on_give_up,
+    Administer: RaftLog.on_administer,
+    HandOver: RaftLog.on_hand_over,
     ImageOffer: RaftLog.on_image_offer,
     ImageFailed: RaftLog.on_image_failed,
     ImageFetched: RaftLog.on_image_fetched,

@@ -51,6 +51,7 @@ class ImageWritten(msgspec.Struct, frozen=True, gc=False):
     """There is a new image; or there could be none."""
 
     is_there: bool
+    index: int
 
 
 class Snapshots(Process):
@@ -124,7 +125,7 @@ class Snapshots(Process):
         self._thread = None
         askers, self._askers = self._askers, []
         for asker in askers:
-            asker.tell(ImageWritten(message.error is None))
+            asker.tell(ImageWritten(message.error is None, message.index))
         if message.error is None:
             self.taken += 1
             self._last_bytes = message.size_bytes

@@ -102,7 +102,7 @@ class Subscriber(RingCommands, StraightCommands):
             self._door.close(run[-1].error.code)
 
 
-_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns})  # what every node answers
+_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns, wire.Cluster})  # what every node answers
 
 _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.Pub: Subscriber._publish,
@@ -123,5 +123,6 @@ _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.List: Subscriber._look,
     wire.Stats: Subscriber._look,
     wire.Peek: Subscriber._look,
+    wire.Cluster: Subscriber._look,
     wire.Bad: Subscriber._bad,
 }

@@ -22,6 +22,7 @@ from wakeq.actors.door import Admission, Door
 from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Pressure, Propose, Refusal
 from wakeq.actors.queue_registry import Settings as QueuesSettings
+from wakeq.actors.raft_log import HandOver
 from wakeq.actors.requests import Limits as SubscriberLimits
 from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
@@ -44,6 +45,7 @@ from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
+HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
 LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
@@ -315,8 +317,17 @@ class Node:
             if self.failed.done():
                 return
 
+    async def _hand_over(self) -> None:
+        """Let another node lead before this one is gone; clients are sent there."""
+        until_s = asyncio.get_running_loop().time() + HAND_OVER_S_MAX
+        self.raft_log.tell(HandOver())
+        while self.raft_log.core.leads and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
+        if self._peers is not None:
+            await self._hand_over()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self._tcp.stop_reading()

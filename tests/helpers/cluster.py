@@ -68,10 +68,10 @@ class Cluster:
     """Nodes by number.  Each keeps its data directory and its port for peers through all its lives."""
 
     def __init__(self, directory: Path, count: int = 3, *extra_args: str) -> None:
-        self._peers = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        self.peer_addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
         self._directory = directory
         self._extra_args = extra_args
-        self.nodes = [self._make(node, ",".join(self._peers)) for node in range(count)]
+        self.nodes = [self._make(node, ",".join(self.peer_addresses)) for node in range(count)]
         self.leading = self.nodes[0]  # when it was last asked who leads
         self._leader: tuple[str, int] | None = None
         self._turn = 0
@@ -92,8 +92,8 @@ class Cluster:
     def add(self) -> BrokerProcess:
         """Start one more node, which nobody has heard of yet."""
         (port,) = free_ports(1)
-        self._peers.append(f"127.0.0.1:{port}")
-        node = self._make(len(self.nodes), ",".join(self._peers), "--join")
+        self.peer_addresses.append(f"127.0.0.1:{port}")
+        node = self._make(len(self.nodes), ",".join(self.peer_addresses), "--join")
         self.nodes.append(node)
         return node
 
@@ -130,7 +130,7 @@ class Cluster:
     @property
     def addresses(self) -> str:
         """The worker ports of all nodes, as a client is given them."""
-        return ",".join(f"{host}:{port}" for host, port in (node.worker_address for node in self.nodes))
+        return ",".join(f"{host}:{port}" for host, port in (node.worker_address for node in self.nodes) if port)
 
     # --- for the load ---
 
