@@ -57,10 +57,10 @@ def encode_row(row: Row) -> bytes:
     Of a message that was delivered, `due_ms` is what its side says: 0 while it is out.
     """
     side = row.side or _NO_SIDE
-    failures = side.deliveries - (side.until_ms > 0)
+    not_acknowledged = side.deliveries - (side.until_ms > 0)
     error = side.error.encode()
     fixed = ROW.pack(
-        min(failures, STATUS_MAX), row.timeout_ms, side.due_ms if row.side else row.due_ms, row.expires_ms,
+        min(not_acknowledged, STATUS_MAX), row.timeout_ms, side.due_ms if row.side else row.due_ms, row.expires_ms,
         row.priority, side.deliveries, side.nacks, side.timeouts, side.disconnects,
         side.term, side.sequence, side.until_ms, row.published_ms, len(row.headers), len(error), 0,
     )  # fmt: skip

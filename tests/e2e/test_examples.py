@@ -36,6 +36,7 @@ def test_a_worker_does_what_was_there_and_is_woken_for_what_comes(broker: Broker
 
     with started(broker, "examples/worker.py") as worker:
         first = worker.line()
+        eventually(lambda: client.ask("STATS", "emails")["stats"]["sleepers"] == 1, "it sleeps")
         client.ask("PUB", "emails", message='{"to": "grace"}')
         second = worker.line()
 
@@ -49,6 +50,7 @@ def test_a_socket_is_enough_for_a_worker(broker: BrokerProcess, connect: Connect
 
     with started(broker, "examples/sleeper.py", address_of(broker), "emails") as worker:
         assert worker.line() == "first"
+        eventually(lambda: client.ask("STATS", "emails")["stats"]["sleepers"] == 1, "it sleeps")
         client.ask("PUB", "emails", message="second")
         assert worker.line() == "second"
 

@@ -80,7 +80,6 @@ class WorkerTcpDoor(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=0)  # uvloop then writes at once, not when the turn is over
         self._listener.enter(self)
 
     def data_received(self, data: bytes) -> None:

@@ -55,6 +55,21 @@ def test_what_is_proposed_in_one_turn_is_one_write(broker: Broker) -> None:
     assert broker.raft_log.syncs - syncs == 1
 
 
+def test_what_waited_for_the_store_goes_out_in_one_write(broker: Broker) -> None:
+    clients = [broker.client() for _ in range(20)]
+    broker.raft_log.tell(Throttle(True))
+    for client in clients:
+        client.send(pub())
+    broker.settle()
+    syncs = broker.raft_log.syncs
+
+    broker.raft_log.tell(Throttle(False))
+    broker.settle()
+
+    assert [client.words() for client in clients] == [["ok"]] * 20
+    assert broker.raft_log.syncs - syncs == 1
+
+
 def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
     client.publish(Q)
     syncs = broker.raft_log.syncs

@@ -164,6 +164,22 @@ def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> 
     assert arrive_in_a_round(1) == 1
 
 
+def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
+    class Asked(Process):
+        def on_receive(self, message: Any) -> None:
+            seen.append(self.runtime.is_last(self))
+
+    seen: list[bool] = []
+    runtime = Runtime()
+    first, second = runtime.spawn(Asked), runtime.spawn(Asked)
+
+    for process in (first, second, second):
+        process.tell("look")
+    runtime.run_until_idle()
+
+    assert seen == [False, False, True]
+
+
 def test_an_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
     class Endless(Process):
         def on_receive(self, message: Any) -> None:

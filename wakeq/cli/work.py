@@ -1,0 +1,135 @@
+"""`wakeq work`: a worker in any language; it runs a command for each message of a queue.
+
+    QUEUE, COMMAND  -->  Worker(Command)  -->  exit status
+
+How messages are fetched, kept and settled is the Worker's; what a command is told and what its exit status means is
+Command's.  Here flags become the two of them.
+"""
+
+import shutil
+from typing import TYPE_CHECKING
+
+import click
+
+from wakeq.cli.common import EXIT_NOTHING, Broker, queue_name
+from wakeq.cli.logs import log_options, log_to_stderr
+from wakeq.cli.output import say
+from wakeq.protocol.wire.worker_commands import TIMEOUT_S_MIN
+
+if TYPE_CHECKING:
+    from wakeq.worker import Retry
+    from wakeq.worker.retry import Backoff
+
+SPAN = click.FloatRange(min=0)
+SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Commands at once."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.IntRange(min=TIMEOUT_S_MIN),
+    metavar="S",
+    default=60,
+    show_default=True,
+    help="If this worker is not heard of for so long, others get its messages.",
+)
+@click.option(
+    "--max-run",
+    "max_run_s",
+    type=SPAN_NOT_0,
+    metavar="S",
+    default=3600,
+    show_default=True,
+    help="End a command that runs for longer.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    type=SPAN,
+    metavar="S",
+    default=25,
+    show_default=True,
+    help="Wait so long for commands at a stop.",
+)
+@click.option("--retry-max", type=click.IntRange(min=0), metavar="N", help="Dead letter after so many retries.")
+@click.option("--retry-delay", "retry_delay_s", type=SPAN, metavar="S", help="Before a retry; else as the queue says.")
+@click.option(
+    "--retry-backoff",
+    type=click.Choice(["fixed", "exponential"]),
+    help="Exponential doubles the delay with each failure; else it is fixed.",
+)
+@click.option("--once", is_flag=True, help="Handle one message and end; status 3 if there is none.")
+@click.option("--drain", is_flag=True, help="End when the queue has nothing more.")
+@log_options
+@click.pass_obj
+def work(
+    broker: Broker,
+    queue: str,
+    command: tuple[str, ...],
+    concurrency: int,
+    timeout_s: int,
+    max_run_s: float,
+    grace_s: float,
+    retry_max: int | None,
+    retry_delay_s: float | None,
+    retry_backoff: "Backoff | None",
+    once: bool,
+    drain: bool,
+    log_level: str,
+    log_json: bool,
+) -> int:
+    """Run COMMAND for each message of QUEUE, until SIGTERM or SIGINT.
+
+    The body is its standard input.  Its environment has WAKEQ_QUEUE, WAKEQ_UID, WAKEQ_DELIVERY (1 for the first),
+    WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as WAKEQ_HEADER_NAME (in capitals, what is neither letter
+    nor digit as _), and TRACEPARENT if the message has one.  What it prints goes where ours goes.
+
+    Its exit status says what becomes of the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later and
+    counts as no failure; 65 (EX_DATAERR) makes it a dead letter at once; any other one, or a signal, is a failure,
+    which is tried again as --retry-... or the queue says.  The last line on standard error is kept as the reason.
+
+    It runs in a process group of its own, which gets SIGTERM after --max-run, or --grace after the first signal
+    to us, and SIGKILL 5 seconds later.
+
+    Ends with 0 if all commands had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if
+    there is no broker.
+    """
+    if shutil.which(command[0]) is None:
+        raise click.UsageError(f"there is no command {command[0]} to run; give a path, or one that is in PATH")
+    log_to_stderr(log_level, as_json=log_json)
+    from wakeq.cli.command import Command  # the Worker takes a while to load, and other verbs do without it
+    from wakeq.cli.errand import Errand
+    from wakeq.worker import Worker
+    from wakeq.worker.stop import LEFT_UNFINISHED
+
+    retry = retry_of(retry_max, retry_delay_s, retry_backoff)
+    handler = Command(command, broker=broker.address, max_run_s=max_run_s, retry=retry)
+    if once or drain:
+        worker: Worker = Errand(broker.address, concurrency=concurrency, grace=grace_s, limit=1 if once else None)
+    else:
+        worker = Worker(broker.address, concurrency=concurrency, prefetch=0, grace=grace_s)
+    worker.task(queue, timeout=timeout_s, retry=retry, max_run=handler.span_s_max)(handler.handle)
+    try:
+        worker.run()
+    except SystemExit as cut_short:
+        handler.wait_ended(kill=cut_short.code != LEFT_UNFINISHED)  # the second signal does not wait
+        raise
+    if once and handler.taken == 0:
+        say(f"{queue_name(queue)} has nothing to do now")
+        return EXIT_NOTHING
+    return 0
+
+
+def retry_of(maximum: int | None, delay_s: float | None, backoff: "Backoff | None") -> "Retry | None":
+    """The policy that the flags make; None leaves all to the queue."""
+    if maximum is None and delay_s is None and backoff is None:
+        return None
+    from wakeq.worker import Retry
+
+    return Retry(max=maximum, delay=delay_s, backoff=backoff or "fixed")

@@ -1,0 +1,30 @@
+"""Job: a message that this worker holds, from the fetch until it is settled.
+
+`batch` belongs to the engine's loop alone and is set as long as the message is held; what a handler says afterwards is
+dropped.  The other fields belong to the pool that runs the handler.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from wakeq.client.message import Received
+from wakeq.worker.task import Task
+
+if TYPE_CHECKING:
+    from wakeq.worker.leases import Batch
+
+
+class Job:
+    """One delivery and the task it is for."""
+
+    __slots__ = ("abandoned", "batch", "ended", "message", "started_s", "task")
+
+    def __init__(self, task: Task[..., Any], message: Received) -> None:
+        self.task = task
+        self.message = message
+        self.batch: Batch | None = None
+        self.started_s: float | None = None  # by the monotonic clock; None: not started
+        self.ended = False
+        self.abandoned = False  # nobody waits for the handler any more
+
+    def __repr__(self) -> str:
+        return f"<Job {self.message.queue} {self.message.uid}>"
