@@ -6,6 +6,7 @@ It sees all nodes at once, which no node can.  The properties are those of Figur
 docs/internals/raft.md; each assertion names what was broken.
 """
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tests.simulation.entries import Entry, Payload, key_of
@@ -28,6 +29,7 @@ class Truth:
         self.leaders: dict[int, int] = {}  # term -> node
         self.chains: dict[tuple[int, int], int] = {}  # (index, term) -> hash of the log up to there
         self.committed: list[Entry] = []
+        self.committed_in: list[int] = []  # the term of the leader that did it
         self.states: list[int] = [0]  # behind each index
         self.acknowledged = 0  # the highest index of which a client was told
         self.answered_count = 0
@@ -74,8 +76,8 @@ class Truth:
             self.served_term = core.term
 
     def _require_all_committed(self, machine: "Machine") -> None:
-        """Leader completeness: what is committed stands in the log of every later leader."""
-        last = len(self.committed)
+        """Leader completeness: what is committed stands in the log of the leader of every later term."""
+        last = bisect_left(self.committed_in, machine.core.term)
         if last > machine.base:
             chain = machine.chain_at(last)
             self.require(chain == self.committed[last - 1][2], f"leads without entry {last}, committed", machine)
@@ -91,6 +93,7 @@ class Truth:
                 leads = self.leaders.get(core.term) == machine.node_id  # it may have left by this very commit
                 self.require(leads, f"commits entry {index} before any leader did", machine)
                 committed.append(entry)
+                self.committed_in.append(core.term)
                 self._note_committed(machine, index, entry[1])
         if core.leads and core.commit == len(committed) and core.commit > since:
             self._require_majority(machine, core.commit)

@@ -24,6 +24,8 @@ from tests.simulation.truth import Truth
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import config_of
 
+BACKLOG_MAX = 50  # proposals wait while so many are not committed, as a driver lets them
+
 
 class World:
     """See the head of this file."""
@@ -149,7 +151,7 @@ class World:
         machine = self.rng.choice(leaders)
         if self.random() < 0.2:
             machine.read()
-        elif machine.core.accepts:
+        elif machine.core.accepts and machine.last_index - machine.core.commit < BACKLOG_MAX:
             machine.propose(self.new_operations())
 
     def new_operations(self) -> list[int]:
