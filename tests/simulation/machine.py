@@ -282,7 +282,8 @@ class Machine:
             self.base = floor
 
     def restore(self, restore: Restore, image: Image) -> None:
-        """Put an image that has arrived in the place of state and log."""
+        """Put an image that has arrived in the place of state and log; what was not handed over never will be."""
+        self.handed = self.last_index
         self.disk.submit(self.disk.restore, image, self._when_done(lambda: self._restored(image)))
 
     def _restored(self, image: Image) -> None:
