@@ -14,13 +14,14 @@ import msgspec
 from tests.simulation.disk import Disk, Image
 from tests.simulation.machine import Machine
 from tests.simulation.transfer import Receiver
+from wakeq.protocol.errors import BadField
 from wakeq.protocol.raft import leader as leader_file
 from wakeq.protocol.raft.candidate import Candidate
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.follower import Follower
 from wakeq.protocol.raft.leader import Leader
 from wakeq.protocol.raft.log_view import LogView
-from wakeq.protocol.raft.membership import Membership
+from wakeq.protocol.raft.membership import Config, Membership
 from wakeq.protocol.raft.messages import (
     AppendAnswer,
     HardState,
@@ -449,6 +450,18 @@ def reads_need_no_entry_of_the_term() -> list[Patch]:
     return [(Leader, "read_barrier", read_barrier)]
 
 
+@mutant
+def what_was_taken_back_is_refused_for_certain() -> list[Patch]:
+    original = Machine._truncate
+
+    def truncate(self: Machine, index: int) -> None:
+        original(self, index)
+        for dropped in [asked for asked in self.asked if asked >= index]:
+            self.world.truth.refused.add(self.asked.pop(dropped)[1])
+
+    return [(Machine, "_truncate", truncate)]
+
+
 # --- members ----------------------------------------------------------------------------------------------------------
 
 
@@ -472,7 +485,11 @@ def members_change_when_it_is_committed() -> list[Patch]:
 
 @mutant
 def several_voters_change_at_once() -> list[Patch]:
-    return [(leader_file, "check_change", lambda old, new: None)]
+    def check_change(old: Config, new: Config) -> None:
+        if not any(member.voter for member in new.members):
+            raise BadField("nobody would vote")
+
+    return [(leader_file, "check_change", check_change)]
 
 
 @mutant

@@ -29,8 +29,8 @@ class Nemesis:
         self._faults: tuple[Callable[[], object], ...] = (
             self.isolate_leader, self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge,
             self.heal, self.heal, self.crash_leader, self.crash_leader, self.crash_any, self.crash_all, self.pause_any,
-            self.pause_leader, self.slow_disk, self.break_disk, self.bend_clock, self.transfer, self.change,
-            self.change, self.change_wrongly, self.wipe,
+            self.pause_leader, self.starve, self.slow_disk, self.break_disk, self.bend_clock, self.transfer,
+            self.change, self.change, self.change_wrongly, self.wipe,
         )  # fmt: skip
 
     def act(self, _: None) -> None:
@@ -113,9 +113,34 @@ class Nemesis:
         for machine in self.world.living():
             self._crash(machine, 1.0)
 
+    def starve(self) -> None:
+        """One follower hears nothing of its leader; when it is about to stand, the others begin new lives."""
+        leader = self._leader()
+        if leader is None:
+            return
+        self.heal()
+        starved = self.choose(self.world.machines).node_id
+        self.world.network.cuts.add((leader.node_id, starved))
+        self.world.at(self._span_us(3.0), self._restart_others, (leader, starved))
+
+    def _restart_others(self, what: "tuple[Machine, int]") -> None:
+        leader, starved = what
+        for machine in self.world.living():
+            if machine is not leader and machine.node_id != starved and not self.is_over:
+                self.world.network.cuts.add((leader.node_id, machine.node_id))
+                machine.crash()
+                machine.boot()
+
     def _pause(self, machine: "Machine | None") -> None:
         if machine is not None:
-            machine.paused_until_us = self.world.now_us + self._span_us(3.0)
+            span_us = self._span_us(3.0)
+            machine.paused_until_us = self.world.now_us + span_us
+            self.world.at(span_us, self._read, (machine, machine.life))  # before it has looked at its clock
+
+    def _read(self, what: "tuple[Machine, int]") -> None:
+        machine, life = what
+        if machine.life == life and machine.core.leads and machine.paused_until_us <= self.world.now_us:
+            machine.read()
 
     def pause_any(self) -> None:
         self._pause(self._any())
@@ -139,9 +164,9 @@ class Nemesis:
             machine.set_rate(1.0 - rate + 2 * rate * self.world.random())
 
     def wipe(self) -> None:
-        """Somebody empties a node's disk and starts it as if nothing had happened."""
+        """Somebody empties a node's disk and starts it as if nothing had happened; there is something to lose."""
         machine = self._any()
-        if machine is not None and self.wipes_left and self.world.truth.founded_at and not self.world.founding():
+        if machine is not None and self.wipes_left and self.world.truth.acknowledged:
             self.wipes_left -= 1
             machine.crash()
             machine.disks.append(self.world.new_disk())

@@ -128,10 +128,6 @@ class World:
             elif machine.life or machine.node_id < self.knobs.voters:
                 self.boot_if_down(machine)
 
-    def founding(self) -> bool:
-        """Whether a living node does not know yet that the cluster is founded; before that nothing can be lost."""
-        return any(machine.core.members.config.founded is False for machine in self.living())
-
     def living(self) -> list[Machine]:
         return [machine for machine in self.machines if machine.is_up]
 
