@@ -232,7 +232,7 @@ class Machine:
         return take
 
     def _apply(self, commit: int) -> None:
-        truth, place = self.world.truth, self.applied - self.base
+        truth, place, term = self.world.truth, self.applied - self.base, 0
         for term, payload, _chain in self.entries[place : commit - self.base]:
             self.applied += 1
             self.state = after(self.state, payload)
@@ -240,8 +240,7 @@ class Machine:
             asked = self.asked.pop(self.applied, None)
             if asked is not None:
                 truth.answered(self, self.applied, asked, term, payload)
-        if place < commit - self.base:
-            self._give_up_before(term)
+        self._give_up_before(term)
         self.core.applied(self.applied)
 
     def _give_up_before(self, term: int) -> None:

@@ -23,6 +23,7 @@ from wakeq.protocol.raft.leader import Leader
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, Membership
 from wakeq.protocol.raft.messages import (
+    Append,
     AppendAnswer,
     HardState,
     HeartbeatAnswer,
@@ -270,15 +271,20 @@ def what_matched_one_leader_matches_the_next() -> list[Patch]:
 
 @mutant
 def commits_beyond_what_the_message_showed() -> list[Patch]:
-    original = Follower.on_append
+    on_append, send = Follower.on_append, Core.send
 
-    def on_append(self: Follower, message: Any) -> Write | None:
-        write = original(self, message)
-        if message.commit > self.core.commit and self.matched >= message.last_index > 0:
+    def commit_all(self: Follower, message: Any) -> Write | None:
+        write = on_append(self, message)
+        if self._restoring is None and self.matched >= message.last_index:
             self.core.commit_to(min(message.commit, self.core.log.last_index))
         return write
 
-    return [(Follower, "on_append", on_append)]
+    def send_commit(self: Core, kind: Any, receiver: int, *fields: Any, **named: Any) -> None:
+        if kind is Append:
+            fields = (*fields[:4], self.commit, *fields[5:])
+        send(self, kind, receiver, *fields, **named)
+
+    return [(Follower, "on_append", commit_all), (Core, "send", send_commit)]
 
 
 @mutant

@@ -26,12 +26,17 @@ class Nemesis:
         self.choose = world.rng.choice
         self.wipes_left = wipes
         self.is_over = False
-        self._faults: tuple[Callable[[], object], ...] = (
-            self.isolate_leader, self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge,
-            self.heal, self.heal, self.crash_leader, self.crash_leader, self.crash_any, self.crash_all, self.pause_any,
-            self.pause_leader, self.starve, self.slow_disk, self.break_disk, self.bend_clock, self.transfer,
-            self.change, self.change, self.change_wrongly, self.wipe,
-        )  # fmt: skip
+        self._faults = self._draw_faults()
+
+    def _draw_faults(self) -> list[Callable[[], object]]:
+        """Let each world have a part of the faults only: those that are left meet each other more often."""
+        faults: list[Callable[[], object]] = [
+            self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge, self.crash_leader,
+            self.crash_any, self.crash_all, self.pause_any, self.pause_leader, self.starve, self.slow_disk,
+            self.break_disk, self.bend_clock, self.transfer, self.change, self.change_wrongly, self.quarrel, self.wipe,
+        ]  # fmt: skip
+        share = self.choose((0.2, 0.5, 1.0))
+        return [self.heal, self.isolate_leader, *(fault for fault in faults if self.world.random() < share)]
 
     def act(self, _: None) -> None:
         """Do something, and something else later."""
@@ -198,6 +203,16 @@ class Nemesis:
     def change(self) -> None:
         """Add, promote, demote or remove somebody."""
         self._propose_members(self._changed)
+
+    def quarrel(self) -> None:
+        """Whoever leads changes the members, and is cut off at once; so does the next one, and the next."""
+        for turn in range(self.world.rng.randrange(2, 6)):
+            self.world.at(turn * self._span_us(4.0), self._change_and_isolate, None)
+
+    def _change_and_isolate(self, _: None) -> None:
+        if not self.is_over:
+            self.change()
+            self.world.at(self._span_us(0.1), lambda _: None if self.is_over else self.isolate_leader(), None)
 
     def _changed(self, config: Config) -> Config:
         node = self.world.rng.randrange(len(self.world.machines))
