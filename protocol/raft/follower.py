@@ -54,7 +54,7 @@ class Follower:
     @property
     def may_campaign(self) -> bool:
         core = self.core
-        return core.members.votes and not core.disowned and self._restoring is None
+        return core.members.may_stand(core.commit) and not core.disowned and self._restoring is None
 
     def tick(self, now_ms: int) -> None:
         """Section 5.2: who hears no leader stands for election."""

@@ -87,7 +87,16 @@ class Membership:
         self.voters = [member.node_id for member in self.config.members if member.voter]
         self.is_unbound = any(member.disk_id == 0 for member in self.config.members)
         self.votes = self.node_id in self.voters
+        before = self._configs[-2][1].member(self.node_id) if len(self._configs) > 1 else None
+        self._voted_before = before is not None and before.voter
         self.is_lone = self.voters == [self.node_id]
+
+    def may_stand(self, committed: int) -> bool:
+        """Whether this node may be elected: as a voter, or while it is not certain that it has ceased to be one.
+
+        Who leads a change by which it goes itself may be the only one that has the entry (thesis 4.2.2).
+        """
+        return self.votes or (self._voted_before and self.index > committed)
 
     def at(self, index: int) -> Config:
         """Return the configuration that was in force behind an entry."""

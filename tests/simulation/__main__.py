@@ -1,10 +1,14 @@
 """The command line of the simulation: see the head of the package."""
 
 import argparse
+import statistics
 import sys
 import time
 
+from tests.simulation.mutants import MUTANTS, planted
 from tests.simulation.run import Outcome, simulate
+
+MUTANT_SEEDS_MAX = 2_000
 
 
 def main() -> int:
@@ -14,7 +18,11 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--mode", choices=("safety", "liveness"), default="safety")
     parser.add_argument("--trace", action="store_true", help="tell what happens")
+    parser.add_argument("--mutants", action="store_true", help="how many seeds each planted bug takes")
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
     chosen = parser.parse_args()
+    if chosen.mutants:
+        return hunt(chosen.only, first=chosen.first)
     if chosen.seed is not None:
         chosen.first, chosen.seeds = chosen.seed, 1
     began_s, events, failures = time.process_time(), 0, 0
@@ -30,6 +38,26 @@ def main() -> int:
         f"{chosen.seeds} seeds, {events} events, {failures} failures, {events / max(seconds, 1e-9):.0f} events/s of CPU"
     )
     return 1 if failures else 0
+
+
+def hunt(only: str, *, first: int) -> int:
+    """Look for every planted bug with fresh seeds, by turns in both modes; say how many it took."""
+    missed, counts = [], []
+    for name in (name for name in MUTANTS if only in name):
+        began_s = time.process_time()
+        with planted(name):
+            seeds = range(first, first + MUTANT_SEEDS_MAX)
+            outcomes = (simulate(seed, ("safety", "liveness")[seed % 2]) for seed in seeds)
+            found = next((outcome for outcome in outcomes if outcome.failure), None)
+        if found is None:
+            missed.append(name)
+            print(f"{name:60} not found in {MUTANT_SEEDS_MAX} seeds", flush=True)
+            continue
+        counts.append(found.seed - first + 1)
+        seconds = time.process_time() - began_s
+        print(f"{name:60} {counts[-1]:5} seeds {seconds:6.1f} s  {found.mode}: {found.failure[:90]}", flush=True)
+    print(f"{len(counts)} mutants found, {len(missed)} missed; median {statistics.median(counts or [0]):.0f} seeds")
+    return 1 if missed else 0
 
 
 def report(outcome: Outcome) -> bool:

@@ -81,7 +81,11 @@ class Disk:
     def _begin(self) -> None:
         world = self.world
         span_us = int(world.random() * world.knobs.sync_us) + 1
-        world.at(span_us * (20 if self.is_slow else 1), self._finish, self._life)
+        if self.is_slow:
+            span_us *= 20
+        if self._jobs[0].do == self.restore:
+            span_us *= 10
+        world.at(span_us, self._finish, self._life)
 
     def _finish(self, life: int) -> None:
         if life != self._life:

@@ -54,6 +54,7 @@ class Machine:
         self.entries = list(disk.entries)
         self.handed = self.base + len(self.entries)  # to the disk
         self.applied, self.state = disk.store.index, disk.store.state
+        self.applied_term = disk.store.term
         self.asked: dict[int, tuple[int, int]] = {}  # index -> (term, operation) of who waits for an outcome
         self.reads: list[tuple[int, int, int]] = []  # (term, barrier, what must be seen)
         self.is_flushing = False
@@ -137,6 +138,8 @@ class Machine:
         term = self.core.term
         for index, operation in enumerate(operations, first):
             self._append(index, term, operation)
+            if index in self.asked:
+                self.world.truth.unknown.add(self.asked[index][1])
             self.asked[index] = (term, operation)
         self.settle()
 
@@ -174,9 +177,8 @@ class Machine:
         assert self.last_index == write.last_index, "a message without its entries"
 
     def _truncate(self, index: int) -> None:
+        """Take entries back.  Who asked for them still waits: another node may have them, and commit them yet."""
         del self.entries[index - self.base - 1 :]
-        for dropped in [asked for asked in self.asked if asked >= index]:
-            self.world.truth.refused.add(self.asked.pop(dropped)[1])
         if self.handed >= index:
             self.handed = index - 1
             self.disk.submit(self.disk.truncate, index, _nothing)
@@ -230,7 +232,7 @@ class Machine:
         return take
 
     def _apply(self, commit: int) -> None:
-        truth, place = self.world.truth, self.applied - self.base
+        truth, place, term = self.world.truth, self.applied - self.base, 0
         for term, payload, _chain in self.entries[place : commit - self.base]:
             self.applied += 1
             self.state = after(self.state, payload)
@@ -238,7 +240,15 @@ class Machine:
             asked = self.asked.pop(self.applied, None)
             if asked is not None:
                 truth.answered(self, self.applied, asked, term, payload)
+        self._give_up_before(term)
         self.core.applied(self.applied)
+
+    def _give_up_before(self, term: int) -> None:
+        """An entry of this term is committed: what stood further on in earlier terms can no longer be."""
+        if term > self.applied_term:
+            self.applied_term = term
+            for index in [index for index, asked in self.asked.items() if asked[0] < term]:
+                self.world.truth.refused.add(self.asked.pop(index)[1])
 
     def _answer_reads(self, number: int, index: int) -> None:
         term = self.core.term
@@ -282,14 +292,15 @@ class Machine:
             self.base = floor
 
     def restore(self, restore: Restore, image: Image) -> None:
-        """Put an image that has arrived in the place of state and log."""
+        """Put an image that has arrived in the place of state and log; what was not handed over never will be."""
+        self.handed = self.last_index
         self.disk.submit(self.disk.restore, image, self._when_done(lambda: self._restored(image)))
 
     def _restored(self, image: Image) -> None:
         self.core.restored()
         self.base, self.base_chain, self.entries = image.index, image.chain, []
         self.handed = image.index
-        self.applied, self.state = image.index, image.state
+        self.applied, self.applied_term, self.state = image.index, image.term, image.state
         self.world.truth.applied(self, self.applied, self.state)
         for _term, operation in self.asked.values():
             self.world.truth.unknown.add(operation)

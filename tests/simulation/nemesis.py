@@ -26,12 +26,17 @@ class Nemesis:
         self.choose = world.rng.choice
         self.wipes_left = wipes
         self.is_over = False
-        self._faults: tuple[Callable[[], object], ...] = (
-            self.isolate_leader, self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge,
-            self.heal, self.heal, self.crash_leader, self.crash_leader, self.crash_any, self.crash_all, self.pause_any,
-            self.pause_leader, self.slow_disk, self.break_disk, self.bend_clock, self.transfer, self.change,
-            self.change, self.change_wrongly, self.wipe,
-        )  # fmt: skip
+        self._faults = self._draw_faults()
+
+    def _draw_faults(self) -> list[Callable[[], object]]:
+        """Let each world have a part of the faults only: those that are left meet each other more often."""
+        faults: list[Callable[[], object]] = [
+            self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge, self.crash_leader,
+            self.crash_any, self.crash_all, self.pause_any, self.pause_leader, self.starve, self.slow_disk,
+            self.break_disk, self.bend_clock, self.transfer, self.change, self.change_wrongly, self.quarrel, self.wipe,
+        ]  # fmt: skip
+        share = self.choose((0.2, 0.5, 1.0))
+        return [self.heal, self.isolate_leader, *(fault for fault in faults if self.world.random() < share)]
 
     def act(self, _: None) -> None:
         """Do something, and something else later."""
@@ -113,9 +118,34 @@ class Nemesis:
         for machine in self.world.living():
             self._crash(machine, 1.0)
 
+    def starve(self) -> None:
+        """One follower hears nothing of its leader; when it is about to stand, the others begin new lives."""
+        leader = self._leader()
+        if leader is None:
+            return
+        self.heal()
+        starved = self.choose(self.world.machines).node_id
+        self.world.network.cuts.add((leader.node_id, starved))
+        self.world.at(self._span_us(3.0), self._restart_others, (leader, starved))
+
+    def _restart_others(self, what: "tuple[Machine, int]") -> None:
+        leader, starved = what
+        for machine in self.world.living():
+            if machine is not leader and machine.node_id != starved and not self.is_over:
+                self.world.network.cuts.add((leader.node_id, machine.node_id))
+                machine.crash()
+                machine.boot()
+
     def _pause(self, machine: "Machine | None") -> None:
         if machine is not None:
-            machine.paused_until_us = self.world.now_us + self._span_us(3.0)
+            span_us = self._span_us(3.0)
+            machine.paused_until_us = self.world.now_us + span_us
+            self.world.at(span_us, self._read, (machine, machine.life))  # before it has looked at its clock
+
+    def _read(self, what: "tuple[Machine, int]") -> None:
+        machine, life = what
+        if machine.life == life and machine.core.leads and machine.paused_until_us <= self.world.now_us:
+            machine.read()
 
     def pause_any(self) -> None:
         self._pause(self._any())
@@ -139,9 +169,9 @@ class Nemesis:
             machine.set_rate(1.0 - rate + 2 * rate * self.world.random())
 
     def wipe(self) -> None:
-        """Somebody empties a node's disk and starts it as if nothing had happened."""
+        """Somebody empties a node's disk and starts it as if nothing had happened; there is something to lose."""
         machine = self._any()
-        if machine is not None and self.wipes_left and self.world.truth.founded_at and not self.world.founding():
+        if machine is not None and self.wipes_left and self.world.truth.acknowledged:
             self.wipes_left -= 1
             machine.crash()
             machine.disks.append(self.world.new_disk())
@@ -173,6 +203,16 @@ class Nemesis:
     def change(self) -> None:
         """Add, promote, demote or remove somebody."""
         self._propose_members(self._changed)
+
+    def quarrel(self) -> None:
+        """Whoever leads changes the members, and is cut off at once; so does the next one, and the next."""
+        for turn in range(self.world.rng.randrange(2, 6)):
+            self.world.at(turn * self._span_us(4.0), self._change_and_isolate, None)
+
+    def _change_and_isolate(self, _: None) -> None:
+        if not self.is_over:
+            self.change()
+            self.world.at(self._span_us(0.1), lambda _: None if self.is_over else self.isolate_leader(), None)
 
     def _changed(self, config: Config) -> Config:
         node = self.world.rng.randrange(len(self.world.machines))

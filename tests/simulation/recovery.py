@@ -73,7 +73,8 @@ class Recovery:
         self._await(f"operations are answered {when}", lambda: self.world.truth.answered_count >= enough)
         last = len(self.world.truth.committed)
         members = self._members(leader)
-        self._await(f"every member has entry {last} {when}", lambda: all(m.applied >= last for m in members if m.is_up))
+        everybody = lambda: all(m.applied >= last for m in members if m.is_up)  # noqa: E731
+        self._await(f"every member has entry {last} {when}", everybody, 5 * SETTLES_IN)
         self._await("nobody waits for an outcome", lambda: not any(m.asked for m in members))
         leader = self._leader()
         leader.read()

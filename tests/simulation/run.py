@@ -6,6 +6,7 @@ Safety: faults all the time, and nothing is claimed but that no invariant breaks
 then none, and the cluster must recover.
 """
 
+import traceback
 from typing import Literal
 
 import msgspec
@@ -13,7 +14,6 @@ import msgspec
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.recovery import Recovery
 from tests.simulation.world import World
-from wakeq.protocol.errors import WakeqError
 
 Mode = Literal["safety", "liveness"]
 SAFETY_EVENTS = 6_000
@@ -35,9 +35,9 @@ def simulate(seed: int, mode: Mode, world_class: type[World] = World, *, story: 
     failure = ""
     try:
         _run(world, mode)
-    except (AssertionError, WakeqError) as error:
+    except Exception as error:  # whatever ends a node is a failure
         failure = f"{type(error).__name__}: {error}"
-        world.tell(failure)
+        world.tell(traceback.format_exc())
     return Outcome(seed, mode, world.events, world.trace_hash, failure)
 
 

@@ -6,10 +6,11 @@ It sees all nodes at once, which no node can.  The properties are those of Figur
 docs/internals/raft.md; each assertion names what was broken.
 """
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from tests.simulation.entries import Entry, Payload, key_of
-from wakeq.protocol.raft.messages import AppendAnswer, RequestVote, VoteAnswer
+from wakeq.protocol.raft.messages import AnyMessage, AppendAnswer, RequestVote, VoteAnswer
 
 if TYPE_CHECKING:
     from tests.simulation.machine import Machine
@@ -28,13 +29,13 @@ class Truth:
         self.leaders: dict[int, int] = {}  # term -> node
         self.chains: dict[tuple[int, int], int] = {}  # (index, term) -> hash of the log up to there
         self.committed: list[Entry] = []
+        self.committed_in: list[int] = []  # the term of the leader that did it
         self.states: list[int] = [0]  # behind each index
         self.acknowledged = 0  # the highest index of which a client was told
         self.answered_count = 0
-        self.refused: set[int] = set()  # operations of which a client was told that they never will be
+        self.refused: set[Payload] = set()  # operations of which a client was told that they never will be
         self.unknown: set[int] = set()
         self.served_term = 0
-        self.founded_at = 0  # the index that founded the cluster, once it is committed
         self._seen: dict[int, tuple[int, int]] = {}  # node -> (term, commit) at the last look
 
     def require(self, holds: bool, what: str, machine: "Machine") -> None:
@@ -74,8 +75,8 @@ class Truth:
             self.served_term = core.term
 
     def _require_all_committed(self, machine: "Machine") -> None:
-        """Leader completeness: what is committed stands in the log of every later leader."""
-        last = len(self.committed)
+        """Leader completeness: what is committed stands in the log of the leader of every later term."""
+        last = bisect_left(self.committed_in, machine.core.term)
         if last > machine.base:
             chain = machine.chain_at(last)
             self.require(chain == self.committed[last - 1][2], f"leads without entry {last}, committed", machine)
@@ -91,15 +92,11 @@ class Truth:
                 leads = self.leaders.get(core.term) == machine.node_id  # it may have left by this very commit
                 self.require(leads, f"commits entry {index} before any leader did", machine)
                 committed.append(entry)
-                self._note_committed(machine, index, entry[1])
+                self.committed_in.append(core.term)
+                refused = entry[1] in self.refused
+                self.require(not refused, f"commits {entry[1]}, which was refused for certain", machine)
         if core.leads and core.commit == len(committed) and core.commit > since:
             self._require_majority(machine, core.commit)
-
-    def _note_committed(self, machine: "Machine", index: int, payload: Payload) -> None:
-        if isinstance(payload, int):
-            self.require(payload not in self.refused, f"commits {payload}, which was refused for certain", machine)
-        elif payload.founded and not self.founded_at:
-            self.founded_at = index
 
     def _require_majority(self, machine: "Machine", index: int) -> None:
         voters = machine.core.members.voters
@@ -118,20 +115,18 @@ class Truth:
         if self.chains.setdefault((index, term), chain) != chain:
             self.require(False, f"another log up to entry {index} of term {term}", machine)
 
-    def leaves(self, machine: "Machine", message: object) -> None:
+    def leaves(self, machine: "Machine", message: AnyMessage) -> None:
         """Nothing leaves before what it rests on is on disk."""
-        disk = machine.disk
+        disk, is_pre = machine.disk, isinstance(message, RequestVote | VoteAnswer) and message.pre
+        self.require(is_pre or message.term <= disk.state.term, f"speaks in term {message.term}, not on disk", machine)
         if isinstance(message, AppendAnswer):
             if message.rejected is None and message.match > disk.base:
                 durable = disk.chain_at(message.match)
                 self.require(durable is not None, f"acknowledges {message.match}, which is not on disk", machine)
                 self.require(durable == machine.chain_at(message.match), "acknowledges what was replaced", machine)
-        elif isinstance(message, VoteAnswer):
-            if message.granted and not message.pre:
-                saved = (disk.state.term, disk.state.vote) == (message.term, message.receiver)
-                self.require(saved or disk.state.term > message.term, "a vote leaves before it is on disk", machine)
-        elif isinstance(message, RequestVote) and not message.pre:
-            self.require(disk.state.term >= message.term, "a candidacy leaves before it is on disk", machine)
+        elif isinstance(message, VoteAnswer) and message.granted and not message.pre:
+            saved = (disk.state.term, disk.state.vote) == (message.term, message.receiver)
+            self.require(saved or disk.state.term > message.term, "a vote leaves before it is on disk", machine)
 
     def applied(self, machine: "Machine", index: int, state: int) -> None:
         """The same state behind the same index on every node, replayed or from an image."""
