@@ -37,6 +37,8 @@ from wakeq.protocol.wire.peer import Entries, Hello
 from wakeq.storage.image_files import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
+UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait ...
+BEHIND_BYTES_MAX = 256 << 20  # ... and also when a voter that answers lacks so much
 UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
 SYNC = Tick("sync")
 BEAT = Tick("beat")
@@ -101,6 +103,7 @@ class LogDriver(LogEntries):
         self._ticked_ms = 0
         self._members_index = -1  # of the configuration whose members are known as peers
         self._is_throttled = False
+        self._is_replaced = False  # an image is about to take the place of log and state
         self._parks = True  # proposals wait: to lead, for the state store, for a successor
         self._parked: deque[Propose] = deque()
 
@@ -174,7 +177,18 @@ class LogDriver(LogEntries):
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
             self._stand_down(led)
-        self._parks = self._is_throttled or not (core.accepts if core.leads else bool(self._neighbours))
+        if core.leads:
+            self._parks = self._is_throttled or not core.accepts or self._is_ahead()
+        else:
+            self._parks = self._is_throttled or self._neighbours is None
+
+    def _is_ahead(self) -> bool:
+        """Whether the peers are too far behind for more to be taken."""
+        if not self._peers:
+            return False
+        core = self.core
+        uncommitted_bytes = core.log.size_between(core.commit, core.log.last_index)
+        return uncommitted_bytes > UNCOMMITTED_BYTES_MAX or core.leader().behind_bytes() > BEHIND_BYTES_MAX
 
     def _release_parked(self) -> None:
         if self._parked and not self._parks:
@@ -237,6 +251,8 @@ class LogDriver(LogEntries):
     # --- what the core wants ---------------------------------------------------------------------------------------
 
     def on_synced(self, last_index: int, term: int) -> None:
+        if self._is_replaced:
+            return  # it belongs to a log that is about to go
         self._hand_over(self.core.stable(last_index, term))
         if self._peers:
             self._attend()
@@ -372,7 +388,8 @@ class LogDriver(LogEntries):
             self._put(first, term, part)
             for index, payload in enumerate(part, first):
                 entry, at_ms = decode_entry(payload)
-                self._uncommitted.append((index, term, at_ms, entry, None))
+                asker = self._orphans.pop((index, term), None) if self._orphans else None
+                self._uncommitted.append((index, term, at_ms, entry, asker))
         if self._neighbours is not None and append.commit < append.last_index:
             self._neighbours.follow_clock(at_ms)  # not of long ago: it was not committed when it was sent
         self._flush_soon()
@@ -380,7 +397,7 @@ class LogDriver(LogEntries):
     def _truncate(self, index: int) -> None:
         """Forget entries that the leader does not have."""
         logger.info("entries from %d on are taken back: the leader of term %d has others", index, self.core.term)
-        self._take_back(index, self._not_leader())
+        self._take_back(index)
         self._payloads.truncate_from(index)
         self._do_behind(lambda: self._log.truncate_from(index))
 
@@ -409,6 +426,8 @@ class LogDriver(LogEntries):
             self._images.tell(DropImage())
             return
         logger.info("the state of the leader has come: starting again from it")
+        self._is_replaced = True
+        self._log.take_buffer()
         consensus = self._log.directory
         self._do_behind(lambda: mark_for_install(consensus), self._neighbours.start_again)
 

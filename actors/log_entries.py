@@ -1,9 +1,10 @@
 """LogEntries: what is proposed, who asked for it, and what becomes of it.
 
     Propose --> stamp, index, bytes --> (the log) --> committed: Committed to the queues, with those who asked
-                                                  --> taken back: NOT_LEADER        --> nobody can know: UNKNOWN
+                                                  --> taken back for ever: NOT_LEADER    --> nobody can know: UNKNOWN
 
-The second part of RaftLog.  Who asked stands beside the entry, never in its bytes; an asker hears once.
+The second part of RaftLog.  Who asked stands beside the entry, never in its bytes; an asker hears once.  An entry that
+is taken back here may still be in another node's log and come again: it is gone only once a later term has committed.
 """
 
 import logging
@@ -15,7 +16,7 @@ from wakeq.actors.log_files import LogFiles, LogServices
 from wakeq.actors.messages import Answered, Asker, Committed, HeldBack, Item, Pressure, Propose, Refusal
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish
-from wakeq.protocol.errors import BadField, OutcomeUnknown
+from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.records import encode_entry
@@ -24,6 +25,7 @@ Proposal = tuple[Entry, Asker | None]
 Encoded = tuple[list[Proposal], list[bytes]]
 
 UNKNOWN = Refusal(OutcomeUnknown.code, "the leader changed meanwhile: this was done, or not; look, or repeat it")
+TAKEN_BACK = Refusal(NotLeader.code, "the leader changed meanwhile, and this was not done; repeat it there")
 
 logger = logging.getLogger("wakeq.raft_log")
 
@@ -36,6 +38,7 @@ class LogEntries(LogFiles):
         self.synced_entries = 0
         self._queues: Process | None = None
         self._uncommitted: deque[Item] = deque()
+        self._orphans: dict[tuple[int, int], Asker] = {}  # by index and term: who asked for what was taken back
         self._refusal: Refusal | None = None  # of what needs room, while there is none
 
     # --- in --------------------------------------------------------------------------------------------------------
@@ -101,14 +104,23 @@ class LogEntries(LogFiles):
             while uncommitted and uncommitted[0][0] <= commit:
                 items.append(uncommitted.popleft())
         if items:
+            if self._orphans:
+                self._bury(items[-1][1])
             self.synced_entries += len(items)
             assert self._queues is not None, "started first"
             self._queues.tell(Committed(items))
 
-    def _take_back(self, index: int, refusal: Refusal) -> None:
-        """Entries from here on are not in the log any more: whoever asked for one may ask the leader."""
+    def _take_back(self, index: int) -> None:
+        """Entries from here on are not in this log any more; what becomes of them is still open."""
         while self._uncommitted and self._uncommitted[-1][0] >= index:
-            answer(self._uncommitted.pop()[4], refusal)
+            at, term, _at_ms, _entry, asker = self._uncommitted.pop()
+            if asker is not None:
+                self._orphans[at, term] = asker
+
+    def _bury(self, term: int) -> None:
+        """An entry of this term is committed: of earlier terms nothing can come back that was taken back."""
+        for key in [key for key in self._orphans if key[1] < term]:
+            answer(self._orphans.pop(key), TAKEN_BACK)
 
     def _drop_promises(self) -> None:
         """This node leads no longer: what only a leader has ends, though its entries may still be committed."""
@@ -127,6 +139,8 @@ class LogEntries(LogFiles):
             if asker is not None and of_term <= term:
                 answer(asker, UNKNOWN)
                 self._uncommitted[place] = (index, of_term, at_ms, entry, None)
+        for key in [key for key in self._orphans if key[1] <= term]:
+            answer(self._orphans.pop(key), UNKNOWN)
 
 
 def answer(asker: Asker | None, refusal: Refusal) -> None:
