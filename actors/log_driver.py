@@ -25,7 +25,6 @@ from wakeq.actors.images import (
 from wakeq.actors.log_entries import LogEntries, answer
 from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.messages import Asker, Follow, Item, Propose, Refusal, Tick
-from wakeq.actors.payloads import Payloads
 from wakeq.actors.peer import Connected, FromPeer, Outgoing, PeerDoor, PeerLost
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop
@@ -98,11 +97,11 @@ class LogDriver(LogEntries):
         self._images: Process | None = None
         self._connected: set[int] = set()
         self._changes: dict[int, Asker] = {}  # by entry: who asked for other members
-        self._payloads = Payloads()
         self._led_term = 0  # the term in which this node leads, 0 while it does not
         self._ticked_ms = 0
         self._members_index = -1  # of the configuration whose members are known as peers
         self._is_throttled = False
+        self._serves_alone = False  # the only voter may always serve, once it leads
         self._is_replaced = False  # an image is about to take the place of log and state
         self._parks = True  # proposals wait: to lead, for the state store, for a successor
         self._parked: deque[Propose] = deque()
@@ -123,7 +122,7 @@ class LogDriver(LogEntries):
     def refusal(self) -> Refusal | None:
         """Return why this node may not answer from its memory at this moment, None if it may."""
         core = self.core
-        if core.may_serve(self._monotonic_ms()):
+        if self._serves_alone or core.may_serve(self._monotonic_ms()):
             return None
         if core.leads and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
@@ -179,7 +178,9 @@ class LogDriver(LogEntries):
             self._stand_down(led)
         if core.leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
+            self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())
         else:
+            self._serves_alone = False
             self._parks = self._is_throttled or self._neighbours is None
 
     def _is_ahead(self) -> bool:
@@ -194,7 +195,11 @@ class LogDriver(LogEntries):
         if self._parked and not self._parks:
             parked, self._parked = self._parked, deque()
             for propose in parked:
-                self.on_propose(propose)
+                if self._led_term:
+                    self._append(propose)
+                else:
+                    self._put_off(propose)
+            self._flush_soon()
 
     def _stand_down(self, term: int) -> None:
         """Another one leads, or nobody: the queues forget what only a leader knows."""
@@ -265,6 +270,7 @@ class LogDriver(LogEntries):
 
     def on_applied(self, message: Applied) -> None:
         self.core.applied(message.index)
+        self._note_standing()
 
     def _attend(self) -> None:
         """Do what the core asks for, until it has no more to ask."""
@@ -319,6 +325,7 @@ class LogDriver(LogEntries):
         if peer is None:
             assert self._neighbours is not None, "only in a cluster"
             peer = self._peers[node_id] = self._neighbours.new_peer(node_id)
+            self._keeps_payloads = True
         return peer
 
     def on_introduced(self, message: Introduced) -> None:
@@ -344,11 +351,6 @@ class LogDriver(LogEntries):
         for node_id, batch in batches.items():
             if node_id in self._peers:
                 self._peers[node_id].tell(Outgoing(batch))
-
-    def _put(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
-        if self._peers:
-            self._payloads.put(first_index, payloads)
-        super()._put(first_index, term, payloads)
 
     def on_from_peer(self, message: FromPeer) -> None:
         self._look_at_clock()

@@ -48,9 +48,10 @@ class LogEntries(LogFiles):
         items = message.items if self._refusal is None else self._admitted(message.items)
         at_ms = self._stamp_ms()
         taken, payloads = self._encode(items, at_ms)
-        if payloads:
-            first = self.core.propose(len(payloads), sum(map(len, payloads)))
-            self._enter(first, at_ms, taken, payloads)
+        if len(payloads) == 1:
+            self._enter(self.core.propose(1, len(payloads[0])), at_ms, taken, payloads)
+        elif payloads:
+            self._enter(self.core.propose(len(payloads), sum(map(len, payloads))), at_ms, taken, payloads)
 
     def _encode(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
         """Return what the log can take, and its bytes; answer for the rest."""
@@ -72,11 +73,10 @@ class LogEntries(LogFiles):
 
     def _enter(self, first_index: int, at_ms: int, items: Sequence[Proposal], payloads: list[bytes]) -> None:
         """Put entries of our own term into the log's buffer, and remember who asked."""
-        term = self.core.term
+        term, uncommitted = self.core.state.term, self._uncommitted
         self._put(first_index, term, payloads)
-        self._uncommitted.extend(
-            [(index, term, at_ms, entry, asker) for index, (entry, asker) in enumerate(items, first_index)]
-        )
+        for index, (entry, asker) in enumerate(items, first_index):
+            uncommitted.append((index, term, at_ms, entry, asker))
 
     def _admitted(self, items: Sequence[Proposal]) -> list[Proposal]:
         """Answer what would need more room; what makes room goes on."""

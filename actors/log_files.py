@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from wakeq.actors.messages import Tick
+from wakeq.actors.payloads import Payloads
 from wakeq.actors.runtime import Process
 from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.errors import SyncFailed
@@ -120,6 +121,8 @@ class LogFiles(Process):
         self._flush_queued = self._lazy_queued = False
         self._writing = False
         self._buffered_in = 0  # the core's term when something was put into the buffer last
+        self._payloads = Payloads()  # of the last entries, for peers
+        self._keeps_payloads = False
         self._behind: deque[Entries | Job] = deque()  # the first Job is perhaps being done
         self._roll: Roll | None = None  # to be done as soon as nothing is being written
         self._cut_to = 0  # what is wanted; peers may need some of it still
@@ -133,11 +136,13 @@ class LogFiles(Process):
 
     def _put(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
         """Put entries of one term behind the last ones; they are nowhere but in memory yet."""
+        if self._keeps_payloads:
+            self._payloads.put(first_index, payloads)
         if self._behind:
             self._behind.append(Entries(first_index, term, payloads, self.core.term))
         else:
             self._log.append_many(first_index, term, payloads)
-            self._buffered_in = self.core.term
+            self._buffered_in = self.core.state.term
 
     def _flush_soon(self) -> None:
         """Sync once everybody who has something to propose in this turn has done so."""
