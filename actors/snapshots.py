@@ -23,6 +23,7 @@ from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.snapshot import SnapshotHeader, write_snapshot
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
 
+NEVER_BYTES = -(1 << 62)
 DEADLINE_S_MIN = 60.0
 BYTES_A_SECOND_MIN = 4 << 20  # slower than this and the snapshot is given up: its reader pins pages
 
@@ -77,7 +78,7 @@ class Snapshots(Process):
         self._new_thread = new_thread
         self._bytes_min = bytes_min
         self._last_bytes = path.stat().st_size if path.exists() else 0
-        self._begun_bytes = -(1 << 62)  # of the log when the last one was begun; the first one is due by its size
+        self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
         self._askers: list[Process] = []
         self._thread: Disk | None = None
 
@@ -131,6 +132,7 @@ class Snapshots(Process):
             self._last_bytes = message.size_bytes
             self._raft_log.tell(Cut(message.index))
         elif isinstance(message.error, TooSlow | DiskFull):
+            self._begun_bytes = NEVER_BYTES
             logger.warning("%s", message.error)
         else:
             raise message.error

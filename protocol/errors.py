@@ -161,18 +161,10 @@ class DiskDisowned(StorageError):
     exit_status = 65
 
 
-class StateReplaced(WakeqError):
-    """Not a failure: the node begins again with the state that its leader has sent."""
-
-    code = "REPLACED"
-    exit_status = 75
-
-
 class PeerRefused(WakeqError):
     """What is at the other end of a connection between nodes cannot be talked to."""
 
     code = "PEER"
-    exit_status = 76
 
 
 # What a user of the command line or of the client meets -----------------------------------------------------------

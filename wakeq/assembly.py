@@ -25,7 +25,7 @@ from wakeq.actors.raft_log import Neighbours, RaftLog, Started
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.commands import Kind, Members, SetAside
-from wakeq.protocol.errors import DamagedFile, StateReplaced
+from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.core import Core, Me
 from wakeq.protocol.raft.core import Settings as RaftSettings
@@ -84,6 +84,10 @@ class Cluster:
     dial: Callable[[int, str], None]
     follow_clock: Callable[[int], None]
     settings: RaftSettings
+
+
+class StateReplaced(Exception):
+    """Not a failure: the node begins again with the state that its leader has sent."""
 
 
 class Guard(Process):

@@ -28,14 +28,14 @@ from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.subscriber import Subscriber
-from wakeq.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
 from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
-from wakeq.protocol.errors import StateReplaced, StorageError, WakeqError
+from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.core import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello

@@ -106,7 +106,6 @@ MEANINGS = {
     "STORAGE": "The data directory cannot be used or trusted; the message says why, and what to do.",
     "DAMAGED": "A file's marker, version, checksum or content does not fit; the message names the place.",
     "DISOWNED": "The data directory is not the one that joined the cluster, or has lost what it promised.",
-    "REPLACED": "The leader has sent the whole state, because the log no longer reaches back far enough.",
     "PEER": "What answers at a peer's address is no node of this cluster. Check `cluster.peers`.",
     "DIVERGED": "The leader's log contradicts what is committed here: a majority lost its disks, or there is a bug.",
     "IN_USE": "Another broker holds the data directory; the message names its process.",
