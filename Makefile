@@ -7,13 +7,16 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help serve install lint fast check test bench docs reference dist soak clean
+.PHONY: help serve cluster install lint fast check test bench docs reference dist soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 serve: install ## start a broker on 127.0.0.1 with its data in ./wakeq-data
 	@exec $(BIN)/wakeq serve
+
+cluster: install ## start three nodes on this machine, for trying, with their data in ./wakeq-cluster
+	@exec $(BIN)/wakeq cluster try
 
 install: $(INSTALLED) ## make .venv and install wakeq into it
 

@@ -130,7 +130,7 @@ class LogDriver(LogEntries):
 
     def _not_leader(self) -> Refusal:
         leader = self.core.leader_id
-        if leader is None or leader == self.core.me.node_id:
+        if leader is None or leader not in self._connected:  # it is this one, or perhaps it is gone
             return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
         address = self._worker_addresses.get(leader, "")
         return Refusal(NotLeader.code, f"node {leader} leads; connect to it", address)

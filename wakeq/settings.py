@@ -162,7 +162,7 @@ class Cluster:
         None, "HOST:PORT to which the other nodes send clients; unset = the host in `cluster.peers`", kind=str
     )
     election_ms: int = setting(
-        1000, "A leader that is not heard for so long is replaced", unit="ms", least=100, most=60_000
+        700, "A leader that is not heard for so long is replaced", unit="ms", least=100, most=60_000
     )
 
 

@@ -65,9 +65,10 @@ class ClusterClient(AsyncLineClient):
 
 
 class Cluster:
-    """Nodes by number.  Each keeps its data directory and its port for peers through all its lives."""
+    """Nodes by number.  Each keeps its data directory and its ports through all its lives."""
 
     def __init__(self, directory: Path, count: int = 3, *extra_args: str) -> None:
+        self._worker_ports = free_ports(count)
         self.peer_addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
         self._directory = directory
         self._extra_args = extra_args
@@ -77,7 +78,7 @@ class Cluster:
         self._turn = 0
 
     def _make(self, node: int, peers: str, *extra_args: str) -> BrokerProcess:
-        place = ("--node", str(node), "--peers", peers)
+        place = ("--node", str(node), "--peers", peers, "--worker-port", str(self._worker_ports[node]))
         return BrokerProcess(self._directory / f"node-{node}", *place, *self._extra_args, *extra_args)
 
     def start(self) -> Self:
@@ -91,7 +92,8 @@ class Cluster:
 
     def add(self) -> BrokerProcess:
         """Start one more node, which nobody has heard of yet."""
-        (port,) = free_ports(1)
+        port, worker_port = free_ports(2)
+        self._worker_ports.append(worker_port)
         self.peer_addresses.append(f"127.0.0.1:{port}")
         node = self._make(len(self.nodes), ",".join(self.peer_addresses), "--join")
         self.nodes.append(node)
@@ -130,7 +132,7 @@ class Cluster:
     @property
     def addresses(self) -> str:
         """The worker ports of all nodes, as a client is given them."""
-        return ",".join(f"{host}:{port}" for host, port in (node.worker_address for node in self.nodes) if port)
+        return ",".join(f"127.0.0.1:{port}" for port in self._worker_ports)
 
     # --- for the load ---
 

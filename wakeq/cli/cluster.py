@@ -8,6 +8,7 @@ import click
 
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table
+from wakeq.cli.trial import trial
 from wakeq.protocol.errors import NoQuorum
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes")
@@ -18,6 +19,9 @@ LOOK_AGAIN_S = 0.05
 @click.group()
 def cluster() -> None:
     """Look at a cluster, let it grow and shrink, choose who leads it."""
+
+
+cluster.add_command(trial)
 
 
 @cluster.command()
