@@ -52,6 +52,7 @@ class Waiter(msgspec.Struct, gc=False, eq=False):
     until_ms: int
     worker: int
     door: int
+    removes: bool = False
     ended: bool = False
 
 

@@ -27,7 +27,7 @@ from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.messages import Asker, Follow, Item, Propose, Refusal, Tick
 from wakeq.actors.peer import Connected, FromPeer, Outgoing, PeerDoor, PeerLost
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Members, Noop
+from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, OwnEntry, Ready, Write
@@ -146,7 +146,7 @@ class LogDriver(LogEntries):
     def on_propose(self, message: Propose) -> None:
         if self._peers:
             self._look_at_clock()
-        if self._parks or not self._led_term:
+        if (self._parks and not self._is_urgent(message)) or not self._led_term:
             self._put_off(message)
             return
         self._append(message)
@@ -156,6 +156,10 @@ class LogDriver(LogEntries):
             self._flush()  # nobody else has something to propose in this turn
         else:
             self._flush_soon()
+
+    def _is_urgent(self, message: Propose) -> bool:
+        """Whether the store itself may be waiting for this: a cut is not made while a queue is halted."""
+        return self.core.accepts and all(type(entry) is SetAside for entry, _ in message.items)
 
     def _put_off(self, message: Propose) -> None:
         if self._parks:

@@ -73,7 +73,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeldBack(msgspec.Struct, frozen=True, gc=False):
-    """The ticket of what a strict queue proposed: the answer waits for the commit, or for the news that it is void."""
+    """The ticket of a delivery that must last: the answer waits for the commit, or for the news that it is void."""
 
     answer: Answered
     otherwise: Answered
@@ -98,6 +98,8 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     door: int = 0
     subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
+    must_exist: bool = False  # then it is unknown even to who would wait for it
+    removes: bool = False  # whoever takes a message cannot acknowledge it: it is gone when it is handed out
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -110,6 +112,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     token: Token
     priority: int
     headers: bytes
+    queue_id: int
+    number: int
+    until_ms: int
 
 
 class EndWaits(msgspec.Struct, frozen=True, gc=False):

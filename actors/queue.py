@@ -131,8 +131,9 @@ class QueueProcess(QueueEndings):
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
-                assert isinstance(entry, Delivered | Extended), "nothing else is held back"
+                assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
                 void = entry.queue_id != self.ledger.id  # the queue was emptied meanwhile
+                void |= type(entry) is Ack and any(results)
                 asker.process.tell(asker.ticket.otherwise if void else asker.ticket.answer)
                 continue
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
@@ -284,8 +285,10 @@ class QueueProcess(QueueEndings):
 
     def on_stats(self, message: Stats) -> None:
         asker = message.asker
-        if not self.exists:
+        refusal = None if asker.process is self._supervisor else self._services.refusal()  # a listing was asked before
+        if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
+        if refusal is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
         asker.process.tell(Answered([(asker.ticket, asker.place, self._figures())]))

@@ -79,10 +79,10 @@ class QueueRegistry(Process):
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
+        self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
-        self._noops: list[Item] = []  # of this node, in what is being handed out
         self._members: tuple[int, Config] | None = None  # since the last cut: as of which entry, and who
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
 
@@ -137,6 +137,11 @@ class QueueRegistry(Process):
             if self.term:
                 process.tell(Lead(self.term))
         return process
+
+    def _serving(self, name: str) -> QueueProcess | None:
+        """Return the process of a queue, unless it has just crashed: what it is told then, nobody hears."""
+        process = self._processes.get(name)
+        return process if process is not None and process.alive else None
 
     def _answer(self, asker: Asker | None, outcome: Any) -> None:
         if asker is None:
@@ -216,15 +221,17 @@ class QueueRegistry(Process):
     # --- straight commands of queues that have no process yet ------------------------------------------------------
 
     def _forward(self, message: Any) -> None:
-        process = self._processes.get(message.queue)
-        if message.queue in self._rebuilding or message.queue in self._halted or message.queue in self._unled:
+        name = message.queue
+        process = self._processes.get(name)
+        has_crashed = process is not None and not process.alive  # the news stands behind this message
+        if has_crashed or name in self._rebuilding or name in self._halted or name in self._unled:
             self._put_off(message)
             return
         if process is None:
             if not _creates_interest(message):
                 self._refuse(message)
                 return
-            process = self._process(message.queue)
+            process = self._process(name)
         process.tell(message)
 
     def _put_off(self, message: Any) -> None:
@@ -253,17 +260,21 @@ class QueueRegistry(Process):
         if not message.all_queues:
             self._forward(message)
             return
+        refusal = self._services.refusal()
+        if refusal is not None:
+            self._answer(message.asker, refusal)
+            return
         names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
         self._ask_figures(Listing(message.asker, names))
 
     def _ask_figures(self, listing: Listing) -> None:
         """Ask the next queues of a listing; a slice in which none is left is passed over."""
         while names := listing.next_slice():
-            gone = [place for place, name in names if name not in self._processes]
-            complete = [listing.add(place, None) for place in gone]
-            for place, name in names:
-                if name in self._processes:
-                    self._processes[name].tell(Stats(Asker(self, listing, place), name))
+            asked = [(place, self._serving(name)) for place, name in names]
+            complete = [listing.add(place, None) for place, process in asked if process is None]
+            for place, process in asked:
+                if process is not None:
+                    process.tell(Stats(Asker(self, listing, place), process.name))
             if not any(complete):
                 return
         self._answer(listing.asker, listing.rows)
@@ -281,5 +292,5 @@ def _creates_interest(message: Any) -> bool:
         case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
             return True
         case Fetch():
-            return any(want.wait_ms for want in message.wants)
+            return not message.must_exist and any(want.wait_ms for want in message.wants)
     return False

@@ -82,7 +82,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     """Messages for one queue, which is made if it does not exist.
 
     Each draft stands for itself unless `atomic`.  `id` makes the whole entry idempotent; with `session`,
-    `ordinals` gives each draft (or the atomic whole) its number in that session.
+    `ordinals` gives each draft (or the atomic whole) its number in that session.  With `must_exist` it makes no queue.
     """
 
     queue: str
@@ -94,6 +94,8 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     forced: bool = False  # dead letters and returned messages are not subject to policies
     door: int = 0
     worker: int = 0
+    must_exist: bool = False
+    oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -133,7 +135,8 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     """Messages that are done with.  `publishes` are the follow-ups: all of it happens, or nothing.
 
     `dead` says that the follow-up is the dead letter of the message.  `foreign` are uids of imported records, by
-    position; their number is -1.
+    position; their number is -1.  `delivered` says that the messages are handed out by this entry too: whoever takes
+    them cannot acknowledge.
     """
 
     queue: str
@@ -145,6 +148,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     dead: bool = False
     worker: int = 0
     door: int = 0
+    delivered: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):

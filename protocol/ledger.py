@@ -124,6 +124,8 @@ class Ledger(Columns):
 
     def _publish(self, entry: Publish, at_ms: int) -> Results:
         drafts = entry.drafts
+        if entry.oversized:
+            return [code or int(Result.TOO_LARGE) for code in self._refusals(drafts)]
         if not self.policies.unlimited and not entry.forced:
             refusals = self._refusals(drafts)
             if any(refusals):
@@ -301,6 +303,8 @@ class Ledger(Columns):
             self.totals.dead += done
         else:
             self.totals.acked += done
+        if entry.delivered:
+            self.totals.delivered += done
         return results
 
     def expire(self, entry: Expired, at_ms: int) -> Results:

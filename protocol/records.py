@@ -47,6 +47,9 @@ FLAG_ATOMIC = 1
 FLAG_ID = 2
 FLAG_SESSION = 4
 FLAG_FORCED = 8
+FLAG_MUST_EXIST = 16
+FLAG_OVERSIZED = 32
+FLAG_DELIVERED = 64
 _PUBLISH = bytes([Kind.PUBLISH])
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
@@ -74,7 +77,7 @@ def _head(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes:
 def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if len(entry.drafts) == 1 and not (entry.id or entry.session):
         return _encode_publish_of_one(entry, entry.drafts[0], at_ms)
-    flags = FLAG_ATOMIC * entry.atomic | FLAG_FORCED * entry.forced
+    flags = _publish_flags(entry)
     extra = []
     if entry.id:
         flags |= FLAG_ID
@@ -113,9 +116,15 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     return b"".join(parts)
 
 
+def _publish_flags(entry: Publish) -> int:
+    """Return the flags that say nothing about further fields."""
+    flags = FLAG_ATOMIC * entry.atomic | FLAG_FORCED * entry.forced
+    return flags | FLAG_MUST_EXIST * entry.must_exist | FLAG_OVERSIZED * entry.oversized
+
+
 def _encode_publish_of_one(entry: Publish, draft: Draft, at_ms: int) -> bytes:
     """The hot path of those who publish to many queues: the same bytes without a list of anything."""
-    flags = FLAG_ATOMIC * entry.atomic | FLAG_FORCED * entry.forced
+    flags = _publish_flags(entry)
     name, body, headers = entry.queue.encode(), draft.body, draft.headers
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, 1, at_ms, 0, entry.worker, len(name)) + name
     spans = draft.delay_ms, draft.priority, draft.expires_ms, draft.timeout_ms
@@ -162,7 +171,9 @@ def _encode_ack(entry: Ack, at_ms: int) -> bytes:
     rows = zip(entry.numbers, entry.tokens, strict=True)
     items = [_pack_item(0, 0, 0, number, 0, term, sequence, 0, 0) for number, (term, sequence) in rows]
     kind = Kind.DEAD if entry.dead else Kind.ACK
-    head = _head(kind, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door)
+    flags = FLAG_DELIVERED * entry.delivered
+    about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
+    head = _head(kind, entry.queue, len(items), at_ms, **about)
     foreign = _to_msgpack(entry.foreign) if entry.foreign else b""
     follows = [_sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
     return b"".join([head, *items, _sized(foreign), *follows])
@@ -285,6 +296,8 @@ def _decode_publish(
         forced=bool(flags & FLAG_FORCED),
         door=door,
         worker=worker,
+        must_exist=bool(flags & FLAG_MUST_EXIST),
+        oversized=bool(flags & FLAG_OVERSIZED),
     )
 
 
@@ -296,7 +309,7 @@ def _take_text(payload: bytes, at: int) -> tuple[str, int]:
 def _decode_ack(
     kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, at: int, head: tuple[int, int, int, int]
 ) -> Ack:
-    door, _, queue_id, worker = head
+    door, flags, queue_id, worker = head
     raw, at = _take_sized(payload, at)
     foreign = msgspec.msgpack.decode(raw, type=dict[int, str]) if raw else {}
     publishes = []
@@ -309,7 +322,8 @@ def _decode_ack(
         publishes.append(inner)
     numbers = [item[3] for item in items]
     tokens: list[Token] = [(item[5], item[6]) for item in items]
-    return Ack(name, queue_id, numbers, tokens, publishes, foreign, kind is Kind.DEAD, worker, door)
+    is_dead, delivered = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED)
+    return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered)
 
 
 def _take_sized(payload: bytes, at: int) -> tuple[bytes, int]:

@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from wakeq.client import Client, Message
     from wakeq.client.aio import AsyncClient, AsyncMessage
+    from wakeq.client.taskflux.aio import AsyncTaskFluxClient
+    from wakeq.client.taskflux.blocking import TaskFluxClient
     from wakeq.protocol import errors
     from wakeq.protocol.errors import (
         BrokerUnreachable,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 HOMES = {
     "AsyncClient": "wakeq.client.aio",
     "AsyncMessage": "wakeq.client.aio",
+    "AsyncTaskFluxClient": "wakeq.client.taskflux.aio",
     "Client": "wakeq.client",
     "Message": "wakeq.client",
     "errors": "wakeq.protocol",
@@ -44,6 +47,7 @@ HOMES = {
     "QueueNotFound": "wakeq.protocol.errors",
     "Refused": "wakeq.protocol.errors",
     "StaleLease": "wakeq.protocol.errors",
+    "TaskFluxClient": "wakeq.client.taskflux.blocking",
     "WakeqError": "wakeq.protocol.errors",
     "Reject": "wakeq.worker",
     "Retry": "wakeq.worker",
@@ -55,6 +59,7 @@ HOMES = {
 __all__ = [
     "AsyncClient",
     "AsyncMessage",
+    "AsyncTaskFluxClient",
     "BrokerUnreachable",
     "Busy",
     "Client",
@@ -69,6 +74,7 @@ __all__ = [
     "Retry",
     "Snooze",
     "StaleLease",
+    "TaskFluxClient",
     "TooLarge",
     "WakeqError",
     "Worker",

@@ -15,10 +15,11 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from wakeq import __version__
-from wakeq.actors.door import Admission, Door
+from wakeq.actors.door import Admission, CarefulDoor, Door
 from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Pressure, Propose, Refusal
 from wakeq.actors.queue_registry import Settings as QueuesSettings
@@ -28,9 +29,14 @@ from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.subscriber import Subscriber
+from wakeq.actors.taskflux_replies import Known
+from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
+from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
 from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
 from wakeq.listeners.peer_tcp import PeerTcp
+from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
+from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
@@ -39,6 +45,10 @@ from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.core import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
+from wakeq.protocol.wire.taskflux.packets import UNKNOWN_NODE, ClusterMetadataResponse
+from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
+from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.web.connect import Connect
@@ -71,6 +81,7 @@ class Node:
         self._moment_turn, self._moment_ms = -1, 0
         self._workers = 0
         self._threads: list[DiskThread] = []
+        self._taskflux: list[TaskFluxTcpListener] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
@@ -233,7 +244,7 @@ class Node:
         )
         admission = Admission(settings.connections_max)
 
-        def make_subscriber(door: Door) -> Subscriber:
+        def make_subscriber(door: Door[Reply]) -> Subscriber:
             self._workers += 1
             return self.runtime.spawn(Subscriber, door, self._workers, services)
 
@@ -248,7 +259,50 @@ class Node:
         self._web.before_stop(self._connect.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
-        return {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+        addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+        return addresses | await self._listen_to_taskflux(host, admission)
+
+    async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
+        """Open a port for one dialect, and another one for the other if that is wanted."""
+        settings = self.settings
+        ports = {settings.taskflux_dialect: settings.taskflux_port}
+        if settings.taskflux_other_port is not None:
+            (other,) = {"spec", "csharp"} - ports.keys()
+            ports[other] = settings.taskflux_other_port
+        addresses: dict[str, str] = {}
+        for name, port in ports.items():
+            listener = TaskFluxTcpListener(
+                self._make_taskflux_subscriber(DIALECTS[name], addresses),
+                DIALECTS[name],
+                admission=admission,
+                payload_bytes_max=settings.taskflux_payload_bytes_max,
+                idle_s=settings.taskflux_idle_s,
+            )
+            self._taskflux.append(listener)
+            door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
+            addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
+        return addresses
+
+    def _taskflux_leader(self) -> int:
+        """Return this node's place in the list of one, if it leads: it does not know the others' TaskFlux ports."""
+        return 0 if self.raft_log.refusal() is None else UNKNOWN_NODE
+
+    def _make_taskflux_subscriber(
+        self, dialect: Dialect, addresses: dict[str, str]
+    ) -> Callable[[CarefulDoor[TaskFluxResponse]], TaskFluxSubscriber]:
+        door_name = "taskflux" if dialect.name == self.settings.taskflux_dialect else f"taskflux-{dialect.name}"
+        known = Known(
+            find=self.queues.catalog.find,
+            nodes=lambda: ClusterMetadataResponse((addresses[door_name],), self._taskflux_leader(), 0),
+            payload_bytes_max=self.settings.taskflux_payload_bytes_max,
+        )
+        services = TaskFluxServices(self.raft_log, self.queues, self.assembly.timers, self.now_ms, known)
+
+        def make(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
+            self._workers += 1
+            return self.runtime.spawn(TaskFluxSubscriber, door, dialect, self._workers, services)
+
+        return make
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
@@ -330,10 +384,13 @@ class Node:
             await self._hand_over()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._tcp.stop_reading()
+        ports: list[TcpListener[Any]] = [self._tcp, *self._taskflux]
+        for port in ports:
+            port.stop_reading()
         self._connect.stop_reading()
         await self._answer_all()
-        await self._tcp.close()
+        await asyncio.gather(*(port.close() for port in ports))
+        await self._answer_all()  # what lost its connection by that has given back what it held
         await self._web.close()
         if self._peers is not None:
             await self._peers.close()

@@ -100,9 +100,7 @@ class HandNode:
         )
         settings = RaftSettings(int(ELECTION_S * 1000), int(ELECTION_S * 100))
         cluster = Cluster(self.network.config, lambda *_: None, self._follow_clock, settings)
-        self.assembly = Assembly(
-            self.runtime, files, around, Settings(), snapshot_bytes_min=1 << 40, cluster=cluster
-        )
+        self.assembly = Assembly(self.runtime, files, around, Settings(), snapshot_bytes_min=1 << 40, cluster=cluster)
         self.is_up = True
         for _ in self.assembly.recover():
             self.runtime.run_until_idle()

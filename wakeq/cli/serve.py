@@ -30,6 +30,8 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--node", "node", type=int, help="Which of --peers this node is, from 0."),
             click.option("--peers", help="HOST:PORT of every node of the cluster, with commas between."),
             click.option("--join", is_flag=True, help="Come to a cluster that exists already."),
+            click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
+            click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
             click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="Any other setting; repeatable."),
         )
@@ -48,6 +50,8 @@ def given_settings(
     node: int | None,
     peers: str | None,
     join: bool,
+    taskflux_port: int | None,
+    taskflux_dialect: str | None,
     no_upgrade: bool,
     others: tuple[str, ...],
 ) -> Loaded:
@@ -58,7 +62,14 @@ def given_settings(
         if not equals:
             raise BadSettings(f"--set {other} has no value; write --set NAME=VALUE")
         flags[name.strip()] = value
-    named = {"data_dir": data_dir, "host": host, "worker_port": worker_port, "http_port": http_port}
+    named = {
+        "data_dir": data_dir,
+        "host": host,
+        "worker_port": worker_port,
+        "http_port": http_port,
+        "taskflux_port": taskflux_port,
+        "taskflux_dialect": taskflux_dialect,
+    }
     named |= {"cluster.node": node, "cluster.peers": peers, "cluster.join": join or None}
     flags |= {name: value for name, value in named.items() if value is not None}
     if no_upgrade:
@@ -90,9 +101,11 @@ def _explained(error: OSError, settings: Settings) -> Exception:
             f"{error.filename}: {error.strerror}; check its owner and rights, or use another --data-dir"
         )
     if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
-        ports = f"worker port {settings.worker_port} and HTTP port {settings.http_port}"
+        ports = (
+            f"ports {settings.worker_port} (worker), {settings.http_port} (HTTP), {settings.taskflux_port} (TaskFlux)"
+        )
         return BadSettings(
             f"cannot listen on {settings.host}, {ports}: {error.strerror}; "
-            f"give another --host, --worker-port or --http-port (0 takes a free one)"
+            f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one)"
         )
     return error

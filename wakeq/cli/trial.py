@@ -21,7 +21,7 @@ from wakeq.protocol.errors import BadSettings
 
 NODES = 3
 PORTS_APART = 10  # between the ports of one node and of the next
-HTTP_PORT, WORKER_PORT, PEER_PORT = 8080, 2601, 2603
+HTTP_PORT, WORKER_PORT, TASKFLUX_PORT, PEER_PORT = 8080, 2601, 2602, 2603
 
 
 @click.command("try")
@@ -69,9 +69,9 @@ def _show(node: int, process: "subprocess.Popen[str]") -> None:
 
 def _ports(node: int, free_ports: bool) -> list[str]:
     if free_ports:
-        return ["--worker-port", "0", "--http-port", "0"]
-    apart = PORTS_APART * node
-    return ["--worker-port", str(WORKER_PORT + apart), "--http-port", str(HTTP_PORT + apart)]
+        return ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
+    ports = {"worker": WORKER_PORT, "http": HTTP_PORT, "taskflux": TASKFLUX_PORT}
+    return [word for name, first in ports.items() for word in (f"--{name}-port", str(first + PORTS_APART * node))]
 
 
 def _free(count: int) -> list[int]:

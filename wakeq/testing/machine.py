@@ -21,6 +21,7 @@ from wakeq.actors.runtime import Runtime
 from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Files, Surroundings
 from wakeq.protocol.errors import BrokerUnreachable
+from wakeq.protocol.wire import worker as wire
 from wakeq.storage.disk_thread import Disk, InlineDisk
 from wakeq.storage.memory_directory import MemoryDirectory
 from wakeq.testing.manual_time import ManualTime
@@ -175,7 +176,7 @@ class Machine(ABC):
 
     # Who talks to it --------------------------------------------------------------------------------------------
 
-    def connect(self, door: Door) -> Subscriber:
+    def connect(self, door: Door[wire.Reply]) -> Subscriber:
         """Make the process that serves one connection."""
         if not self.is_up:
             raise BrokerUnreachable(DOWN)

@@ -4,7 +4,7 @@ Raised by nobody to the outside: the reader puts them, as a Bad, where the packe
 session may raise what it finds there.  The text names the byte or the field, what it was and what it must be.
 """
 
-from wakeq.protocol.errors import FrameTooLarge, WakeqError
+from wakeq.protocol.errors import Busy, FrameTooLarge, WakeqError
 
 
 class BadPacket(WakeqError):
@@ -22,6 +22,12 @@ class BadBody(BadPacket):
     """A framed body that is no command.  The frame says where the next packet begins, so the stream goes on."""
 
     closes = False
+
+
+class Crowded(Busy):
+    """All connections together hold too much that is unfinished, and this one some of it."""
+
+    closes = True
 
 
 class PacketTooLong(FrameTooLarge):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from wakeq.protocol.errors import WakeqError
 
 METHOD_NONE = ord("N")  # the only method of authorization: there is none
+PAYLOAD_BYTES_MAX = 16 << 20  # the manual's limit for all queues (section 6)
 UNLIMITED = -1  # of a size in CreateQueue
 UNKNOWN_NODE = -1  # of a leader's id
 DEFAULT_IMPLEMENTATION, H4, QA = 0, 1, 2

@@ -11,11 +11,10 @@ from functools import lru_cache
 
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, SPEC, Dialect, dialect_of
 from wakeq.protocol.wire.taskflux.fields import SHORT, Decode, Decoders, Torn, Wrong, by_marker
-from wakeq.protocol.wire.taskflux.packets import Bad, BootstrapRequest, Packet
+from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, BootstrapRequest, Packet
 from wakeq.protocol.wire.taskflux.requests import AUTHORIZATION, BOOTSTRAP, RequestDecoder
 from wakeq.protocol.wire.taskflux.responses import ResponseDecoder
 
-PAYLOAD_BYTES_MAX = 16 << 20  # the manual's limit for all queues (section 6)
 PACKET_ROOM_BYTES = 4096  # for everything in a packet that is not the payload
 PACKET_BYTES_MAX = PAYLOAD_BYTES_MAX + PACKET_ROOM_BYTES
 DECODERS_REMEMBERED_MAX = 16  # tables, one for each dialect and limit: a node has a few
@@ -54,6 +53,10 @@ class PacketReader:
     def is_between_packets(self) -> bool:
         """Whether the stream could end here without cutting a packet off."""
         return not self._wanted_bytes
+
+    def forget(self) -> None:
+        """Drop what is unfinished, and read nothing more."""
+        self._broken, self._rest = True, bytearray()
 
     def receive(self, data: bytes) -> list[Packet | Bad]:
         """Return the packets that are whole now.  Behind a Bad that closes there is nothing more."""

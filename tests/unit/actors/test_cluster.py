@@ -9,6 +9,7 @@ import pytest
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
 from wakeq.actors.messages import Administer, Asker
 from wakeq.actors.runtime import Process
+from wakeq.protocol.errors import DiskDisowned
 
 Q = "q"
 LEASE_S = 60
@@ -57,9 +58,7 @@ def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNo
 
     replies = [follower.client().call(cmd, Q, **more) for cmd, more in (("PUB", {"message": "m"}), ("FET", {}))]
 
-    assert [(reply["err"], reply["leader"]) for reply in replies] == [
-        ("NOT_LEADER", f"node-{leader.number}:2601")
-    ] * 2
+    assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")] * 2
 
 
 def test_a_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
@@ -182,9 +181,7 @@ def test_who_waits_at_a_leader_that_steps_down_hears_so(cluster: HandCluster, le
     assert [reply["err"] for reply in worker.take()] == ["NOT_LEADER"]
 
 
-def test_a_leader_that_stood_still_steps_down_before_it_expires_a_lease(
-    cluster: HandCluster, leader: HandNode
-) -> None:
+def test_a_leader_that_stood_still_steps_down_before_it_expires_a_lease(cluster: HandCluster, leader: HandNode) -> None:
     worker = leader.client()
     worker.call("CREATE", Q, timeout=5)
     worker.publish(Q)
@@ -278,6 +275,11 @@ def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandC
     assert operator.heard
 
 
+def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
+    cluster.bring_up(node)
+    cluster.advance(seconds)
+
+
 def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
     cluster.advance(0.2)
@@ -287,6 +289,5 @@ def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) 
         for name in names:
             os.unlink(os.path.join(folder, name))
 
-    with pytest.raises(Exception, match="is not the one that joined"):
-        cluster.bring_up(lost)
-        cluster.advance(2.0)
+    with pytest.raises(DiskDisowned, match="is not the one that joined"):
+        bring_up_for(cluster, lost, 2.0)

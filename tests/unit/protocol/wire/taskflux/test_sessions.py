@@ -14,7 +14,7 @@ from wakeq.protocol.commands import Result
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Store
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     EMPTY,
@@ -62,10 +62,10 @@ class ScriptedQueues:
         self.held: dict[int, tuple[int, bytes]] = {}
         self.last_id = 0
 
-    def do(self, intent: Intent) -> Outcome:
+    def do(self, intent: Intent, *, removes: bool) -> Outcome:
         match intent.work:
-            case Enqueue() as enqueue:
-                return self.enqueue(enqueue)
+            case Store(enqueues=enqueues):
+                return [self.enqueue(enqueue) for enqueue in enqueues]
             case CreateQueue(queue=name) as create:
                 return self.create(name, policies_of(create))
             case ListQueues():
@@ -86,13 +86,13 @@ class ScriptedQueues:
             case Count(queue=name):
                 return CountResponse(len(self.records[name]))
             case Dequeue(queue=name):
-                return self.dequeue(name)
+                return self.dequeue(name, removes)
             case DeleteQueue(queue=name):
                 del self.records[name], self.policies[name]
                 return OK
         raise AssertionError(f"nothing to do: {intent.work}")
 
-    def enqueue(self, enqueue: Enqueue) -> Outcome:
+    def enqueue(self, enqueue: Enqueue) -> Response:
         records = self.records.get(enqueue.queue)
         if records is None:
             return BusinessError(ErrorCode.NO_QUEUE, "no such queue")
@@ -109,10 +109,12 @@ class ScriptedQueues:
         self.records[name], self.policies[name] = [], policies
         return OK
 
-    def dequeue(self, name: str) -> Outcome:
+    def dequeue(self, name: str, removes: bool) -> Outcome:
         if not self.records[name]:
             return EMPTY
         key, number, payload = self.records[name].pop(0)
+        if removes:
+            return Record(key, payload, number)
         self.held[number] = (key, payload)
         return Delivery(Record(key, payload, number), number)
 
@@ -131,8 +133,9 @@ class Connection:
         return encode(self.conversation.answers(), self.conversation.dialect)
 
     def work(self, intents: list[Intent]) -> None:
+        removes = self.conversation.dialect.is_one_phase
         while intents:
-            outcomes = [(intent, self.queues.do(intent)) for intent in intents]
+            outcomes = [(intent, self.queues.do(intent, removes=removes)) for intent in intents]
             intents = self.conversation.resolve(outcomes)
 
 
