@@ -145,18 +145,16 @@ class Leader:
         return message.hint_index if last is None else last + 1
 
     def _on_heartbeat_answer(self, peer: Progress, message: HeartbeatAnswer) -> None:
-        if message.round > peer.round:
-            peer.round = message.round
-            self._count_rounds()
-        if peer.answered_heartbeat():
+        if peer.answered_heartbeat(message.round):
             self._ask_for_loss(message.sender, peer)
+        self._count_rounds()
 
     def _ask_for_loss(self, node_id: int, peer: Progress) -> None:
         """Nothing moves: an empty message behind those that were sent is refused if one of them was lost."""
         if peer.next > self.core.log.previous_index:
             self._send_append(node_id, peer.next, peer.next - 1)
         else:
-            peer.probe()
+            peer.probe(self.core.log.previous_index)
 
     def on_stable(self) -> None:
         """Section 5.3 and 5.4.2: commit what a majority has, if the last of it is of this term."""
@@ -200,7 +198,7 @@ class Leader:
         if peer.next > log.last_index and peer.mode is Mode.REPLICATE:
             return False
         last = max(peer.next - 1, log.last_within(peer.next, core.settings.window.append_bytes))
-        peer.sent(last, self._send_append(node_id, peer.next, last))
+        peer.sent(last, self._send_append(node_id, peer.next, last), self._contact.round)
         return True
 
     def _send_append(self, node_id: int, first: int, last: int) -> int:
@@ -216,7 +214,7 @@ class Leader:
     def lost(self, node_id: int) -> None:
         """The connection to a peer has ended: what was under way may be lost."""
         if node_id in self.peers:
-            self.peers[node_id].probe()
+            self.peers[node_id].probe(self.core.log.previous_index)
 
     def behind_bytes(self) -> int:
         """Return how much the slowest voter that answers lacks; its driver slows proposals by it."""
@@ -244,7 +242,7 @@ class Leader:
         """The stream broke off: see first what the peer needs now."""
         peer = self.peers.get(node_id)
         if peer is not None and peer.mode is Mode.SNAPSHOT and peer.stream == stream:
-            peer.probe()
+            peer.probe(self.core.log.previous_index)
 
     def floor(self) -> int:
         """Return up to where no peer that answers needs the log: cutting more would cost it an image."""

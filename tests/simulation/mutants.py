@@ -362,10 +362,10 @@ def answers_of_earlier_terms_count() -> list[Patch]:
 def what_was_sent_counts_as_there() -> list[Patch]:
     original = Progress.answered_heartbeat
 
-    def answered_heartbeat(self: Progress) -> bool:
+    def answered_heartbeat(self: Progress, number: int) -> bool:
         if self._flights:
             self.match = max(self.match, self._flights[-1][0])
-        return original(self)
+        return original(self, number)
 
     return [(Progress, "answered_heartbeat", answered_heartbeat)]
 
