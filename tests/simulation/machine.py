@@ -179,6 +179,8 @@ class Machine:
     def _truncate(self, index: int) -> None:
         """Take entries back.  Who asked for them still waits: another node may have them, and commit them yet."""
         del self.entries[index - self.base - 1 :]
+        if self.world.on_truncate is not None and any(asked >= index for asked in self.asked):
+            self.world.on_truncate()
         if self.handed >= index:
             self.handed = index - 1
             self.disk.submit(self.disk.truncate, index, _nothing)
