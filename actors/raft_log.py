@@ -21,10 +21,11 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.raft.core import Core, Me, Settings
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import config_of
 from wakeq.protocol.raft.messages import HardState
+from wakeq.protocol.raft.settings import Me, Settings
 from wakeq.protocol.records import encode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.metadata import Metadata

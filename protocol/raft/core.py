@@ -14,8 +14,6 @@ disk: that is its own doing, not its driver's (docs/internals/raft.md).
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
-
 from wakeq.protocol.errors import LogDiverged, NotLeader
 from wakeq.protocol.raft.candidate import Candidate
 from wakeq.protocol.raft.follower import Follower
@@ -41,25 +39,9 @@ from wakeq.protocol.raft.messages import (
     VoteAnswer,
     Write,
 )
-from wakeq.protocol.raft.progress import Window
+from wakeq.protocol.raft.settings import Me, Settings
 
 OUTBOX_MESSAGES_MAX: Final = 4_096  # while a save takes long; what is beyond is lost, as on any network
-
-
-class Me(msgspec.Struct, frozen=True):
-    """Who this node is: its number, its disk (drawn when that was made), and its life (each start counts one)."""
-
-    node_id: int
-    disk_id: int
-    incarnation: int
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """The same on every node.  A heartbeat goes out at least five times within an election timeout."""
-
-    election_ms: int = 1_000  # nobody is voted for so long after a leader was heard; elections begin up to twice later
-    heartbeat_ms: int = 100
-    window: Window = Window()
 
 
 class Core:

@@ -33,9 +33,8 @@ class Progress:
     """See the head of this file."""
 
     __slots__ = (
-        "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "disk_id", "forgot", "heard_ms",
-        "match", "mode",
-        "next", "probing", "round", "since_round", "snapshot_index", "stream",
+        "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "disk_id", "forgot",
+        "heard_ms", "match", "mode", "next", "probing", "round", "since_round", "snapshot_index", "stream",
     )  # fmt: skip
 
     def __init__(self, next_index: int, window: Window, now_ms: int, since_round: int) -> None:

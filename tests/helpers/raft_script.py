@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.raft.core import Core, Me, Settings
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.messages import Append, Fetch, HardState, Message, Ready, Restore, Write
 from wakeq.protocol.raft.progress import Window
+from wakeq.protocol.raft.settings import Me, Settings
 
 ENTRY_BYTES = 100
 SETTINGS = Settings(1000, 100, Window(10 * ENTRY_BYTES, 20 * ENTRY_BYTES, 4))

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.disk import Disk, Image
 from tests.simulation.entries import NOOP, Entry, Payload, after, link
 from tests.simulation.transfer import Receiver, Sender
-from wakeq.protocol.raft.core import Core, Me
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, Ready, Restore, Write
+from wakeq.protocol.raft.settings import Me
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from wakeq.protocol.errors import NotLeader
-from wakeq.protocol.raft.core import OUTBOX_MESSAGES_MAX, Core, Me, Settings
+from wakeq.protocol.raft.core import OUTBOX_MESSAGES_MAX, Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, Member, config_of
 from wakeq.protocol.raft.messages import (
@@ -19,6 +19,7 @@ from wakeq.protocol.raft.messages import (
     Ready,
     SnapshotOffer,
 )
+from wakeq.protocol.raft.settings import Me, Settings
 
 SETTINGS = Settings(election_ms=1000, heartbeat_ms=100)
 
