@@ -65,6 +65,7 @@ class Core:
         self.now_ms = now_ms
         self.state = state  # as it is in memory; nothing leaves before it is saved
         self.log = log  # what stands in it, written or not
+        assert configs[0][0] <= log.previous_index, "members that stand in the log are missing: peers would miss them"
         self.members = Membership(me.node_id, configs)
         self.stable_index = log.last_index  # on this node's disk
         self.commit = committed
@@ -138,8 +139,8 @@ class Core:
         known = self._incarnations.get(key, 0)
         if message.incarnation > known:
             self._incarnations[key] = message.incarnation
-            if known and isinstance(self.role, Leader):
-                self.role.peer_restarted(message.sender)
+            if known and isinstance(self.role, Leader) and self.members.knows(*key):
+                self.role.lost(message.sender)  # with its former life
         return message.incarnation >= known
 
     def _settle_term(self, message: AnyMessage) -> bool:

@@ -53,8 +53,10 @@ class Follower:
 
     @property
     def may_campaign(self) -> bool:
+        """A voter, with the disk that joined, whose log and state are whole."""
         core = self.core
-        return core.members.may_stand(core.commit) and not core.disowned and self._restoring is None
+        is_whole = self._restoring is None and not core.disowned
+        return is_whole and core.members.may_stand(core.me.disk_id, core.commit)
 
     def tick(self, now_ms: int) -> None:
         """Section 5.2: who hears no leader stands for election."""

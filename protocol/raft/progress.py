@@ -118,13 +118,14 @@ class Progress:
         self._match_at_answer = self.match
         return is_stuck
 
-    def probe(self, kept_after: int) -> None:
+    def probe(self, kept_after: int, last_index: int) -> None:
         """Begin again behind what it has for certain: its connection or its life has ended.
 
-        Of a log that was cut the first entry is tried: an image is needed only if that is refused.
+        If nothing of the log that is kept is certain, ask at its end: the refusal will say where to go on, and
+        whether an image is needed at all.
         """
         self._begin(Mode.PROBE)
-        self.next = max(self.match, kept_after) + 1
+        self.next = (self.match if self.match > kept_after else last_index) + 1
 
     def await_image(self, index: int) -> None:
         """It can go on only once it has everything up to index."""

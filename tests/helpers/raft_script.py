@@ -190,7 +190,7 @@ class Scene:
             actor.start()
 
     def do_node(self, node: str, *words: str) -> None:
-        """node 4 [log=1,1,2] [term=2] [vote=1] [committed=1] [cut=1]: (re)start it with this on its disk."""
+        """node 4 [log=1,1,2] [term=2] [vote=1] [committed=1] [cut=1] [disk=41]: (re)start it with this on its disk."""
         given = dict(word.split("=") for word in words)
         if int(node) not in self.actors:
             self.actors[int(node)] = Actor(self, int(node), next(iter(self.actors.values())).config)
@@ -199,6 +199,7 @@ class Scene:
         cut = int(given.get("cut", 0))
         actor.previous = (cut, terms[cut - 1] if cut else 0)
         actor.disk = terms[cut:]
+        actor.disk_id = int(given.get("disk", actor.disk_id))
         actor.state = HardState(int(given.get("term", max(terms, default=0))), vote_of(given.get("vote")))
         actor.committed = int(given.get("committed", cut))
         actor.start()

@@ -8,6 +8,8 @@ It keeps the rules of a driver (docs/internals/raft.md) and no rule of Raft.  It
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tests.simulation.disk import Disk, Image
 from tests.simulation.entries import NOOP, Entry, Payload, after, link
 from tests.simulation.transfer import Receiver, Sender
@@ -85,7 +87,7 @@ class Machine:
     def _configs(self) -> list[tuple[int, Config]]:
         """Return the members as of the state, and every change of them in the log above it."""
         store = self.disk.store
-        configs = [(store.index, store.config)]
+        configs = list(store.configs)
         for index, (_term, payload, _chain) in enumerate(self.entries, self.base + 1):
             if index > store.index and isinstance(payload, Config):
                 configs.append((index, payload))
@@ -267,7 +269,7 @@ class Machine:
         entry = self.entries[self.applied - self.base - 1] if self.applied > self.base else None
         term = entry[0] if entry else self.core.log.previous_term
         chain = entry[2] if entry else self.base_chain
-        return Image(self.applied, term, chain, self.state, self.core.members.at(self.applied))
+        return Image(self.applied, term, chain, self.state, self.core.members.until(self.applied))
 
     def flush(self, life: int) -> None:
         """Write the state down, and cut the log behind what is written."""
@@ -297,6 +299,7 @@ class Machine:
     def restore(self, restore: Restore, image: Image) -> None:
         """Put an image that has arrived in the place of state and log; what was not handed over never will be."""
         self.handed = self.last_index
+        image = msgspec.structs.replace(image, configs=((restore.index, restore.config),))
         self.disk.submit(self.disk.restore, image, self._when_done(lambda: self._restored(image)))
 
     def _restored(self, image: Image) -> None:

@@ -59,7 +59,7 @@ class World:
 
     def new_disk(self) -> Disk:
         """Return an empty disk; who belongs to the cluster stands in every node's settings."""
-        return Disk(self, next(self._disks), Image(0, 0, 0, 0, self.config))
+        return Disk(self, next(self._disks), Image(0, 0, 0, 0, ((0, self.config),)))
 
     # --- scheduling -------------------------------------------------------------------------------------------------
 

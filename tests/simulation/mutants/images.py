@@ -64,6 +64,6 @@ def images_do_not_carry_the_members() -> list[Patch]:
     original = Machine.restore
 
     def restore(self: Machine, restore: Restore, image: Image) -> None:
-        original(self, restore, msgspec.structs.replace(image, config=self.world.config))
+        original(self, msgspec.structs.replace(restore, config=self.world.config), image)
 
     return [(Machine, "restore", restore)]

@@ -54,4 +54,4 @@ def a_removed_leader_leads_on() -> list[Patch]:
 
 @mutant
 def nobody_stands_who_may_have_been_removed() -> list[Patch]:
-    return [(Membership, "may_stand", lambda self, committed: self.votes)]
+    return [(Membership, "may_stand", lambda self, disk_id, committed: self.votes)]

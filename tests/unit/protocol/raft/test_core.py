@@ -170,3 +170,18 @@ def test_no_message_carries_a_moment() -> None:
 
     assert not [name for name in names if name.endswith(("_ms", "_s", "_at"))]
     assert HeartbeatAnswer in map(type, messages())
+
+
+def test_a_restart_that_does_not_know_the_members_in_its_log_is_a_bug() -> None:
+    """It would send those entries without saying that the members change there."""
+    with pytest.raises(AssertionError, match="members that stand in the log are missing"):
+        Core(
+            Me(1, 1, 1),
+            HardState(1, None),
+            LogView(2, 1, [(3, 1)], 9),
+            [(5, config_of([1]))],
+            committed=5,
+            settings=SETTINGS,
+            chance=lambda: 0.0,
+            now_ms=0,
+        )

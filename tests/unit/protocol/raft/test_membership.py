@@ -83,14 +83,24 @@ def test_who_loses_its_vote_may_stand_until_that_is_certain() -> None:
 
     members.append(5, Config((A, B)))
 
-    assert members.may_stand(committed=4)
-    assert not members.may_stand(committed=5)
+    assert members.may_stand(30, committed=4)
+    assert not members.may_stand(30, committed=5)
+
+
+def test_another_disk_than_the_one_that_joined_does_not_stand() -> None:
+    members = Membership(3, [(0, THREE)])
+    before = members.may_stand(31, committed=0)
+
+    members.append(5, Config((A, B)))
+
+    assert not before
+    assert not members.may_stand(31, committed=4)
 
 
 def test_a_learner_never_stands() -> None:
     members = Membership(4, [(0, config_of([1, 2, 3], [4]))])
 
-    assert not members.may_stand(committed=0)
+    assert not members.may_stand(40, committed=0)
 
 
 @pytest.mark.parametrize(("disk_id", "counts"), [(20, True), (21, False)])

@@ -107,15 +107,17 @@ def test_after_a_lost_connection_it_goes_on_behind_what_is_certain(peer: Progres
     replicating(peer)
     peer.sent(12, 300, after_round=1)
 
-    peer.probe(kept_after=0)
+    peer.probe(kept_after=0, last_index=12)
 
     assert (peer.mode, peer.next, peer.may_send()) == (Mode.PROBE, 10, True)
 
 
 def test_an_image_is_not_asked_for_before_the_log_was_refused(peer: Progress) -> None:
-    peer.probe(kept_after=7)
+    peer.accepted(4, incarnation=1)
 
-    assert peer.next == 8
+    peer.probe(kept_after=7, last_index=12)
+
+    assert peer.next == 13
 
 
 def test_nothing_is_sent_until_the_image_has_arrived(peer: Progress) -> None:
