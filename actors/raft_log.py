@@ -107,7 +107,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     """The disk thread's report."""
 
     last_index: int
-    term: int
+    era: int  # of the core, when it was handed over
     seconds: float
     error: BaseException | None
 
@@ -269,36 +269,36 @@ class RaftLog(Process):
         batch = self._log.take_buffer()
         if batch is None:
             return
-        last_index, term = self._uncommitted[-1][0], self.core.term
+        last_index, era = self._uncommitted[-1][0], self.core.era
         now_s = time.monotonic()
         if self._place.on_loop(now_s) and not self._disk.busy and not self._others_write():
             started = time.perf_counter()
             self._log.write(batch)
-            self._synced(last_index, term, time.perf_counter() - started, on_loop=True)
+            self._synced(last_index, era, time.perf_counter() - started, on_loop=True)
             return
         self._writing = True
-        self._disk.submit(lambda: _timed(lambda: self._log.write(batch)), lambda r: self._written(last_index, term, r))
+        self._disk.submit(lambda: _timed(lambda: self._log.write(batch)), lambda r: self._written(last_index, era, r))
 
-    def _written(self, last_index: int, term: int, result: float | BaseException) -> None:
+    def _written(self, last_index: int, era: int, result: float | BaseException) -> None:
         error = result if isinstance(result, BaseException) else None
         seconds = 0.0 if isinstance(result, BaseException) else result
-        self.tell(Written(last_index, term, seconds, error))
+        self.tell(Written(last_index, era, seconds, error))
 
     def on_written(self, message: Written) -> None:
         self._writing = False
         if message.error is not None:
             raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
-        self._synced(message.last_index, message.term, message.seconds, on_loop=False)
+        self._synced(message.last_index, message.era, message.seconds, on_loop=False)
         if not self._roll_if_asked() and self._log.buffered_bytes:
             self._flush_soon()
 
-    def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
+    def _synced(self, last_index: int, era: int, seconds: float, *, on_loop: bool) -> None:
         """Entries are on disk: commit them and let the queues apply them."""
         if not self._others_write():  # what our own writes slowed down says nothing of the disk
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
-        commit = self.core.stable(last_index, term)
+        commit = self.core.stable(last_index, era)
         uncommitted = self._uncommitted
         if uncommitted and uncommitted[-1][0] <= commit:
             items = list(uncommitted)

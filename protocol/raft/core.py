@@ -68,6 +68,7 @@ class Core:
         assert configs[0][0] <= log.previous_index, "members that stand in the log are missing: peers would miss them"
         self.members = Membership(me.node_id, configs)
         self.stable_index = log.last_index  # on this node's disk
+        self.era = 0  # counts how often entries were taken back in this life
         self.commit = committed
         self.applied_index = log.previous_index
         self.leader_id: int | None = None
@@ -75,7 +76,6 @@ class Core:
         self.disowned = False  # this disk lacks what it promised: no vote, no candidacy
         self.role: Follower | Candidate | Leader = Follower(self)
         self._saved = self._saving = state
-        self._truncated_term = 0  # in which this node last took back entries
         self._incarnations: dict[tuple[int, int], int] = {}
         self._outbox: list[AnyMessage] = []  # these four are what `ready` will hand out
         self._entries: list[OwnEntry] = []
@@ -274,13 +274,14 @@ class Core:
             self.members.append(index, config)
         return index
 
-    def stable(self, index: int, term: int) -> int:
-        """Everything up to index is on this disk, handed to it in this term; return `committed`.
+    def stable(self, index: int, era: int) -> int:
+        """Everything up to index is on this disk, handed to it in this era; return `committed`.
 
         What was handed over before entries were taken back may since have been replaced: it is ignored, for the
-        write that replaced it reports as well.
+        write that replaced it reports as well.  (Terms cannot tell: entries of an earlier term may be handed over in
+        the very term that takes them back, and entries of an earlier term may replace them.)
         """
-        if index > self.stable_index and term >= self._truncated_term:
+        if index > self.stable_index and era == self.era:
             assert index <= self.log.last_index, f"entry {index} on disk, the log ends with {self.log.last_index}"
             self.stable_index = index
             self.role.on_stable()
@@ -344,7 +345,7 @@ class Core:
         self.log.truncate_from(index)
         self.members.truncate_from(index)
         self.stable_index = min(self.stable_index, index - 1)
-        self._truncated_term = self.term
+        self.era += 1
         self._entries = [entry for entry in self._entries if entry.index < index]  # never left, hence not matched
 
     def reset_log(self, restore: Restore) -> None:
@@ -352,7 +353,7 @@ class Core:
         self.log.reset(restore.index, restore.term)
         self.members.reset(restore.index, restore.config)
         self.stable_index = self.commit = self.applied_index = restore.index
-        self._truncated_term = self.term
+        self.era += 1
         self._entries = []
 
     # --- images of the state ----------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class Actor:
         self.configs: list[tuple[int, Config]] = []
         self.is_held = False
         self.saves: list[HardState] = []
-        self.writes: list[tuple[int, int]] = []  # (last index, term at the hand-over)
+        self.writes: list[tuple[int, int]] = []  # (last index, era at the hand-over)
         self.restore: Restore | None = None
         self.seen: tuple[Any, ...] = ()
 
@@ -114,7 +114,7 @@ class Actor:
     def append(self, index: int, term: int) -> None:
         del self.terms[index - self.previous[0] - 1 :]
         self.terms.append(term)
-        self.writes.append((index, self.core.term))
+        self.writes.append((index, self.core.era))
 
     def write(self, write: Write, message: Append) -> None:
         if write.truncate_from:
@@ -126,7 +126,7 @@ class Actor:
             self.terms.append(next(term for start, term in reversed(message.runs) if start <= index))
         self.configs = [(at, config) for at, config in self.configs if at < write.first_index]
         self.configs += [(at, config) for at, config in message.configs if at >= write.first_index]
-        self.writes.append((write.last_index, self.core.term))
+        self.writes.append((write.last_index, self.core.era))
 
     def release(self) -> None:
         """Let the disk finish what it was given."""
@@ -144,9 +144,9 @@ class Actor:
 
     def synced(self) -> None:
         assert self.writes, f"node {self.node} writes nothing"
-        index, term = self.writes.pop(0)
+        index, era = self.writes.pop(0)
         self.disk = self.terms[: index - self.previous[0]]
-        self.core.stable(index, term)
+        self.core.stable(index, era)
         self.settle()
 
 
@@ -331,7 +331,7 @@ class Scene:
         for index in range(first, first + int(count)):
             del actor.terms[index - actor.previous[0] - 1 :]
             actor.terms.append(actor.core.term)
-        actor.writes.append((first + int(count) - 1, actor.core.term))
+        actor.writes.append((first + int(count) - 1, actor.core.era))
         actor.settle()
 
     def do_read(self, node: str) -> None:

@@ -220,10 +220,10 @@ class Machine:
 
     def _hand_over(self) -> None:
         """One write for everything that has come together."""
-        first, last, term = self.handed + 1, self.last_index, self.core.term
+        first, last, era = self.handed + 1, self.last_index, self.core.era
         self.handed = last
         what = (first, self.entries[first - self.base - 1 :])
-        self.disk.submit(self.disk.put, what, self._when_done(lambda: self.core.stable(last, term)))
+        self.disk.submit(self.disk.put, what, self._when_done(lambda: self.core.stable(last, era)))
 
     def _when_done(self, report: Callable[[], object]) -> Callable[..., None]:
         """Return what the disk is to call: the report is taken if this life still goes on, once it is not paused."""

@@ -70,7 +70,7 @@ def applies_what_is_not_on_its_disk() -> list[Patch]:
 
 @mutant
 def late_reports_of_replaced_writes_count() -> list[Patch]:
-    def stable(self: Core, index: int, term: int) -> int:
+    def stable(self: Core, index: int, era: int) -> int:
         if index > self.stable_index and index <= self.log.last_index:
             self.stable_index = index
             self.role.on_stable()
@@ -95,6 +95,6 @@ def truncation_leaves_the_stable_index() -> list[Patch]:
         self.log.truncate_from(index)
         self.members.truncate_from(index)
         self.stable_index = min(self.stable_index, self.log.last_index + 1)
-        self._truncated_term = self.term
+        self.era += 1
 
     return [(Core, "truncate_from", truncate_from)]

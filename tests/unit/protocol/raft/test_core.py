@@ -57,12 +57,12 @@ def test_a_lone_voter_leads_after_one_save_and_commits_by_itself() -> None:
 
     first = core.propose(3, 300)
 
-    assert (core.leads, first, core.stable(4, core.term)) == (True, 2, 4)
+    assert (core.leads, first, core.stable(4, core.era)) == (True, 2, 4)
 
 
 def test_with_nothing_to_do_there_is_no_ready() -> None:
     core = lone_leader()
-    core.stable(1, 1)
+    core.stable(1, core.era)
     taken(core)
 
     assert core.ready() is None
@@ -111,7 +111,7 @@ def test_a_report_of_more_than_there_is_is_a_bug() -> None:
     core = lone_leader()
 
     with pytest.raises(AssertionError, match="the log ends with 1"):
-        core.stable(2, 1)
+        core.stable(2, core.era)
 
 
 def test_what_matched_one_leader_is_not_acknowledged_to_the_next() -> None:
@@ -122,9 +122,27 @@ def test_what_matched_one_leader_is_not_acknowledged_to_the_next() -> None:
     core.step(Append(3, 1, 3, 1, 2, 0, 0, 1, ((1, 1),), 0), 0)
     core.saved(taken(core).save or HardState(0, None))
 
-    core.stable(3, 1)
+    core.stable(3, core.era)
 
     assert [message.match for message in taken(core).messages] == [1]
+
+
+def test_what_was_handed_over_before_it_was_taken_back_says_nothing() -> None:
+    """Entries of term 1 are handed to the disk in term 2 already, and replaced in it."""
+    core = core_of([1, 2, 3])
+    core.step(Append(2, 1, 2, 1, 1, 0, 0, 3, ((1, 1),), 0), 0)
+    core.step(Heartbeat(3, 1, 3, 1, 2, 1, 0), 0)
+    core.saved(taken(core).save or HardState(0, None))
+    taken(core)
+    era = core.era
+    core.step(Append(3, 1, 3, 1, 2, 1, 1, 3, ((2, 2),), 0), 0)
+
+    core.stable(3, era)
+    before = core.ready()
+    core.stable(3, core.era)
+
+    assert before is None
+    assert [message.match for message in taken(core).messages] == [3]
 
 
 def test_appends_are_not_taken_while_an_image_is_put_in_place() -> None:
