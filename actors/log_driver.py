@@ -259,10 +259,10 @@ class LogDriver(LogEntries):
 
     # --- what the core wants ---------------------------------------------------------------------------------------
 
-    def on_synced(self, last_index: int, term: int) -> None:
+    def on_synced(self, last_index: int, era: int) -> None:
         if self._is_replaced:
             return  # it belongs to a log that is about to go
-        self._hand_over(self.core.stable(last_index, term))
+        self._hand_over(self.core.stable(last_index, era))
         if self._peers:
             self._attend()
 

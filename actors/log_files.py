@@ -65,7 +65,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     """The disk thread's report of a batch."""
 
     last_index: int
-    term: int
+    era: int  # of the core, when it was handed over
     seconds: float
     error: BaseException | None
 
@@ -85,7 +85,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entries(NamedTuple):
-    """Entries that wait for a truncation before them; `handed_in` is the core's term when they came."""
+    """Entries that wait for a truncation before them; `handed_in` is the core's era when they came."""
 
     first_index: int
     term: int
@@ -120,7 +120,7 @@ class LogFiles(Process):
         self._place = SyncPlace()
         self._flush_queued = self._lazy_queued = False
         self._writing = False
-        self._buffered_in = 0  # the core's term when something was put into the buffer last
+        self._buffered_in = 0  # the core's era when something was put into the buffer last
         self._payloads = Payloads()  # of the last entries, for peers
         self._keeps_payloads = False
         self._behind: deque[Entries | Job] = deque()  # the first Job is perhaps being done
@@ -129,8 +129,8 @@ class LogFiles(Process):
         self._cut_due = False
 
     @abstractmethod
-    def on_synced(self, last_index: int, term: int) -> None:
-        """Everything up to here is on disk, handed to it in this term."""
+    def on_synced(self, last_index: int, era: int) -> None:
+        """Everything up to here is on disk, handed to it in this era of the core."""
 
     # --- entries ---------------------------------------------------------------------------------------------------
 
@@ -139,10 +139,10 @@ class LogFiles(Process):
         if self._keeps_payloads:
             self._payloads.put(first_index, payloads)
         if self._behind:
-            self._behind.append(Entries(first_index, term, payloads, self.core.term))
+            self._behind.append(Entries(first_index, term, payloads, self.core.era))
         else:
             self._log.append_many(first_index, term, payloads)
-            self._buffered_in = self.core.state.term
+            self._buffered_in = self.core.era
 
     def _flush_soon(self) -> None:
         """Sync once everybody who has something to propose in this turn has done so."""
@@ -160,38 +160,38 @@ class LogFiles(Process):
         batch = self._log.take_buffer()
         if batch is None:
             return
-        term = self._buffered_in
+        era = self._buffered_in
         if self._place.on_loop(time.monotonic()) and not self._disk.busy and not self._others_write():
             started = time.perf_counter()
             self._log.write(batch)
-            self._synced(batch.last_index, term, time.perf_counter() - started, on_loop=True)
+            self._synced(batch.last_index, era, time.perf_counter() - started, on_loop=True)
             return
         self._writing = True
-        self._disk.submit(lambda: self._timed_write(batch), lambda r: self._written(batch.last_index, term, r))
+        self._disk.submit(lambda: self._timed_write(batch), lambda r: self._written(batch.last_index, era, r))
 
     def _timed_write(self, batch: Batch) -> float:
         started = time.perf_counter()
         self._log.write(batch)
         return time.perf_counter() - started
 
-    def _written(self, last_index: int, term: int, result: float | BaseException) -> None:
+    def _written(self, last_index: int, era: int, result: float | BaseException) -> None:
         error = result if isinstance(result, BaseException) else None
         seconds = 0.0 if isinstance(result, BaseException) else result
-        self.tell(Written(last_index, term, seconds, error))
+        self.tell(Written(last_index, era, seconds, error))
 
     def on_written(self, message: Written) -> None:
         self._writing = False
         if message.error is not None:
             raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
-        self._synced(message.last_index, message.term, message.seconds, on_loop=False)
+        self._synced(message.last_index, message.era, message.seconds, on_loop=False)
         self._go_on_writing()
 
-    def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
+    def _synced(self, last_index: int, era: int, seconds: float, *, on_loop: bool) -> None:
         if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
-        self.on_synced(last_index, term)
+        self.on_synced(last_index, era)
         if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
             self._looked_at_bytes = self._log.written_bytes
             self._look_for_room()

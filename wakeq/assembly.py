@@ -27,11 +27,12 @@ from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.commands import Kind, Members, SetAside
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import Identity
-from wakeq.protocol.raft.core import Core, Me
-from wakeq.protocol.raft.core import Settings as RaftSettings
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, config_of
 from wakeq.protocol.raft.messages import HardState
+from wakeq.protocol.raft.settings import Me
+from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.records import decode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import load_asides, load_members, load_queues

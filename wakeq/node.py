@@ -43,7 +43,7 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.raft.core import Settings as RaftSettings
+from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 from wakeq.protocol.wire.taskflux.packets import UNKNOWN_NODE, ClusterMetadataResponse

@@ -25,7 +25,7 @@ class Candidate:
         self._term = core.term + 1 if pre else core.term
         self._ballots: dict[int, bool] = {}
         span_ms = core.settings.election_ms
-        self._deadline_ms = core.now_ms + span_ms + int(span_ms * core.chance())
+        self.deadline_ms = core.now_ms + span_ms + int(span_ms * core.chance())
 
     def begin(self) -> None:
         """Ask every other voter; the requests leave once term and vote are on disk."""
@@ -60,7 +60,7 @@ class Candidate:
 
     def tick(self, now_ms: int) -> None:
         """A split vote, or nobody answers: ask again."""
-        if now_ms >= self._deadline_ms:
+        if now_ms >= self.deadline_ms:
             self.core.campaign(pre=True)
 
     def on_stable(self) -> None:

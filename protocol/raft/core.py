@@ -14,8 +14,6 @@ disk: that is its own doing, not its driver's (docs/internals/raft.md).
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
-
 from wakeq.protocol.errors import LogDiverged, NotLeader
 from wakeq.protocol.raft.candidate import Candidate
 from wakeq.protocol.raft.follower import Follower
@@ -41,25 +39,9 @@ from wakeq.protocol.raft.messages import (
     VoteAnswer,
     Write,
 )
-from wakeq.protocol.raft.progress import Window
+from wakeq.protocol.raft.settings import Me, Settings
 
 OUTBOX_MESSAGES_MAX: Final = 4_096  # while a save takes long; what is beyond is lost, as on any network
-
-
-class Me(msgspec.Struct, frozen=True):
-    """Who this node is: its number, its disk (drawn when that was made), and its life (each start counts one)."""
-
-    node_id: int
-    disk_id: int
-    incarnation: int
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """The same on every node.  A heartbeat goes out at least five times within an election timeout."""
-
-    election_ms: int = 1_000  # nobody is voted for so long after a leader was heard; elections begin up to twice later
-    heartbeat_ms: int = 100
-    window: Window = Window()
 
 
 class Core:
@@ -83,8 +65,10 @@ class Core:
         self.now_ms = now_ms
         self.state = state  # as it is in memory; nothing leaves before it is saved
         self.log = log  # what stands in it, written or not
+        assert configs[0][0] <= log.previous_index, "members that stand in the log are missing: peers would miss them"
         self.members = Membership(me.node_id, configs)
         self.stable_index = log.last_index  # on this node's disk
+        self.era = 0  # counts how often entries were taken back in this life
         self.commit = committed
         self.applied_index = log.previous_index
         self.leader_id: int | None = None
@@ -92,7 +76,6 @@ class Core:
         self.disowned = False  # this disk lacks what it promised: no vote, no candidacy
         self.role: Follower | Candidate | Leader = Follower(self)
         self._saved = self._saving = state
-        self._truncated_term = 0  # in which this node last took back entries
         self._incarnations: dict[tuple[int, int], int] = {}
         self._outbox: list[AnyMessage] = []  # these four are what `ready` will hand out
         self._entries: list[OwnEntry] = []
@@ -156,8 +139,8 @@ class Core:
         known = self._incarnations.get(key, 0)
         if message.incarnation > known:
             self._incarnations[key] = message.incarnation
-            if known and isinstance(self.role, Leader):
-                self.role.peer_restarted(message.sender)
+            if known and isinstance(self.role, Leader) and self.members.knows(*key):
+                self.role.lost(message.sender)  # with its former life
         return message.incarnation >= known
 
     def _settle_term(self, message: AnyMessage) -> bool:
@@ -291,13 +274,14 @@ class Core:
             self.members.append(index, config)
         return index
 
-    def stable(self, index: int, term: int) -> int:
-        """Everything up to index is on this disk, handed to it in this term; return `committed`.
+    def stable(self, index: int, era: int) -> int:
+        """Everything up to index is on this disk, handed to it in this era; return `committed`.
 
         What was handed over before entries were taken back may since have been replaced: it is ignored, for the
-        write that replaced it reports as well.
+        write that replaced it reports as well.  (Terms cannot tell: entries of an earlier term may be handed over in
+        the very term that takes them back, and entries of an earlier term may replace them.)
         """
-        if index > self.stable_index and term >= self._truncated_term:
+        if index > self.stable_index and era == self.era:
             assert index <= self.log.last_index, f"entry {index} on disk, the log ends with {self.log.last_index}"
             self.stable_index = index
             self.role.on_stable()
@@ -361,7 +345,7 @@ class Core:
         self.log.truncate_from(index)
         self.members.truncate_from(index)
         self.stable_index = min(self.stable_index, index - 1)
-        self._truncated_term = self.term
+        self.era += 1
         self._entries = [entry for entry in self._entries if entry.index < index]  # never left, hence not matched
 
     def reset_log(self, restore: Restore) -> None:
@@ -369,7 +353,7 @@ class Core:
         self.log.reset(restore.index, restore.term)
         self.members.reset(restore.index, restore.config)
         self.stable_index = self.commit = self.applied_index = restore.index
-        self._truncated_term = self.term
+        self.era += 1
         self._entries = []
 
     # --- images of the state ----------------------------------------------------------------------------------------

@@ -40,11 +40,11 @@ class Follower:
     def postpone(self) -> None:
         """Begin to wait anew, for a span that chance draws, so that two seldom stand at once (section 5.2)."""
         span_ms = self.core.settings.election_ms
-        self._deadline_ms = self.core.now_ms + span_ms + int(span_ms * self.core.chance())
+        self.deadline_ms = self.core.now_ms + span_ms + int(span_ms * self.core.chance())
 
     def hurry(self) -> None:
         """Stand at the next tick: there is nobody to wait for."""
-        self._deadline_ms = self.core.now_ms
+        self.deadline_ms = self.core.now_ms
 
     def begin_term(self) -> None:
         """What matched the log of the former leader may not match the next one's."""
@@ -53,12 +53,14 @@ class Follower:
 
     @property
     def may_campaign(self) -> bool:
+        """A voter, with the disk that joined, whose log and state are whole."""
         core = self.core
-        return core.members.may_stand(core.commit) and not core.disowned and self._restoring is None
+        is_whole = self._restoring is None and not core.disowned
+        return is_whole and core.members.may_stand(core.me.disk_id, core.commit)
 
     def tick(self, now_ms: int) -> None:
         """Section 5.2: who hears no leader stands for election."""
-        if self.may_campaign and now_ms >= self._deadline_ms:
+        if self.may_campaign and now_ms >= self.deadline_ms:
             self.core.campaign(pre=True)
 
     # --- the log ----------------------------------------------------------------------------------------------------

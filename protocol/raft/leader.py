@@ -145,18 +145,16 @@ class Leader:
         return message.hint_index if last is None else last + 1
 
     def _on_heartbeat_answer(self, peer: Progress, message: HeartbeatAnswer) -> None:
-        if message.round > peer.round:
-            peer.round = message.round
-            self._count_rounds()
-        if peer.answered_heartbeat():
+        if peer.answered_heartbeat(message.round):
             self._ask_for_loss(message.sender, peer)
+        self._count_rounds()
 
     def _ask_for_loss(self, node_id: int, peer: Progress) -> None:
         """Nothing moves: an empty message behind those that were sent is refused if one of them was lost."""
         if peer.next > self.core.log.previous_index:
             self._send_append(node_id, peer.next, peer.next - 1)
         else:
-            peer.probe()
+            self.lost(node_id)
 
     def on_stable(self) -> None:
         """Section 5.3 and 5.4.2: commit what a majority has, if the last of it is of this term."""
@@ -200,7 +198,7 @@ class Leader:
         if peer.next > log.last_index and peer.mode is Mode.REPLICATE:
             return False
         last = max(peer.next - 1, log.last_within(peer.next, core.settings.window.append_bytes))
-        peer.sent(last, self._send_append(node_id, peer.next, last))
+        peer.sent(last, self._send_append(node_id, peer.next, last), self._contact.round)
         return True
 
     def _send_append(self, node_id: int, first: int, last: int) -> int:
@@ -214,9 +212,10 @@ class Leader:
         return size_bytes
 
     def lost(self, node_id: int) -> None:
-        """The connection to a peer has ended: what was under way may be lost."""
+        """The connection to a peer, or its life, has ended: what was under way may be lost."""
+        log = self.core.log
         if node_id in self.peers:
-            self.peers[node_id].probe()
+            self.peers[node_id].probe(log.previous_index, log.last_index)
 
     def behind_bytes(self) -> int:
         """Return how much the slowest voter that answers lacks; its driver slows proposals by it."""
@@ -244,7 +243,7 @@ class Leader:
         """The stream broke off: see first what the peer needs now."""
         peer = self.peers.get(node_id)
         if peer is not None and peer.mode is Mode.SNAPSHOT and peer.stream == stream:
-            peer.probe()
+            self.lost(node_id)
 
     def floor(self) -> int:
         """Return up to where no peer that answers needs the log: cutting more would cost it an image."""
@@ -378,7 +377,3 @@ class Leader:
         voters = [voter for voter in core.members.voters if voter in self.peers]
         core.send(TimeoutNow, max(voters, key=lambda voter: self.peers[voter].counted_match))
         core.become_follower(core.term)
-
-    def peer_restarted(self, node_id: int) -> None:
-        """A peer has begun a new life: what was under way to the former one is lost."""
-        self.lost(node_id)

@@ -75,7 +75,10 @@ def check_change(old: Config, new: Config) -> None:
 
 
 class Membership:
-    """The configurations of the log by index, the newest one in force.  Invariant: there is always one."""
+    """The configurations of the log by index, the newest one in force.
+
+    Invariant: the first one was in force where the log begins, so none that stands in the log is missing.
+    """
 
     def __init__(self, node_id: int, configs: Sequence[tuple[int, Config]]) -> None:
         self.node_id = node_id
@@ -87,16 +90,21 @@ class Membership:
         self.voters = [member.node_id for member in self.config.members if member.voter]
         self.is_unbound = any(member.disk_id == 0 for member in self.config.members)
         self.votes = self.node_id in self.voters
-        before = self._configs[-2][1].member(self.node_id) if len(self._configs) > 1 else None
-        self._voted_before = before is not None and before.voter
+        self._before = self._configs[-2][1].member(self.node_id) if len(self._configs) > 1 else None
         self.is_lone = self.voters == [self.node_id]
 
-    def may_stand(self, committed: int) -> bool:
+    def may_stand(self, disk_id: int, committed: int) -> bool:
         """Whether this node may be elected: as a voter, or while it is not certain that it has ceased to be one.
 
-        Who leads a change by which it goes itself may be the only one that has the entry (thesis 4.2.2).
+        Who leads a change by which it goes itself may be the only one that has the entry (thesis 4.2.2).  Another
+        disk than the one that joined may not: it would vote for itself and knows of nothing that it promised.
         """
-        return self.votes or (self._voted_before and self.index > committed)
+        mine = self.config.member(self.node_id) if self.votes or self.index <= committed else self._before
+        return mine is not None and mine.voter and mine.disk_id in (0, disk_id)
+
+    def until(self, index: int) -> tuple[tuple[int, Config], ...]:
+        """Return what a restart needs to know besides the log behind an entry: all that the log up to there holds."""
+        return tuple(entry for entry in self._configs if entry[0] <= index)
 
     def at(self, index: int) -> Config:
         """Return the configuration that was in force behind an entry."""

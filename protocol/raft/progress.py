@@ -33,9 +33,8 @@ class Progress:
     """See the head of this file."""
 
     __slots__ = (
-        "_flights", "_flying_bytes", "_match_at_answer", "_window", "acked_in", "disk_id", "forgot", "heard_ms",
-        "match", "mode",
-        "next", "probing", "round", "since_round", "snapshot_index", "stream",
+        "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "disk_id", "forgot",
+        "heard_ms", "match", "mode", "next", "probing", "round", "since_round", "snapshot_index", "stream",
     )  # fmt: skip
 
     def __init__(self, next_index: int, window: Window, now_ms: int, since_round: int) -> None:
@@ -55,6 +54,7 @@ class Progress:
         self._flights: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message not answered
         self._flying_bytes = 0
         self._match_at_answer = 0
+        self._sent_after = 0
 
     @property
     def counted_match(self) -> int:
@@ -74,8 +74,9 @@ class Progress:
             return len(self._flights) < window.flying_messages and self._flying_bytes < window.flying_bytes
         return self.mode is Mode.PROBE and not self.probing
 
-    def sent(self, last_index: int, size_bytes: int) -> None:
-        """Note a message with the entries from `next` to last_index, if any."""
+    def sent(self, last_index: int, size_bytes: int, after_round: int) -> None:
+        """Note a message with the entries from `next` to last_index, if any, and the heartbeat that went before it."""
+        self._sent_after = after_round
         if self.mode is Mode.PROBE:
             self.probing = True
         else:
@@ -107,17 +108,24 @@ class Progress:
             self._begin(Mode.PROBE)
             self.next = max(self.match + 1, min(next_index, previous))
 
-    def answered_heartbeat(self) -> bool:
-        """It lives.  Return whether something that was sent seems lost: nothing moved since its last answer."""
+    def answered_heartbeat(self, number: int) -> bool:
+        """It lives.  Return whether something seems lost that was sent before this round: nothing has moved since."""
+        self.round = max(self.round, number)
+        if number <= self._sent_after:
+            return False
         self.probing = False
         is_stuck = bool(self._flights) and self.match == self._match_at_answer
         self._match_at_answer = self.match
         return is_stuck
 
-    def probe(self) -> None:
-        """Begin again behind what it has for certain: its connection or its life has ended."""
+    def probe(self, kept_after: int, last_index: int) -> None:
+        """Begin again behind what it has for certain: its connection or its life has ended.
+
+        If nothing of the log that is kept is certain, ask at its end: the refusal will say where to go on, and
+        whether an image is needed at all.
+        """
         self._begin(Mode.PROBE)
-        self.next = self.match + 1
+        self.next = (self.match if self.match > kept_after else last_index) + 1
 
     def await_image(self, index: int) -> None:
         """It can go on only once it has everything up to index."""

@@ -23,8 +23,8 @@ from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.opening import open_all
 from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.log_format import Identity
-from wakeq.protocol.raft.core import Settings as RaftSettings
 from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Frame, FrameReader, Hello, encode
 
 CLUSTER_ID = b"a cluster's id.."

@@ -5,6 +5,7 @@ import statistics
 import sys
 import time
 
+from tests.simulation.minimise import minimise
 from tests.simulation.mutants import MUTANTS, planted
 from tests.simulation.run import Outcome, simulate
 
@@ -18,6 +19,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="only this one")
     parser.add_argument("--mode", choices=("safety", "liveness"), default="safety")
     parser.add_argument("--trace", action="store_true", help="tell what happens")
+    parser.add_argument("--skip", default="", help="acts of the nemesis to be left out, by number: 0,3,4")
+    parser.add_argument("--minimise", action="store_true", help="find out which acts a failing seed needs")
     parser.add_argument("--mutants", action="store_true", help="how many seeds each planted bug takes")
     parser.add_argument("--only", default="", help="mutants whose name contains this")
     chosen = parser.parse_args()
@@ -25,19 +28,32 @@ def main() -> int:
         return hunt(chosen.only, first=chosen.first)
     if chosen.seed is not None:
         chosen.first, chosen.seeds = chosen.seed, 1
+    skip = frozenset(int(act) for act in chosen.skip.split(",") if act)
+    return run_seeds(range(chosen.first, chosen.first + chosen.seeds), chosen, skip)
+
+
+def run_seeds(seeds: range, chosen: argparse.Namespace, skip: frozenset[int]) -> int:
+    """Run them one after the other; say what failed and how fast it went."""
     began_s, events, failures = time.process_time(), 0, 0
-    for seed in range(chosen.first, chosen.first + chosen.seeds):
+    for seed in seeds:
         story: list[str] | None = [] if chosen.trace else None
-        outcome = simulate(seed, chosen.mode, story=story)
+        outcome = simulate(seed, chosen.mode, skip=skip, story=story)
         for line in story or ():
             print(line)
+        if outcome.failure:
+            report(outcome, minimise(seed, outcome.mode)[0] if chosen.minimise else skip)
         events += outcome.events
-        failures += report(outcome)
-    seconds = time.process_time() - began_s
-    print(
-        f"{chosen.seeds} seeds, {events} events, {failures} failures, {events / max(seconds, 1e-9):.0f} events/s of CPU"
-    )
+        failures += bool(outcome.failure)
+    rate = events / max(time.process_time() - began_s, 1e-9)
+    print(f"{len(seeds)} seeds, {events} events, {failures} failures, {rate:.0f} events/s of CPU")
     return 1 if failures else 0
+
+
+def report(outcome: Outcome, skip: frozenset[int]) -> None:
+    """Say what failed, and how to see it again."""
+    skipped = f" --skip {','.join(map(str, sorted(skip)))}" if skip else ""
+    print(f"seed {outcome.seed}: {outcome.failure}")
+    print(f"    python -m tests.simulation --mode {outcome.mode} --seed {outcome.seed}{skipped} --trace", flush=True)
 
 
 def hunt(only: str, *, first: int) -> int:
@@ -58,14 +74,6 @@ def hunt(only: str, *, first: int) -> int:
         print(f"{name:60} {counts[-1]:5} seeds {seconds:6.1f} s  {found.mode}: {found.failure[:90]}", flush=True)
     print(f"{len(counts)} mutants found, {len(missed)} missed; median {statistics.median(counts or [0]):.0f} seeds")
     return 1 if missed else 0
-
-
-def report(outcome: Outcome) -> bool:
-    """Say what failed, and how to see it again."""
-    if outcome.failure:
-        print(f"seed {outcome.seed}: {outcome.failure}")
-        print(f"    python -m tests.simulation --mode {outcome.mode} --seed {outcome.seed} --trace", flush=True)
-    return bool(outcome.failure)
 
 
 if __name__ == "__main__":

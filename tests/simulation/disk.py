@@ -28,7 +28,7 @@ class Image(msgspec.Struct, frozen=True):
     term: int
     chain: int
     state: int
-    config: Config
+    configs: tuple[tuple[int, Config], ...]  # that a log which reaches up to here may still hold
 
 
 class Job(msgspec.Struct):

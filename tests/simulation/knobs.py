@@ -9,8 +9,8 @@ from random import Random
 
 import msgspec
 
-from wakeq.protocol.raft.core import Settings
 from wakeq.protocol.raft.progress import Window
+from wakeq.protocol.raft.settings import Settings
 
 ENTRY_BYTES = 100  # what each payload counts for
 

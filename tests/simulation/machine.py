@@ -8,13 +8,16 @@ It keeps the rules of a driver (docs/internals/raft.md) and no rule of Raft.  It
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tests.simulation.disk import Disk, Image
 from tests.simulation.entries import NOOP, Entry, Payload, after, link
 from tests.simulation.transfer import Receiver, Sender
-from wakeq.protocol.raft.core import Core, Me
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, Ready, Restore, Write
+from wakeq.protocol.raft.settings import Me
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -84,7 +87,7 @@ class Machine:
     def _configs(self) -> list[tuple[int, Config]]:
         """Return the members as of the state, and every change of them in the log above it."""
         store = self.disk.store
-        configs = [(store.index, store.config)]
+        configs = list(store.configs)
         for index, (_term, payload, _chain) in enumerate(self.entries, self.base + 1):
             if index > store.index and isinstance(payload, Config):
                 configs.append((index, payload))
@@ -179,6 +182,8 @@ class Machine:
     def _truncate(self, index: int) -> None:
         """Take entries back.  Who asked for them still waits: another node may have them, and commit them yet."""
         del self.entries[index - self.base - 1 :]
+        if self.world.on_truncate is not None and any(asked >= index for asked in self.asked):
+            self.world.on_truncate()
         if self.handed >= index:
             self.handed = index - 1
             self.disk.submit(self.disk.truncate, index, _nothing)
@@ -215,10 +220,10 @@ class Machine:
 
     def _hand_over(self) -> None:
         """One write for everything that has come together."""
-        first, last, term = self.handed + 1, self.last_index, self.core.term
+        first, last, era = self.handed + 1, self.last_index, self.core.era
         self.handed = last
         what = (first, self.entries[first - self.base - 1 :])
-        self.disk.submit(self.disk.put, what, self._when_done(lambda: self.core.stable(last, term)))
+        self.disk.submit(self.disk.put, what, self._when_done(lambda: self.core.stable(last, era)))
 
     def _when_done(self, report: Callable[[], object]) -> Callable[..., None]:
         """Return what the disk is to call: the report is taken if this life still goes on, once it is not paused."""
@@ -264,7 +269,7 @@ class Machine:
         entry = self.entries[self.applied - self.base - 1] if self.applied > self.base else None
         term = entry[0] if entry else self.core.log.previous_term
         chain = entry[2] if entry else self.base_chain
-        return Image(self.applied, term, chain, self.state, self.core.members.at(self.applied))
+        return Image(self.applied, term, chain, self.state, self.core.members.until(self.applied))
 
     def flush(self, life: int) -> None:
         """Write the state down, and cut the log behind what is written."""
@@ -294,6 +299,7 @@ class Machine:
     def restore(self, restore: Restore, image: Image) -> None:
         """Put an image that has arrived in the place of state and log; what was not handed over never will be."""
         self.handed = self.last_index
+        image = msgspec.structs.replace(image, configs=((restore.index, restore.config),))
         self.disk.submit(self.disk.restore, image, self._when_done(lambda: self._restored(image)))
 
     def _restored(self, image: Image) -> None:

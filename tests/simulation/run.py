@@ -25,24 +25,25 @@ class Outcome(msgspec.Struct, frozen=True):
     mode: Mode
     events: int
     trace_hash: int
+    acts: int  # of the nemesis
     failure: str = ""
 
 
-def simulate(seed: int, mode: Mode, world_class: type[World] = World, *, story: list[str] | None = None) -> Outcome:
-    """Run one world.  A `story`, if given, is told what happens."""
-    world = world_class(seed)
+def simulate(seed: int, mode: Mode, *, skip: frozenset[int] = frozenset(), story: list[str] | None = None) -> Outcome:
+    """Run one world, without the acts of the nemesis that are to be skipped.  A story is told what happens."""
+    world = World(seed)
     world.story = story
+    nemesis = Nemesis(world, wipes=0 if mode == "liveness" else world.knobs.voters // 2, skip=skip)
     failure = ""
     try:
-        _run(world, mode)
+        _run(world, nemesis, mode)
     except Exception as error:  # whatever ends a node is a failure
         failure = f"{type(error).__name__}: {error}"
         world.tell(traceback.format_exc())
-    return Outcome(seed, mode, world.events, world.trace_hash, failure)
+    return Outcome(seed, mode, world.events, world.trace_hash, nemesis.acts, failure)
 
 
-def _run(world: World, mode: Mode) -> None:
-    nemesis = Nemesis(world, wipes=0 if mode == "liveness" else world.knobs.voters // 2)
+def _run(world: World, nemesis: Nemesis, mode: Mode) -> None:
     world.start()
     world.at(0, world.clients_act, None)
     world.at(world.knobs.fault_us, nemesis.act, None)

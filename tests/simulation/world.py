@@ -42,7 +42,8 @@ class World:
         self.events = 0
         self.trace_hash = 0
         self.story: list[str] | None = None  # what happened, for people
-        self.failed: BaseException | None = None
+        self.clients_rest_us = 0  # until then
+        self.on_truncate: Callable[[], None] | None = None
         self.piece_mask = (1 << (64 // self.knobs.chunks)) - 1
         self._heap: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._order = count()
@@ -58,7 +59,7 @@ class World:
 
     def new_disk(self) -> Disk:
         """Return an empty disk; who belongs to the cluster stands in every node's settings."""
-        return Disk(self, next(self._disks), Image(0, 0, 0, 0, self.config))
+        return Disk(self, next(self._disks), Image(0, 0, 0, 0, ((0, self.config),)))
 
     # --- scheduling -------------------------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class World:
             return
         self.at(int(self.random() * 2 * self.knobs.client_us) + 1, self.clients_act, None)
         leaders = [machine for machine in self.leaders() if machine.paused_until_us <= self.now_us]
-        if not leaders:
+        if not leaders or self.now_us < self.clients_rest_us:
             return
         machine = self.rng.choice(leaders)
         if self.random() < 0.2:
