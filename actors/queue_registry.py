@@ -6,6 +6,7 @@
 The lowest part of Queues.  The catalog changes by committed entries alone.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -83,7 +84,8 @@ class QueueRegistry(Process):
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
-        self._members: tuple[int, Config] | None = None  # since the last cut: as of which entry, and who
+        self._members: list[tuple[int, Config]] = []  # as of which entry, and who; as far back as the log goes
+        self._members_changed = False  # since the last cut
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
 
     @property
@@ -99,6 +101,10 @@ class QueueRegistry(Process):
         meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
         self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
         self._spawn(meta.name).restore(stored)
+
+    def restore_members(self, members: Sequence[tuple[int, Config]]) -> None:
+        """Take from the state store who belonged to the cluster; only before any mail."""
+        self._members = list(members)
 
     def _lead(self, term: int) -> None:
         """Lead: every queue builds what only a leader has; the default queue always exists."""
@@ -211,7 +217,8 @@ class QueueRegistry(Process):
 
     def _route_members(self, entry: Members, item: Item) -> bool:
         """Who belongs to the cluster is part of the state: a start finds it there once the log is cut."""
-        self._members = item[0], entry.config
+        self._members.append((item[0], entry.config))
+        self._members_changed = True
         self._answer(item[4], {"members": [member.node_id for member in entry.config.members]})
         return False
 

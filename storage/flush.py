@@ -22,7 +22,7 @@ from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Sto
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
 ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
-MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, and since which entry; no id is as high
+MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, since which entries; no id is as high
 BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
 
 
@@ -58,7 +58,7 @@ def make_cut(
     parts: Sequence[Part],
     graves: Sequence[Grave],
     asides: dict[int, bytes],
-    members: tuple[int, Config] | None = None,
+    members: Sequence[tuple[int, Config]] = (),
 ) -> Cut:
     """Encode everything that changed; read what has to be written again."""
     puts: dict[int, list[tuple[bytes, bytes]]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
@@ -78,7 +78,7 @@ def make_cut(
             puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
     for index, what in asides.items():
         puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
-    if members is not None:
+    if members:
         puts[QUEUES].append((MEMBERS_KEY, sealed(msgspec.msgpack.encode(members))))
     return Cut(*applied, list(puts.items()), list(deletes.items()))
 
@@ -162,12 +162,12 @@ def load_asides(view: View) -> dict[int, bytes]:
     return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
 
 
-def load_members(view: View) -> tuple[int, Config] | None:
-    """Return who belongs to the cluster, and since which entry; None if the log has never said."""
+def load_members(view: View) -> list[tuple[int, Config]]:
+    """Return who belonged to the cluster, each since which entry; nothing if the log has never said."""
     record = view.get(QUEUES, MEMBERS_KEY)
     if record is None:
-        return None
-    return msgspec.msgpack.decode(_whole(record, "the members of the cluster"), type=tuple[int, Config])
+        return []
+    return msgspec.msgpack.decode(_whole(record, "the members of the cluster"), type=list[tuple[int, Config]])
 
 
 def _whole(record: bytes, where: str) -> bytes:

@@ -189,16 +189,15 @@ class Assembly:
         )
 
     def _configs(self) -> list[tuple[int, Config]]:
-        """Return who belongs to the cluster: by the state, and by each entry of the log that says so behind it."""
+        """Return who belonged to the cluster since each entry that says so, as far back as the log goes."""
         files = self.files
         with files.store.read() as view:
-            stored = load_members(view)
-        if stored is not None:
-            configs = [stored]
-        elif self._cluster is not None:
-            configs = [(0, self._cluster.initial)]
-        else:
-            configs = [(0, config_of([files.identity.node_id]))]
+            configs = load_members(view)
+        if not configs or configs[0][0] >= files.log.first_index:  # before the first entry that says it
+            alone = config_of([files.identity.node_id])
+            configs.insert(0, (0, alone if self._cluster is None else self._cluster.initial))
+        while len(configs) > 1 and configs[1][0] < files.log.first_index:
+            del configs[0]
         for index, _term, payload in files.log.entries(files.store.applied().log_index + 1):
             if payload[1] == Kind.MEMBERS:
                 entry, _at_ms = decode_entry(payload)
@@ -279,6 +278,7 @@ class Assembly:
             for stored in load_queues(view):
                 queues.restore(stored)
             queues.restore_asides(load_asides(view))
+            queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         asides = self._asides_from(first_index)
         items: list[Item] = []
