@@ -123,15 +123,11 @@ class LogEntries(LogFiles):
             answer(self._orphans.pop(key), TAKEN_BACK)
 
     def _drop_promises(self) -> None:
-        """This node leads no longer: what only a leader has ends, though its entries may still be committed."""
-        kept: deque[Item] = deque()
-        for index, term, at_ms, entry, asker in self._uncommitted:
-            if asker is not None and (asker.process is self._queues or type(asker.ticket) is HeldBack):
-                if type(asker.ticket) is HeldBack:
-                    asker.process.tell(asker.ticket.otherwise)
-                asker = None
-            kept.append((index, term, at_ms, entry, asker))
-        self._uncommitted = kept
+        """This node leads no longer: its no-ops open no term, though they may still be committed."""
+        self._uncommitted = deque(
+            (index, term, at_ms, entry, None if asker is not None and asker.process is self._queues else asker)
+            for index, term, at_ms, entry, asker in self._uncommitted
+        )
 
     def _give_up(self, term: int) -> None:
         """Nobody can wait for ever to hear what became of the entries of a term that is over."""
@@ -147,8 +143,8 @@ def answer(asker: Asker | None, refusal: Refusal) -> None:
     """Tell whoever asked why there is nothing else to tell."""
     if asker is None:
         return
-    if type(asker.ticket) is HeldBack:
-        asker.process.tell(asker.ticket.otherwise)
+    if type(asker.ticket) is HeldBack:  # not "nothing there": the delivery may have been counted
+        asker.process.tell(Answered([(ticket, place, refusal) for ticket, place, _ in asker.ticket.otherwise.answers]))
     else:
         asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 

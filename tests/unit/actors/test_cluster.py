@@ -89,6 +89,18 @@ def test_what_a_cut_off_leader_took_is_unknown_and_never_a_false_no(cluster: Han
     assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
 
 
+def test_a_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q)
+    cluster.isolate(leader)
+    client.send({"cmd": "FET", "qname": Q})
+
+    cluster.advance(4 * ELECTION_S)
+
+    assert [reply.get("err") for reply in client.take()] == ["UNKNOWN"]
+
+
 def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
     cluster: HandCluster, leader: HandNode
 ) -> None:
