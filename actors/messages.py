@@ -59,6 +59,13 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     replies: Any = None
 
 
+class Follow(msgspec.Struct, frozen=True, gc=False):
+    """This node leads no longer: whoever waits for it hears this, and what only a leader knows is forgotten."""
+
+    term: int  # in which it led
+    refusal: Refusal
+
+
 class Answered(msgspec.Struct, frozen=True, gc=False):
     """Outcomes for one process: (ticket, place, Outcome or Refusal or anything that was asked for)."""
 
@@ -190,6 +197,15 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     queue: str
     all_queues: bool = False
     prefix: str = ""
+
+
+class Administer(msgspec.Struct, frozen=True, gc=False):
+    """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
+
+    asker: Asker
+    what: str
+    node_id: int | None = None
+    address: str = ""
 
 
 # Barrier ----------------------------------------------------------------------------------------------------------
