@@ -16,7 +16,7 @@ import msgspec
 
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Token
+from wakeq.protocol.commands import PAUSE_MS_MAX, Token
 from wakeq.protocol.fifo import SWEEP_NUMBERS
 from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
@@ -61,8 +61,8 @@ class Leases:
 
     __slots__ = (
         "_dead", "_dead_in_round", "_ended", "_ending", "_ends", "_first_wait_ms", "_holding", "_sweep_due", "_waiting",
-        "_withheld", "available", "delayed", "expiries", "held", "leaving", "ledger", "sequence", "sleepers", "term",
-        "waiters", "woken",
+        "_withheld", "available", "delayed", "expiries", "held", "leaving", "ledger", "resumes_ms", "sequence", "sleepers",
+        "term", "waiters", "woken",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
@@ -87,6 +87,8 @@ class Leases:
         self._dead_in_round = 0  # of these, how many came since the round of sweeps under way began
         self._sweep_due = 0  # numbers to look at in the next sweep
         self._dead = 0  # at most so many numbers in line are gone from the ledger
+        self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
+        self.pause_changed()
         self.rebuild(now_ms)
 
     def rebuild(self, now_ms: int) -> None:
@@ -154,6 +156,8 @@ class Leases:
 
     def take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
+        if self.ledger.paused_until_ms > now_ms:
+            return []
         numbers = self.available.take(count)
         if not (self._dead or self.expiries) and self.leaving.isdisjoint(numbers):
             return numbers
@@ -290,6 +294,14 @@ class Leases:
                 self.offer(number, now_ms)
             self._watch_expiry(number)
 
+    def requeued(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Make available what waited for a moment and waits no longer; the ledger still says for which."""
+        while self.fell_due(now_ms) >= FELL_DUE_MAX:
+            pass  # what has fallen due is in line already, and must not come twice
+        for number in numbers:
+            if number not in self.held and self.ledger.due_of(number) > now_ms:
+                self.available.push(self.ledger.priority_of(number), number)
+
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""
         self.leaving.discard(number)
@@ -334,10 +346,19 @@ class Leases:
             moment_ms = min(moment_ms, self._first_wait_ms)
         if self.woken:
             moment_ms = min(moment_ms, next(iter(self.woken.values())))
+        if self.resumes_ms:
+            moment_ms = min(moment_ms, self.resumes_ms)
         return moment_ms
+
+    def pause_changed(self) -> None:
+        """The ledger was paused, or is to go on."""
+        until_ms = self.ledger.paused_until_ms
+        self.resumes_ms = until_ms if until_ms < PAUSE_MS_MAX else 0
 
     def fell_due(self, now_ms: int) -> int:
         """Make available what was delayed until now; return how many."""
+        if 0 < self.resumes_ms <= now_ms:
+            self.resumes_ms = 0
         if not self.delayed:
             return 0
         numbers = self.delayed.take_due(now_ms, self._due_of, FELL_DUE_MAX)
@@ -442,7 +463,7 @@ class Leases:
         """Return the sleepers to wake now, by the queue's wake policy."""
         while self.woken and next(iter(self.woken.values())) <= now_ms:
             self.woken.pop(next(iter(self.woken)))
-        if not self.sleepers:
+        if not self.sleepers or self.ledger.paused_until_ms > now_ms:
             return []
         ready = self.ready(now_ms)
         if not ready:

@@ -8,7 +8,6 @@ a file: bodies that are no longer in memory come by mail from the reader.
 """
 
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -30,21 +29,24 @@ from wakeq.actors.messages import (
     Judge,
     Leaving,
     Loaded,
+    Move,
     Nack,
     Outcome,
     Peek,
     Refusal,
+    Requeue,
+    Scan,
     Sleep,
     Stats,
     Subscribe,
     Touch,
     Verdict,
+    Why,
     Woken,
 )
 from wakeq.actors.queue_deliveries import Lead
-from wakeq.actors.queue_endings import QueueEndings
+from wakeq.actors.queue_sight import QueueSight
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
-from wakeq.actors.queue_view import figures_of, numbers_in, row_of
 from wakeq.actors.replies import Answer, Replies
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.protocol.catalog import Policies, changed
@@ -56,9 +58,11 @@ from wakeq.protocol.commands import (
     Entry,
     Expired,
     Extended,
+    PauseQueue,
     Publish,
     PurgeQueue,
     Released,
+    Requeued,
     Result,
     Results,
     UpdateQueue,
@@ -74,10 +78,11 @@ class Abandoned(Exception):
     """The process gives itself up, to be rebuilt."""
 
 
-class QueueProcess(QueueEndings):
+class QueueProcess(QueueSight):
     """One queue by name, through all its incarnations; before the first one it only has sleepers and waiters.
 
-    What it hands out is in QueueDeliveries, what it takes back in QueueEndings; here it applies what is committed.
+    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what an operator does in
+    QueueOperations, what can be seen of it in QueueSight; here it applies what is committed.
     """
 
     def on_receive(self, message: Any) -> None:
@@ -115,7 +120,10 @@ class QueueProcess(QueueEndings):
                 case Sleep(asker=asker):
                     asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                     asker.process.tell(Woken(self.name))
-                case Touch(asker=asker) | Nack(asker=asker) | Peek(asker=asker) | Stats(asker=asker):
+                case (
+                    Touch(asker=asker) | Nack(asker=asker) | Peek(asker=asker) | Stats(asker=asker)
+                    | Scan(asker=asker) | Why(asker=asker) | Move(asker=asker) | Requeue(asker=asker)
+                ):  # fmt: skip
                     refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
                     asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
@@ -218,6 +226,7 @@ class QueueProcess(QueueEndings):
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:
         count = self.ledger.living
         self.ledger.forget_publishers()
+        self.ledger.paused_until_ms = 0
         self._begin(0, Policies())
         if self.leases is not None:
             for waiter in self.leases.all_waits():
@@ -258,51 +267,6 @@ class QueueProcess(QueueEndings):
         self.created_ms = meta.created_ms
         self.uids = UidMaker(meta.id)
 
-    # --- looking ---------------------------------------------------------------------------------------------------
-
-    def on_peek(self, message: Peek) -> None:
-        asker, refusal = message.asker, self._refusal()
-        if refusal is None and not self.exists:
-            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
-        if refusal is not None:
-            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-            return
-        numbers = numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
-        missing = self.bodies.missing(numbers)
-        if missing:
-            self._read(missing, ("call", partial(self._peek_loaded, asker, numbers), asker))
-        else:
-            self._peek_loaded(asker, numbers)
-
-    def _peek_loaded(self, asker: Asker, numbers: list[int]) -> None:
-        now_ms = self._now_ms()
-        rows = []
-        for number, uid in zip(numbers, self._uids_of(numbers), strict=True):
-            row = row_of(self.ledger, self.leases, self.bodies, number, now_ms)
-            if row is not None:
-                rows.append({"uid": uid} | row)
-        asker.process.tell(Answered([(asker.ticket, asker.place, rows)]))
-
-    def on_stats(self, message: Stats) -> None:
-        asker = message.asker
-        refusal = None if asker.process is self._supervisor else self._services.refusal()  # a listing was asked before
-        if refusal is None and not self.exists:
-            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
-        if refusal is not None:
-            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-            return
-        asker.process.tell(Answered([(asker.ticket, asker.place, self._figures())]))
-
-    def _figures(self) -> dict[str, Any]:
-        figures = figures_of(self.ledger, self.leases, self._now_ms())
-        delivered = figures["delivered"]
-        return figures | {
-            "subscribers": self.runtime.groups.count(("subscribers", self.name)),
-            "wakes": self.wakes,
-            "wakes_per_delivery": round(self.wakes / delivered, 3) if delivered else 0.0,
-            "created_ms": self.created_ms,
-        }
-
     # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
@@ -335,6 +299,11 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Abandon: QueueProcess.on_abandon,
     Peek: QueueProcess.on_peek,
     Stats: QueueProcess.on_stats,
+    Scan: QueueProcess.on_scan,
+    Why: QueueProcess.on_why,
+    Move: QueueProcess.on_move,
+    Requeue: QueueProcess.on_requeue,
+    Answered: QueueProcess.on_answered,
     Lead: QueueProcess.on_lead,
     Follow: QueueProcess.on_follow,
 }
@@ -350,4 +319,6 @@ _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
     UpdateQueue: QueueProcess._apply_update,
     DeleteQueue: QueueProcess._apply_delete,
     PurgeQueue: QueueProcess._apply_purge,
+    PauseQueue: QueueProcess._apply_paused,
+    Requeued: QueueProcess._apply_requeued,
 }

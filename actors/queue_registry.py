@@ -22,15 +22,19 @@ from wakeq.actors.messages import (
     HeldBack,
     Item,
     Leaving,
+    Move,
     Nack,
     Outcome,
     Peek,
     Propose,
     Refusal,
+    Requeue,
+    Scan,
     Sleep,
     Stats,
     Subscribe,
     Touch,
+    Why,
     Woken,
 )
 from wakeq.actors.queue import QueueProcess
@@ -43,6 +47,7 @@ from wakeq.protocol.commands import (
     DeleteQueue,
     Imported,
     Members,
+    PauseQueue,
     PurgeQueue,
     Result,
     UpdateQueue,
@@ -208,7 +213,10 @@ class QueueRegistry(Process):
         self.catalog.put(entry.queue, item[0], record.policies, record.created_ms)
         return True
 
-    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue, item: Item) -> QueueRecord | None:
+    def _route_pause(self, entry: PauseQueue, item: Item) -> bool:
+        return self._existing(entry, item) is not None
+
+    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue | PauseQueue, item: Item) -> QueueRecord | None:
         record = self.catalog.find(entry.queue)
         if record is None:
             self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
@@ -249,10 +257,10 @@ class QueueRegistry(Process):
             case Sleep(asker=asker):
                 asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                 asker.process.tell(Woken(message.queue))
-            case Touch() | Nack() | Peek() | Stats():
+            case Touch() | Nack() | Peek() | Stats() | Scan() | Why() | Move() | Requeue():
                 self._answer(message.asker, Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again"))
 
-    def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
+    def _refuse(self, message: Any) -> None:
         refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
         if isinstance(message, Fetch):
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
@@ -271,8 +279,10 @@ class QueueRegistry(Process):
         if refusal is not None:
             self._answer(message.asker, refusal)
             return
-        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
-        self._ask_figures(Listing(message.asker, names))
+        after = message.after
+        names = [name for name in self.catalog.queues if name.startswith(message.prefix)]
+        names = sorted(names if after is None else [name for name in names if name > after])
+        self._ask_figures(Listing(message.asker, names[: message.limit or None], brief=message.brief))
 
     def _ask_figures(self, listing: Listing) -> None:
         """Ask the next queues of a listing; a slice in which none is left is passed over."""
@@ -281,7 +291,7 @@ class QueueRegistry(Process):
             complete = [listing.add(place, None) for place, process in asked if process is None]
             for place, process in asked:
                 if process is not None:
-                    process.tell(Stats(Asker(self, listing, place), process.name))
+                    process.tell(Stats(Asker(self, listing, place), process.name, brief=listing.brief))
             if not any(complete):
                 return
         self._answer(listing.asker, listing.rows)

@@ -1,7 +1,7 @@
 """Looking at a queue without changing it: its figures, and messages by state.  Pure; reads what it is given."""
 
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,79 @@ from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
+OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
+
+
+class Gauges(NamedTuple):
+    """The numbers of a queue, for those who ask for many queues often.  Counters begin again with an incarnation."""
+
+    name: str
+    ready: int
+    delayed: int
+    leased: int
+    bytes: int
+    sleepers: int
+    waiting: int
+    subscribers: int
+    paused_until_ms: int
+    oldest_ready_ms: int
+    published: int
+    delivered: int
+    acked: int
+    released: int
+    expired: int
+    dead: int
+    moved: int
+    wakes: int
+
+
+def gauges_of(
+    ledger: Ledger,
+    leases: Leases | None,
+    now_ms: int,
+    wakes: int,
+    subscribers: int,
+    paused_until_ms: int,
+    oldest_ready_ms: int,
+) -> Gauges:
+    """Return the numbers of a queue."""
+    leased = ledger.out if leases is None else len(leases.held)
+    size = max(0, ledger.living - leased)
+    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
+    totals = ledger.totals
+    return Gauges(
+        ledger.name,
+        ready,
+        size - ready,
+        leased,
+        ledger.bytes,
+        0 if leases is None else len(leases.sleepers),
+        0 if leases is None or not leases.waiters else len(leases.all_waits()),
+        subscribers,
+        paused_until_ms,
+        oldest_ready_ms,
+        totals.published,
+        totals.delivered,
+        totals.acked,
+        totals.released,
+        totals.expired,
+        totals.dead,
+        totals.moved,
+        wakes,
+    )
+
+
+def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
+    """Return the message that could have been handed out for longest, 0 if there is none.
+
+    It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
+    """
+    if not len(leases.available) or not leases.ready(now_ms):
+        return 0
+    for number in islice(ledger.living_numbers(), OLDEST_SCAN_MAX):
+        if number not in leases.held and number not in leases.leaving and ledger.due_of(number) <= now_ms:
+            return number
+    return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.lives(number)), 0)
 
 
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
@@ -66,5 +139,6 @@ def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, n
         "due_ms": due_ms,
         "expires_ms": ledger.expires_of(number),
         "until_ms": 0 if held is None else held.until_ms,
+        "worker": 0 if held is None else held.worker,
         "error": "" if side is None else side.error,
     }

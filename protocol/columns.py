@@ -77,12 +77,14 @@ class Columns:
                 return False
         return True
 
-    def living_numbers(self) -> Iterator[int]:
-        """Yield every living number in the order of publication."""
+    def living_numbers(self, after: int = 0) -> Iterator[int]:
+        """Yield every living number behind `after`, in the order of publication."""
         for chunk_id in sorted(self.chunks):
             base = chunk_id << CHUNK_SHIFT
+            if base + CHUNK <= after:
+                continue
             for offset, size in enumerate(self.chunks[chunk_id].sizes):
-                if size:
+                if size and base + offset > after:
                     yield base + offset
 
     # --- adding and removing -----------------------------------------------------------------------------------------

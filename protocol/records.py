@@ -27,10 +27,12 @@ from wakeq.protocol.commands import (
     Kind,
     Members,
     Noop,
+    PauseQueue,
     Publish,
     PurgeQueue,
     Reason,
     Released,
+    Requeued,
     SetAside,
     Token,
     UpdateQueue,
@@ -50,6 +52,7 @@ FLAG_FORCED = 8
 FLAG_MUST_EXIST = 16
 FLAG_OVERSIZED = 32
 FLAG_DELIVERED = 64
+FLAG_REQUEUED = 1  # of MOVED: the messages stay, and are due now
 _PUBLISH = bytes([Kind.PUBLISH])
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
@@ -170,7 +173,7 @@ def _encode_released(entry: Released, at_ms: int) -> bytes:
 def _encode_ack(entry: Ack, at_ms: int) -> bytes:
     rows = zip(entry.numbers, entry.tokens, strict=True)
     items = [_pack_item(0, 0, 0, number, 0, term, sequence, 0, 0) for number, (term, sequence) in rows]
-    kind = Kind.DEAD if entry.dead else Kind.ACK
+    kind = Kind.DEAD if entry.dead else Kind.MOVED if entry.moved else Kind.ACK
     flags = FLAG_DELIVERED * entry.delivered
     about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
     head = _head(kind, entry.queue, len(items), at_ms, **about)
@@ -188,6 +191,12 @@ def _encode_expired(entry: Expired, at_ms: int) -> bytes:
     return _head(Kind.EXPIRED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
 
 
+def _encode_requeued(entry: Requeued, at_ms: int) -> bytes:
+    items = [_pack_item(0, 0, 0, number, 0, 0, 0, 0, 0) for number in entry.numbers]
+    about = {"queue_id": entry.queue_id, "flags": FLAG_REQUEUED}
+    return _head(Kind.MOVED, entry.queue, len(items), at_ms, **about) + b"".join(items)
+
+
 _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Publish: _encode_publish,
     Delivered: _encode_delivered,
@@ -203,6 +212,8 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Imported: lambda e, at: _head(Kind.IMPORTED, e.queue, 0, at),
     Noop: lambda e, at: _head(Kind.NOOP, e.queue, 0, at),
     Members: lambda e, at: _head(Kind.MEMBERS, e.queue, 0, at) + _to_msgpack(e.config),
+    PauseQueue: lambda e, at: _head(Kind.PAUSE, e.queue, 0, at) + _to_msgpack(e.until_ms),
+    Requeued: _encode_requeued,
 }
 
 
@@ -226,7 +237,7 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
 def _decode(
     kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, end: int, head: tuple[int, int, int, int]
 ) -> Entry:
-    door, _, queue_id, worker = head
+    door, flags, queue_id, worker = head
     numbers = [item[3] for item in items]
     match kind:
         case Kind.PUBLISH:
@@ -260,6 +271,12 @@ def _decode(
             return Imported(name)
         case Kind.NOOP:
             return Noop(name)
+        case Kind.PAUSE:
+            return PauseQueue(name, msgspec.msgpack.decode(payload[end:], type=int))
+        case Kind.MOVED if flags & FLAG_REQUEUED:
+            return Requeued(name, queue_id, numbers)
+        case Kind.MOVED:
+            return _decode_ack(kind, name, items, payload, end, head)
         case Kind.MEMBERS:
             return Members(msgspec.msgpack.decode(payload[end:], type=Config), name)
 
@@ -322,8 +339,8 @@ def _decode_ack(
         publishes.append(inner)
     numbers = [item[3] for item in items]
     tokens: list[Token] = [(item[5], item[6]) for item in items]
-    is_dead, delivered = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED)
-    return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered)
+    is_dead, delivered, moved = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED), kind is Kind.MOVED
+    return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered, moved)
 
 
 def _take_sized(payload: bytes, at: int) -> tuple[bytes, int]:
