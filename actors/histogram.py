@@ -1,6 +1,6 @@
 """Histogram: how often something took how long, or how much, in buckets that only grow.  Pure.
 
-    observe(value) --> counts, sum --> whoever exports them
+observe(value) --> counts, sum --> whoever exports them
 """
 
 from bisect import bisect_left

@@ -61,8 +61,8 @@ class Leases:
 
     __slots__ = (
         "_dead", "_dead_in_round", "_ended", "_ending", "_ends", "_first_wait_ms", "_holding", "_sweep_due", "_waiting",
-        "_withheld", "available", "delayed", "expiries", "held", "leaving", "ledger", "resumes_ms", "sequence", "sleepers",
-        "term", "waiters", "woken",
+        "_withheld", "available", "delayed", "expiries", "held", "leaving", "ledger", "resumes_ms", "sequence",
+        "sleepers", "term", "waiters", "woken",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:

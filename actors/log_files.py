@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.actors.histogram import GROUP_ENTRIES, SYNC_S, Histogram
 from wakeq.actors.messages import Tick
 from wakeq.actors.payloads import Payloads
 from wakeq.actors.runtime import Process
@@ -108,6 +109,9 @@ class LogFiles(Process):
         self.core = core
         self.syncs = 0
         self.longest_sync_s = 0.0
+        self.sync_s = Histogram(SYNC_S)
+        self.group_entries = Histogram(GROUP_ENTRIES)  # how many went to disk with one sync
+        self._synced_index = services.log.last_index
         self._log = services.log
         self._metadata = services.metadata
         self._disk = services.disk
@@ -191,6 +195,9 @@ class LogFiles(Process):
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
+        self.sync_s.observe(seconds)
+        self.group_entries.observe(max(1, last_index - self._synced_index))
+        self._synced_index = last_index
         self.on_synced(last_index, era)
         if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
             self._looked_at_bytes = self._log.written_bytes

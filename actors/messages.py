@@ -193,8 +193,8 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
 class Stats(msgspec.Struct, frozen=True, gc=False):
     """One queue's figures; of all of them with an empty `queue` and `all_queues`.
 
-    Of those whose name begins with `prefix`, by name, the first `limit` (0: all) that come behind `after`.  `brief` asks
-    for the numbers alone, as Gauges: a tenth of the work.
+    Of those whose name begins with `prefix`, by name, the first `limit` (0: all) that come behind `after`.  `brief`
+    asks for the numbers alone, as Gauges: a tenth of the work.
     """
 
     asker: Asker
@@ -216,10 +216,11 @@ class Scan(msgspec.Struct, frozen=True, gc=False):
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some messages of a queue, and the number behind which the next ones stand; 0: there are none."""
+    """Some messages of a queue, the number of the last of them (0: there are none), and the last one given out."""
 
     rows: list[dict[str, Any]]
     after: int
+    last: int
 
 
 class Why(msgspec.Struct, frozen=True, gc=False):

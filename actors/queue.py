@@ -14,7 +14,6 @@ from typing import Any
 from wakeq.actors.messages import (
     Abandon,
     Answered,
-    Asker,
     Collect,
     Collected,
     Committed,

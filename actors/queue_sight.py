@@ -73,7 +73,7 @@ class QueueSight(QueueOperations):
     def _scan_loaded(self, asker: Asker, numbers: list[int], read: list[int]) -> None:
         rows = self._rows_of(numbers)
         self.bodies.let_go(read)  # or a look at all messages would leave all of them in memory
-        self._tell_seen(asker, Page(rows, numbers[-1] if numbers else 0))
+        self._tell_seen(asker, Page(rows, numbers[-1] if numbers else 0, self.ledger.next_number - 1))
 
     def on_why(self, message: Why) -> None:
         if not self._may_be_seen(message.asker):

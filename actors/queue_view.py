@@ -18,6 +18,7 @@ class Gauges(NamedTuple):
     """The numbers of a queue, for those who ask for many queues often.  Counters begin again with an incarnation."""
 
     name: str
+    queue_id: int
     ready: int
     delayed: int
     leased: int
@@ -53,6 +54,7 @@ def gauges_of(
     totals = ledger.totals
     return Gauges(
         ledger.name,
+        ledger.id,
         ready,
         size - ready,
         leased,

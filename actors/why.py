@@ -26,7 +26,10 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
     if held is not None:
         holder = f"worker {held.worker}" if held.worker else "a worker that was there before the last start"
         text = f"{holder} has it until {moment(held.until_ms)}; then it comes back, unless it is done"
-        return [{"code": "leased", "text": text, "worker": held.worker, "until_ms": held.until_ms}, *_history(ledger, number)]
+        return [
+            {"code": "leased", "text": text, "worker": held.worker, "until_ms": held.until_ms},
+            *_history(ledger, number),
+        ]
     if number in leases.leaving:
         return [{"code": "leaving", "text": "what is to become of it was decided, and is being written down"}]
     expires_ms = ledger.expires_of(number)

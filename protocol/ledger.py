@@ -51,8 +51,8 @@ class Ledger(Columns):
     """One incarnation of one queue."""
 
     __slots__ = (
-        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "paused_until_ms", "policies", "publishers",
-        "sides", "totals",
+        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "paused_until_ms", "policies",
+        "publishers", "sides", "totals",
     )  # fmt: skip
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:

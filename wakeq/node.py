@@ -32,6 +32,7 @@ from wakeq.actors.subscriber import Subscriber
 from wakeq.actors.taskflux_replies import Known
 from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
+from wakeq.admin import Admin
 from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
 from wakeq.listeners.peer_tcp import PeerTcp
@@ -253,14 +254,28 @@ class Node:
         )
         worker_port = await self._tcp.start(settings.host, settings.worker_port)
         self._web = WebServer()
+        self._admin = self._make_admin(admission)
+        self._admin.serve_on(self._web)
         self._connect = Connect(make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max)
         for path in ("/connect", "/connect/"):
             self._web.add("GET", path, self._connect.handle)
         self._web.before_stop(self._connect.close)
+        self._admin.start({"worker": self._tcp.doors, "websocket": self._connect.doors}, [self._tcp])
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
         return addresses | await self._listen_to_taskflux(host, admission)
+
+    def _make_admin(self, admission: Admission) -> Admin:
+        return Admin(
+            self.settings,
+            self.assembly,
+            self.files,
+            admission,
+            now_ms=self.now_ms,
+            clock_step_ms=lambda: self._cluster_clock.step_ms,
+            publishes_refused=lambda: bool(self._pressure),
+        )
 
     async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
         """Open a port for one dialect, and another one for the other if that is wanted."""
@@ -280,6 +295,7 @@ class Node:
             )
             self._taskflux.append(listener)
             door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
+            self._admin.start({door: listener.doors}, [listener])
             addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
         return addresses
 
@@ -391,6 +407,7 @@ class Node:
         await self._answer_all()
         await asyncio.gather(*(port.close() for port in ports))
         await self._answer_all()  # what lost its connection by that has given back what it held
+        self._admin.stop()
         await self._web.close()
         if self._peers is not None:
             await self._peers.close()

@@ -93,6 +93,19 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    queues_max: int = setting(
+        10_000, "Queues, by name, that have metrics of their own; all of them are in the sums", unit="queues", least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logging:
+    format: str = setting("console", "Lines for people, or a JSON object in each", one_of=("console", "json"))
+    level: str = setting("info", "The least that is logged", one_of=("debug", "info", "warning", "error"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
     flush_after_ms: int = setting(1000, "The longest wait before the store is written", unit="ms", least=1)
     flush_bytes: int = setting(
@@ -204,6 +217,8 @@ class Settings:
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
     log: Log = section(Log, "The log, which is the truth.")
     snapshot: Snapshot = section(Snapshot, "Snapshots, behind which the log is cut.")
+    metrics: Metrics = section(Metrics, "What `/metrics` says.")
+    logging: Logging = section(Logging, "What the broker says on standard error.")
     store: Store = section(Store, "The store, which is written behind the log.")
     queue: QueueDefaults = section(
         QueueDefaults, "Policies of queues that a publish makes, and of the default queue when it is made."

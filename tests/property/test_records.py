@@ -21,10 +21,12 @@ from wakeq.protocol.commands import (
     Extended,
     Imported,
     Noop,
+    PauseQueue,
     Publish,
     PurgeQueue,
     Reason,
     Released,
+    Requeued,
     SetAside,
     UpdateQueue,
 )
@@ -112,6 +114,9 @@ def entries(draw: st.DrawFn) -> Entry:
         lambda: DeleteQueue(name),
         lambda: PurgeQueue(name),
         lambda: SetAside(name, draw(natural), draw(words)),
+        lambda: PauseQueue(name, draw(natural)),
+        lambda: Requeued(name, queue_id, numbers),
+        lambda: Ack(name, queue_id, numbers, pairs, draw(st.lists(publishes(), max_size=3)), moved=True),
         lambda: Imported(name),
         lambda: Noop(name),
     ]

@@ -27,10 +27,11 @@ class WebServer:
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._app = web.Application(middlewares=[self._heard])
-        self._app.router.add_get("/", self._greet)
+        self._has_front = False  # somebody else answers at `/`
 
     def add(self, method: str, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
         """Serve a path; only before `start`."""
+        self._has_front |= path == "/"
         self._app.router.add_route(method, path, handler)
 
     def before_stop(self, step: Callable[[], Awaitable[None]]) -> None:
@@ -43,6 +44,8 @@ class WebServer:
 
     async def start(self, host: str, port: int) -> int:
         """Accept connections; return the real port."""
+        if not self._has_front:
+            self.add("GET", "/", self._greet)
         self._runner = web.AppRunner(
             self._app,
             access_log=None,

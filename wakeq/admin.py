@@ -1,0 +1,83 @@
+"""Admin: everything on the HTTP port that is for operators, joined: health, metrics, the API.
+
+    settings, assembly, files, doors --> handlers on the web server
+
+A part of what `node.py` builds, apart from it because nothing of it is on the way of a message.
+"""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+from aiohttp import web
+
+from wakeq import __version__
+from wakeq.actors.door import Admission
+from wakeq.actors.operator import Operator
+from wakeq.assembly import Assembly
+from wakeq.listeners.tcp_listener import TcpListener
+from wakeq.node_figures import NodeFigures
+from wakeq.opening import Opened
+from wakeq.settings import Settings
+from wakeq.web.api import PREFIX, Api, Gate, OpenGate, answered
+from wakeq.web.health import Health
+from wakeq.web.openapi import document
+from wakeq.web.questions import Questions
+from wakeq.web.queue_routes import queue_routes
+from wakeq.web.server import WebServer
+
+Doors = Set[Any]
+
+
+class Admin:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        assembly: Assembly,
+        files: Opened,
+        admission: Admission,
+        *,
+        now_ms: Callable[[], int],
+        clock_step_ms: Callable[[], int],
+        publishes_refused: Callable[[], bool],
+        gate: Gate | None = None,
+    ) -> None:
+        self._now_ms = now_ms
+        self._gate = gate or OpenGate(settings.host)
+        operator = assembly.runtime.spawn(Operator)
+        self.questions = Questions(operator, assembly.queues, assembly.raft_log)
+        self.figures = NodeFigures(assembly, files, admission, self.questions, clock_step_ms, publishes_refused)
+        self._health = Health(
+            self.questions,
+            self.figures.samples,
+            assembly.raft_log.refusal,
+            now_ms,
+            queues_max=settings.metrics.queues_max,
+        )
+        self._doors: dict[str, Doors] = {}
+
+    def serve_on(self, server: WebServer) -> None:
+        """Add the handlers; only before the server starts."""
+        self._health.serve_on(server, self._gate)
+        api = Api(self._gate)
+        api.add(server, queue_routes(self.questions, self._now_ms))
+        description = document(api.routes, __version__)
+
+        async def describe(_: web.Request) -> web.Response:
+            return answered(description)
+
+        server.add("GET", PREFIX + "/openapi.json", describe)
+
+    def start(self, doors: Mapping[str, Doors], ports: Sequence[TcpListener[Any]]) -> None:
+        """Begin to watch; more doors may come."""
+        self._doors |= doors
+        self.figures.watch.start()
+        for name, opened in doors.items():
+            self.figures.ports[name] = lambda opened=opened: len(opened)  # type: ignore[misc]
+        for port in ports:
+            self.figures.refused.append(lambda port=port: port.refused)  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self.figures.watch.stop()
