@@ -104,11 +104,10 @@ class QueueOperations(QueueEndings):
         self, message: Move, uids: list[str], refusal: Refusal | None, outcome: Outcome | None = None
     ) -> None:
         moved: dict[str, str | None] = dict.fromkeys(message.uids)
-        if outcome is not None:
+        if outcome is not None and message.to is not None and not outcome.follows:  # refused as a whole
+            refusal = Refusal(Result(outcome.results[0]).name, f"queue {message.to or 'default'} does not take them all")
+        elif outcome is not None:
             moved |= _new_uids(uids, outcome)
-            if message.to is not None and not outcome.follows:
-                code = Result(outcome.results[0])
-                refusal = Refusal(code.name, f"queue {message.to or 'default'} does not take them all")
         asker = message.asker
         asker.process.tell(Answered([(asker.ticket, asker.place, Moved(moved, refusal))]))
 

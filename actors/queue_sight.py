@@ -47,15 +47,15 @@ class QueueSight(QueueOperations):
             step()
 
     def _peek_loaded(self, asker: Asker, numbers: list[int]) -> None:
-        self._tell_seen(asker, self._rows_of(numbers))
+        self._tell_seen(asker, [row for _, row in self._rows_of(numbers)])
 
-    def _rows_of(self, numbers: list[int]) -> list[dict[str, Any]]:
+    def _rows_of(self, numbers: list[int]) -> list[tuple[int, dict[str, Any]]]:
         now_ms = self._now_ms()
         rows = []
         for number, uid in zip(numbers, self._uids_of(numbers), strict=True):
             row = row_of(self.ledger, self.leases, self.bodies, number, now_ms)
             if row is not None:
-                rows.append({"uid": uid} | row)
+                rows.append((number, {"uid": uid} | row))
         return rows
 
     def _tell_seen(self, asker: Asker, answer: Any) -> None:
@@ -71,7 +71,7 @@ class QueueSight(QueueOperations):
         self._with_bodies(numbers, partial(self._scan_loaded, message.asker, numbers, missing), message.asker)
 
     def _scan_loaded(self, asker: Asker, numbers: list[int], read: list[int]) -> None:
-        rows = self._rows_of(numbers)
+        rows = [row | {"number": number} for number, row in self._rows_of(numbers)]
         self.bodies.let_go(read)  # or a look at all messages would leave all of them in memory
         self._tell_seen(asker, Page(rows, numbers[-1] if numbers else 0, self.ledger.next_number - 1))
 

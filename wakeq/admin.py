@@ -20,6 +20,8 @@ from wakeq.opening import Opened
 from wakeq.settings import Settings
 from wakeq.web.api import PREFIX, Api, Gate, OpenGate, answered
 from wakeq.web.health import Health
+from wakeq.web.message_routes import message_routes
+from wakeq.web.node_routes import node_routes
 from wakeq.web.openapi import document
 from wakeq.web.questions import Questions
 from wakeq.web.queue_routes import queue_routes
@@ -62,6 +64,8 @@ class Admin:
         self._health.serve_on(server, self._gate)
         api = Api(self._gate)
         api.add(server, queue_routes(self.questions, self._now_ms))
+        api.add(server, message_routes(self.questions, self._now_ms))
+        api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
         description = document(api.routes, __version__)
 
         async def describe(_: web.Request) -> web.Response:

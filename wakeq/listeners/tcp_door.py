@@ -134,6 +134,11 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
     # --- the subscriber's side ---
 
     @property
+    def subscriber(self) -> Told | None:
+        """Who is told what comes; None once the connection is gone, or if it was turned away."""
+        return self._subscriber
+
+    @property
     def peer(self) -> str:
         if self._transport is None:
             return ""
