@@ -1,4 +1,4 @@
-"""Admin: everything on the HTTP port that is for operators, joined: health, metrics, the API.
+"""Admin: everything on the HTTP port that is for operators, joined: health, metrics, the API, the dashboard.
 
     settings, assembly, files, doors --> handlers on the web server
 
@@ -19,6 +19,8 @@ from wakeq.node_figures import NodeFigures
 from wakeq.opening import Opened
 from wakeq.settings import Settings
 from wakeq.web.api import PREFIX, Api, Gate, OpenGate, answered
+from wakeq.web.dashboard import serve_dashboard
+from wakeq.web.events import Events
 from wakeq.web.health import Health
 from wakeq.web.message_routes import message_routes
 from wakeq.web.node_routes import node_routes
@@ -57,6 +59,7 @@ class Admin:
             now_ms,
             queues_max=settings.metrics.queues_max,
         )
+        self._events = Events(self.questions, self.figures.samples, now_ms)
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:
@@ -66,6 +69,9 @@ class Admin:
         api.add(server, queue_routes(self.questions, self._now_ms))
         api.add(server, message_routes(self.questions, self._now_ms))
         api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
+        api.add(server, self._events.routes())
+        server.before_stop(self._events.stop)
+        serve_dashboard(server)
         description = document(api.routes, __version__)
 
         async def describe(_: web.Request) -> web.Response:

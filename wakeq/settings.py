@@ -28,7 +28,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 SPAN_S_MAX = 31_536_000  # 365 days, the longest delay of the worker protocol (section 2)
 
 ENVIRONMENT_PREFIX = "WAKEQ_"
-NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER"})  # read elsewhere
+NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP"})  # read elsewhere
 # Kubernetes puts these into every container when a service is called "wakeq".
 SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?")

@@ -19,6 +19,7 @@ from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Bro
 from wakeq.cli.config import config
 from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
+from wakeq.cli.operating import connections, leases, move, pause, requeue, resume, why
 from wakeq.cli.output import say
 from wakeq.cli.queues import queue
 from wakeq.cli.run import run
@@ -41,15 +42,26 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     show_envvar=True,
     help="The worker port of the broker.",
 )
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    envvar="WAKEQ_HTTP",
+    default=None,
+    show_envvar=True,
+    help="The HTTP port of the broker, for verbs of operators; 127.0.0.1:8080 if nothing is said.",
+)
 @click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, broker: str) -> None:
+def cli(context: click.Context, broker: str, http: str | None) -> None:
     """A durable task broker: start one, talk to one, look at one."""
-    context.obj = Broker(broker)
+    context.obj = Broker(broker, http)
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config):
+VERBS = (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config)
+for verb in (*VERBS, leases, connections, why):
     cli.add_command(verb)
+for verb in (pause, resume, move, requeue):
+    queue.add_command(verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
