@@ -17,7 +17,7 @@ function remember(look) {
   for (const queue of look.queues) {
     const then = known.get(queue.name);
     const same = then && then.queue_id === queue.queue_id;
-    const series = live.rates.get(queue.name) ?? { ins: [], outs: [] };
+    const series = live.rates.get(queue.name) ?? { ins: Array(LOOKS).fill(0), outs: Array(LOOKS).fill(0) };
     series.ins = [...series.ins, same ? perSecond(queue.published, then.published, seconds) : 0].slice(-LOOKS);
     series.outs = [...series.outs, same ? perSecond(queue.acked, then.acked, seconds) : 0].slice(-LOOKS);
     seen.set(queue.name, series);
