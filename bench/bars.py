@@ -82,6 +82,10 @@ BARS: tuple[Bar, ...] = (
     _most("W8C", "restart_ratio", "restart, many queues to one", 1.5),
     Bar("W9", "ratio", "Client.publish, to a bare socket", 0.8),
     Bar("W9", "batch_ratio", "publish_many of 100, to a bare socket", 0.6),
+    Bar("W10", "enqueue_ratio", "Enqueue+Ack, to PUB", 0.9),
+    Bar("W10", "enqueue_ratio", "Enqueue+Ack, to PUB", 1.1, aim=True),
+    Bar("W10", "fresh_ratio", "Dequeue+Ack, to PUB", 0.9),
+    _most("W10", "idle_mb", "MB with 5,000 idle connections", 100),
 )
 
 

@@ -37,7 +37,12 @@ def plain_environment(**more: str) -> dict[str, str]:
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The README's broker, and the environment in which its commands find it."""
     folder = tmp_path_factory.mktemp("readme")
-    settings = {"WAKEQ_WORKER_PORT": "0", "WAKEQ_HTTP_PORT": "0", "WAKEQ_DATA_DIR": str(folder / "data")}
+    settings = {
+        "WAKEQ_WORKER_PORT": "0",
+        "WAKEQ_HTTP_PORT": "0",
+        "WAKEQ_TASKFLUX_PORT": "0",
+        "WAKEQ_DATA_DIR": str(folder / "data"),
+    }
     with (folder / "errors").open("w+") as said:
         broker = subprocess.Popen(
             ["bash", "-c", START],

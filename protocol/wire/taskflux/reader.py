@@ -7,11 +7,12 @@ read, and its version decides in which dialect the bytes behind it are understoo
 sent, keep more than a packet may have, or look again at a packet before what it lacks has come.
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, SPEC, Dialect, dialect_of
 from wakeq.protocol.wire.taskflux.fields import SHORT, Decode, Decoders, Torn, Wrong, by_marker
-from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, BootstrapRequest, Packet
+from wakeq.protocol.wire.taskflux.packets import OK, PAYLOAD_BYTES_MAX, Bad, BootstrapRequest, Packet
 from wakeq.protocol.wire.taskflux.requests import AUTHORIZATION, BOOTSTRAP, RequestDecoder
 from wakeq.protocol.wire.taskflux.responses import ResponseDecoder
 
@@ -20,9 +21,13 @@ PACKET_BYTES_MAX = PAYLOAD_BYTES_MAX + PACKET_ROOM_BYTES
 DECODERS_REMEMBERED_MAX = 16  # tables, one for each dialect and limit: a node has a few
 
 
+Bare = Mapping[int, Packet]  # packets that are nothing but their marker: most of what is said, and read without a call
+
+
 @lru_cache(maxsize=DECODERS_REMEMBERED_MAX)
-def _request_decoders(dialect: str, packet_bytes_max: int) -> Decoders:
-    return RequestDecoder(DIALECTS[dialect], packet_bytes_max).ready
+def _request_decoders(dialect: str, packet_bytes_max: int) -> tuple[Decoders, Bare]:
+    decoder = RequestDecoder(DIALECTS[dialect], packet_bytes_max)
+    return decoder.ready, decoder.bare
 
 
 @lru_cache(maxsize=DECODERS_REMEMBERED_MAX)
@@ -33,10 +38,20 @@ def _response_decoders(dialect: str, packet_bytes_max: int) -> Decoders:
 class PacketReader:
     """Keeps the rest of a stream that is no whole packet yet."""
 
-    __slots__ = ("_broken", "_decoders", "_dropped_bytes", "_in_handshake", "_rest", "_resume", "_wanted_bytes")
+    __slots__ = (
+        "_bare",
+        "_broken",
+        "_decoders",
+        "_dropped_bytes",
+        "_in_handshake",
+        "_rest",
+        "_resume",
+        "_wanted_bytes",
+    )
 
-    def __init__(self, decoders: Decoders) -> None:
+    def __init__(self, decoders: Decoders, bare: Bare) -> None:
         self._decoders = decoders
+        self._bare = bare
         self._in_handshake = False
         self._rest = bytearray()  # grows in place: a long packet in small pieces costs what its length costs
         self._wanted_bytes = 0  # how long the rest must be to be looked at again; 0 between packets
@@ -78,12 +93,18 @@ class PacketReader:
                 packet, at = self._resume(data, 0)
                 packets.append(packet)
                 self._resume, self._dropped_bytes = None, 0
-            decoders = self._decoders
+            decoders, bare = self._decoders, self._bare
             while at < size:
-                packet, at = decoders[data[at]](data, at + 1)
+                marker = data[at]
+                if marker in bare:
+                    packets.append(bare[marker])
+                    at += 1
+                    continue
+                packet, at = decoders[marker](data, at + 1)
                 packets.append(packet)
                 if self._in_handshake:
                     decoders = self._shaken(packet)
+                    bare = self._bare
         except Torn as torn:
             self._keep(data, at, torn)
         except SHORT:
@@ -112,7 +133,7 @@ class RequestReader(PacketReader):
     __slots__ = ("_packet_bytes_max", "dialect")
 
     def __init__(self, dialect: Dialect = SPEC, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
-        super().__init__(AUTHORIZATION)
+        super().__init__(AUTHORIZATION, {})
         self._in_handshake = True
         self._packet_bytes_max = packet_bytes_max
         self.dialect = dialect
@@ -121,7 +142,7 @@ class RequestReader(PacketReader):
         if isinstance(packet, BootstrapRequest):
             self._in_handshake = False
             self.dialect = dialect_of(packet, self.dialect) or self.dialect
-            self._decoders = _request_decoders(self.dialect.name, self._packet_bytes_max)
+            self._decoders, self._bare = _request_decoders(self.dialect.name, self._packet_bytes_max)
         else:
             self._decoders = BOOTSTRAP
         return self._decoders
@@ -133,4 +154,5 @@ class ResponseReader(PacketReader):
     __slots__ = ()
 
     def __init__(self, dialect: Dialect = SPEC, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
-        super().__init__(_response_decoders(dialect.name, packet_bytes_max))
+        bare = {} if dialect.is_framed else {ord("k"): OK}
+        super().__init__(_response_decoders(dialect.name, packet_bytes_max), bare)

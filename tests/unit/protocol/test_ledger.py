@@ -156,6 +156,25 @@ def test_several_limits_are_named_in_the_order_size_range_payload() -> None:
     assert put(make(max_size=1, priority_max=9, max_message_size=1), wrong) == [Result.TOO_LARGE]
 
 
+def test_what_the_node_left_out_for_its_size_is_judged_in_the_same_order_and_never_stored() -> None:
+    def judged(**policies: int) -> list[int]:
+        return list(make(**policies).publish(Publish("q", [Draft(b"", priority=9)], oversized=True), NOW))
+
+    assert judged() == [Result.TOO_LARGE]
+    assert judged(max_size=0, priority_max=1) == [Result.QUEUE_FULL]
+    assert judged(max_size=1, priority_max=1) == [Result.KEY_RANGE]
+    assert judged(max_size=1, priority_max=9) == [Result.TOO_LARGE]
+
+
+def test_an_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
+    ledger = make()
+    put(ledger)
+
+    assert ledger.acknowledge(Ack("q", QUEUE_ID, [1, 2], [(TERM, 1), (TERM, 2)], delivered=True)) == [0, Result.UNKNOWN]
+
+    assert (ledger.totals.delivered, ledger.totals.acked, ledger.living, ledger.out) == (1, 1, 0, 0)
+
+
 def test_what_is_out_with_a_worker_does_not_count_for_the_size() -> None:
     ledger = make(max_size=1)
     put(ledger)

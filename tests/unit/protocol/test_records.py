@@ -80,6 +80,20 @@ SPELLED: list[tuple[Entry, str]] = [
         + NO_TIMEOUT_NO_ALIAS + "00000000",
     ),
     (
+        Ack("q", 7, [1], [(2, 3)], worker=9, door=3, delivered=True),
+        "01050340 00000001" + HEAD_TAIL + "0000000000000007 00000009 01 71"
+        + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000003 "
+        + NO_TIMEOUT_NO_ALIAS + "00000000",
+    ),
+    (
+        Publish("q", [Draft(b"a")], door=3, must_exist=True),
+        "01010310 00000001" + HEAD_TAIL + "00" * 12 + "01 71" + "0000 0000 00000001" + "00" * 44 + "61",
+    ),
+    (
+        Publish("q", [Draft(b""), Draft(b"")], must_exist=True, oversized=True),
+        "01010030 00000002" + HEAD_TAIL + "00" * 12 + "01 71" + "00" * 104,
+    ),
+    (
         Ack("q", 7, [-1], [ANY_TOKEN], [Publish("", [])], {0: "u"}, dead=True),
         "01070000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
         + ITEMS + "ffffffffffffffff" + "00" * 36 + "00000004 8100a175"
