@@ -4,19 +4,27 @@ Pure.  A body is `fresh` until it is collected for the store, `flushing` until t
 only if it is among the next to go.  Everything else is read again when its turn comes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from wakeq.protocol.commands import Draft
 
-CACHED_BYTES_MAX = 1 << 20
-CACHED_MAX = 4_096
+CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
+CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
+KEPT_BYTES = 400  # what keeping a message costs beside its body: the draft, its place, and what the allocator adds
 
 Kept = tuple[Draft, int]  # the message and the moment of its publication
 
 
+def share_of(queues: int) -> int:
+    """Return how many bytes each of so many queues may keep at hand."""
+    return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
+
+
 class Bodies:
     """Bodies by message number."""
+
+    __slots__ = ("_cached", "_flushing", "_is_full", "fresh")
 
     def __init__(self) -> None:
         self.clear()
@@ -26,12 +34,16 @@ class Bodies:
         self.fresh: dict[int, Kept] = {}
         self._flushing: dict[int, Kept] = {}
         self._cached: dict[int, Kept] = {}
+        self._is_full = False  # what is cached fills the bound, and nothing has come or gone since
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._flushing) + len(self._cached)
 
     def publish(self, numbers: Iterable[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages."""
+        if len(drafts) == 1:
+            self.fresh[next(iter(numbers))] = (drafts[0], at_ms)
+            return
         self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
 
     def get(self, number: int) -> Draft | None:
@@ -57,7 +69,8 @@ class Bodies:
         return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
 
     def load(self, number: int, draft: Draft, published_ms: int) -> None:
-        """Keep what was read."""
+        """Keep what was read, until the next look at the line."""
+        self._is_full = False
         self._cached[number] = (draft, published_ms)
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
@@ -66,26 +79,34 @@ class Bodies:
         for number in numbers:
             if self.fresh.pop(number, None) is None:
                 self._flushing.pop(number, None)
-                self._cached.pop(number, None)
+                if self._cached.pop(number, None) is not None:
+                    self._is_full = False
                 stored.append(number)
         return stored
 
     def collect(self) -> dict[int, Kept]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
         fresh, self.fresh = self.fresh, {}
-        self._flushing.update(fresh)
+        if self._flushing:
+            self._flushing.update(fresh)
+        else:
+            self._flushing = fresh.copy()  # what is handed over belongs to another thread from now on
         return fresh
 
-    def flushed(self, next_numbers: Sequence[int]) -> None:
-        """The store has what was collected: keep only the next in line, within the bounds."""
+    def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
+        """The store has what was collected: keep only what `line` says is next to go, within the bound.
+
+        A queue that nobody fetches from is not looked through again: what is more urgent by now is read when it goes.
+        """
         flushing, self._flushing = self._flushing, {}
-        known = flushing | self._cached if self._cached else flushing
-        self._cached = {}
-        room = CACHED_BYTES_MAX
-        for number in next_numbers[:CACHED_MAX]:
-            kept = known.get(number)
+        if self._is_full:
+            return
+        cached, self._cached = self._cached, {}
+        for number in line(bytes_max // KEPT_BYTES):
+            kept = flushing.get(number) or cached.get(number)
             if kept is not None:
-                room -= len(kept[0].body) + len(kept[0].headers)
-                if room < 0:
+                bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
+                if bytes_max < 0:
+                    self._is_full = True
                     break
                 self._cached[number] = kept

@@ -5,13 +5,14 @@
 Sockets, tasks and codecs are the listeners' affair.  Nothing here may wait, or know a queue rule.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from wakeq.protocol.wire.worker import Bad, Command, Reply
+CommandT = TypeVar("CommandT")  # what a protocol's codec makes of bytes
+ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)  # what it makes bytes of
 
 DOOR_WORKER_TCP = 1
 DOOR_WORKER_WS = 2
@@ -27,10 +28,10 @@ CONNECTIONS_MAX = 50_000
 HELD_BYTES_MAX = 1024 * MIB  # unfinished lines and unread replies, of all together
 
 
-class Received(Struct, frozen=True, gc=False):
-    """What one read of the connection brought, in its order.  After a Bad that `closes` nothing comes."""
+class Received(Struct, Generic[CommandT], frozen=True, gc=False):
+    """What one read of the connection brought, in its order.  After one that ends the stream nothing comes."""
 
-    commands: list[Command | Bad]
+    commands: list[CommandT]
     size_bytes: int = 0  # of what was read; bounds what is under way, so it need not be exact
 
 
@@ -44,13 +45,24 @@ class Ended(Struct, frozen=True, gc=False):
     """The peer will say nothing more but may still read: answer what it said, then let `hang_up` end the connection."""
 
 
+class Idle(Struct, frozen=True, gc=False):
+    """Nothing came and nothing was sent for as long as a connection may be idle."""
+
+
+class Drained(Struct, frozen=True, gc=False):
+    """The peer has read what it was sent, after `is_congested` was true."""
+
+
 class Told(Protocol):
     """A subscriber, as a listener sees it."""
 
     def tell(self, message: object, /) -> None: ...
 
+    def arrive(self, message: object, /) -> None:
+        """Tell what was received; it may be answered before this returns."""
 
-class Door(Protocol):
+
+class Door(Protocol[ReplyT_contra]):
     """A connection, as a subscriber sees it.  All of it may be called after the connection has gone."""
 
     @property
@@ -59,7 +71,7 @@ class Door(Protocol):
     @property
     def peer(self) -> str: ...
 
-    def send(self, replies: Sequence[Reply], /) -> None:
+    def send(self, replies: Sequence[ReplyT_contra], /) -> None:
         """Write the replies, in their order, in one write."""
 
     def close(self, reason: str, /) -> None:
@@ -75,7 +87,18 @@ class Door(Protocol):
         """Receive again."""
 
 
-MakeSubscriber = Callable[[Door], Told]
+class CarefulDoor(Door[ReplyT_contra], Protocol[ReplyT_contra]):
+    """A connection whose subscriber does not begin everything at once, and may hold much for long."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether much of what was sent is unread; Drained follows when it no longer is."""
+
+    def keep(self, size_bytes: int, /) -> None:
+        """Count so much of what was received as still held."""
+
+    def drop(self, reason: str, /) -> None:
+        """Close at once, and say nothing."""
 
 
 class Admission:

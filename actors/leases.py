@@ -17,14 +17,19 @@ import msgspec
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Token
+from wakeq.protocol.fifo import SWEEP_NUMBERS
+from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
-from wakeq.protocol.priority import Heap4, KeyArray, PriorityStructure
+from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
 
 WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
 FELL_DUE_MAX = 4_096  # what falls due together is released in batches of this many
 LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
 ENDS_MIN = 4_096  # ends of leases that are kept although most of them are over
-DEAD_MAX = 4_096  # numbers in line that may be gone before the line is built anew
+DEAD_MAX = 4_096  # numbers in line that may be gone before the line is swept
+LINE_PER_DEAD = 8  # and one more for so many in line
+SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round ends before a quarter of the line goes
+HEADS = 64  # looked at together at the head of the line
 NEVER = 1 << 62
 
 
@@ -47,17 +52,24 @@ class Waiter(msgspec.Struct, gc=False, eq=False):
     until_ms: int
     worker: int
     door: int
+    removes: bool = False
     ended: bool = False
 
 
 class Leases:
     """The leader's side of one queue."""
 
+    __slots__ = (
+        "_dead", "_dead_in_round", "_ended", "_ending", "_ends", "_first_wait_ms", "_holding", "_sweep_due", "_waiting",
+        "_withheld", "available", "delayed", "expiries", "held", "leaving", "ledger", "sequence", "sleepers", "term",
+        "waiters", "woken",
+    )  # fmt: skip
+
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
         self.ledger = ledger
         self.term = term
         self.sequence = 0
-        self.available: PriorityStructure = structure_for(ledger.policies)
+        self.available = PriorityLine(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
         self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
         self._waiting: dict[Any, list[Waiter]] = {}
@@ -71,7 +83,9 @@ class Leases:
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
         self._ending = 0  # numbers in all of them
         self._holding: dict[Any, set[int]] = {}  # may name what is over
-        self._withheld: set[int] = set()  # would be available, were they not leaving
+        self._withheld: dict[int, None] = {}  # would be available, were they not leaving
+        self._dead_in_round = 0  # of these, how many came since the round of sweeps under way began
+        self._sweep_due = 0  # numbers to look at in the next sweep
         self._dead = 0  # at most so many numbers in line are gone from the ledger
         self.rebuild(now_ms)
 
@@ -95,10 +109,7 @@ class Leases:
         self._make_available(plain)
 
     def _make_available(self, numbers: Sequence[int]) -> None:
-        if numbers and isinstance(self.available, KeyArray):
-            for number in numbers:
-                self.available.push(self._key_of(number), number)
-        elif numbers:
+        if numbers:
             self.available.extend(0, numbers)
 
     # --- coming in -------------------------------------------------------------------------------------------------
@@ -124,17 +135,9 @@ class Leases:
                 self.delayed = Calendar()
             self.delayed.add(due_ms, number)
         elif number in self.leaving:
-            self._withheld.add(number)
+            self._withheld[number] = None
         else:
-            self.available.push(self._key_of(number), number)
-
-    def _key_of(self, number: int) -> int:
-        """Return the key of a message; a forced one (a dead letter) may lie outside of what the array can hold."""
-        key = self.ledger.priority_of(number)
-        if isinstance(self.available, KeyArray):
-            policies = self.ledger.policies
-            key = min(max(key, policies.priority_min or 0), policies.priority_max or 0)
-        return key
+            self.available.push(self.ledger.priority_of(number), number)
 
     def _watch_expiry(self, number: int) -> None:
         expires_ms = self.ledger.expires_of(number)
@@ -165,7 +168,7 @@ class Leases:
             self._dead -= 1
             return False
         if number in self.leaving:
-            self._withheld.add(number)
+            self._withheld[number] = None
             return False
         expires_ms = self.ledger.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
@@ -173,16 +176,16 @@ class Leases:
     def put_back(self, numbers: Sequence[int]) -> None:
         """Put messages that were just taken back to the head of the line, in their order."""
         for number in reversed(numbers):
-            self.available.push_front(self._key_of(number), [number])
+            self.available.push_front(self.ledger.priority_of(number), [number])
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
         if self._dead or self.leaving or self.expiries:
-            while len(self.available):
-                head = self.available.peek(1)[0]
-                if self._may_go(head, now_ms):
+            while heads := self.available.peek(HEADS):
+                passed_over = next((i for i, number in enumerate(heads) if self._may_go(number, now_ms)), len(heads))
+                self.available.take(passed_over)
+                if passed_over < len(heads):
                     break
-                self.available.take(1)
         return len(self.available)
 
     def hand_out(self, numbers: list[int], holder: Any, worker: int, now_ms: int) -> tuple[list[int], int]:
@@ -236,19 +239,34 @@ class Leases:
         """An outcome is on its way: until then neither hand out nor release."""
         self.leaving.update(numbers)
 
-    def removed(self, numbers: Iterable[int]) -> None:
+    def removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
         held, leaving = self.held, self.leaving
         for number in numbers:
             leaving.discard(number)
             if held.pop(number, None) is None:
-                self._withheld.discard(number)
+                self._withheld.pop(number, None)
                 self._dead += 1
-        if self._dead > len(self.available) // 2 + DEAD_MAX:
-            self._drop_dead()
+                self._dead_in_round += 1
+        self._sweep(len(numbers))
         for calendar in (self.expiries, self.delayed):
             if calendar:
                 self._compact(calendar)
+
+    def _sweep(self, removed: int) -> None:
+        """Clear the line of what is gone, a bounded piece for each that went, once much of it is."""
+        line = self.available
+        if not line.is_being_swept and self._dead <= DEAD_MAX + len(line) // LINE_PER_DEAD:
+            return
+        self._sweep_due += SWEPT_FOR_EACH * removed
+        if self._sweep_due < SWEEP_NUMBERS:
+            return
+        if not line.is_being_swept:
+            self._dead_in_round = 0
+        self._dead -= line.sweep(self.ledger.lives, self._sweep_due)
+        self._sweep_due = 0
+        if not line.is_being_swept:
+            self._dead = min(self._dead, self._dead_in_round)  # the others were not in line, but delayed
 
     def _compact(self, calendar: Calendar) -> None:
         """Bound what a calendar keeps of messages that are long gone."""
@@ -257,12 +275,6 @@ class Leases:
             calendar.forget(excess)
         if calendar.needs_compaction:
             calendar.compact(self.ledger.lives)
-
-    def _drop_dead(self) -> None:
-        living = [number for number in self.available.take(len(self.available)) if self.ledger.lives(number)]
-        for number in living:
-            self.available.push(self._key_of(number), number)
-        self._dead = 0
 
     def stays(self, numbers: Iterable[int], now_ms: int) -> None:
         """The outcome was that these stay: whatever was put off for its sake takes its course."""
@@ -274,7 +286,7 @@ class Leases:
             if lease is not None and lease.until_ms <= now_ms:
                 self.extend(number, now_ms + LEAVING_GRACE_MS)
             if number in self._withheld:
-                self._withheld.discard(number)
+                self._withheld.pop(number, None)
                 self.offer(number, now_ms)
             self._watch_expiry(number)
 
@@ -296,14 +308,9 @@ class Leases:
         held = self.held
         return [n for n in self._holding.pop(holder, ()) if n in held and held[n].holder is holder]
 
-    def line_up_again(self, now_ms: int) -> None:
-        """The queue's structure or range changed: put what is in line into a new one."""
-        numbers = self.available.take(len(self.available))
-        self.available = structure_for(self.ledger.policies)
-        self._dead = 0
-        for number in numbers:
-            if self.ledger.lives(number):
-                self.offer(number, now_ms)
+    def order_again(self) -> None:
+        """The queue's structure or range changed: each key keeps its numbers, their order is found in another way."""
+        self.available.order_by(order_for(self.ledger.policies))
 
     def for_new_incarnation(self, now_ms: int) -> "Leases":
         """Return leases of the ledger's new incarnation: who sleeps and who waits goes on."""
@@ -452,10 +459,10 @@ class Leases:
         return chosen
 
 
-def structure_for(policies: Policies) -> PriorityStructure:
-    """Return the empty line that a queue's owner asked for."""
+def order_for(policies: Policies) -> KeyOrder:
+    """Return the order of the line that a queue's owner asked for."""
     if policies.structure == "QA":
         assert policies.priority_min is not None, "checked at creation"
         assert policies.priority_max is not None, "checked at creation"
-        return KeyArray(policies.priority_min, policies.priority_max)
-    return Heap4()
+        return qa_order(policies.priority_min, policies.priority_max)
+    return h4_order()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Entry, Results, Token
+from wakeq.protocol.commands import Entry, Reason, Results, Token
 from wakeq.storage.flush import Part
 
 
@@ -50,9 +50,13 @@ Item = tuple[int, int, int, Entry, Asker | None]  # index, term, moment, entry, 
 
 
 class Committed(msgspec.Struct, frozen=True, gc=False):
-    """Entries that are on disk on a quorum, in log order."""
+    """Entries that are on disk on a quorum, in log order.
+
+    `replies` takes the answers if other queues were told of the same batch; a queue that ends must say so there too.
+    """
 
     items: list[Item]
+    replies: Any = None
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +66,7 @@ class Answered(msgspec.Struct, frozen=True, gc=False):
 
 
 class HeldBack(msgspec.Struct, frozen=True, gc=False):
-    """The ticket of what a strict queue proposed: the answer waits for the commit, or for the news that it is void."""
+    """The ticket of a delivery that must last: the answer waits for the commit, or for the news that it is void."""
 
     answer: Answered
     otherwise: Answered
@@ -87,17 +91,23 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     door: int = 0
     subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
+    must_exist: bool = False  # then it is unknown even to who would wait for it
+    removes: bool = False  # whoever takes a message cannot acknowledge it: it is gone when it is handed out
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One message on its way to a worker."""
 
     uid: str
-    failures: int
+    error_count: int  # earlier deliveries
+    failures: int  # those of them that failed
     body: bytes
     token: Token
     priority: int
     headers: bytes
+    queue_id: int
+    number: int
+    until_ms: int
 
 
 class EndWaits(msgspec.Struct, frozen=True, gc=False):
@@ -123,6 +133,7 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
     tokens: list[Token]
     delay_ms: int | None
     error: str = ""
+    reason: Reason = Reason.NACK  # or RETURNED, or REJECTED
 
 
 class Sleep(msgspec.Struct, frozen=True, gc=False):
@@ -216,9 +227,10 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):
-    """What was collected for this cut is in the state store, synced."""
+    """What was collected for this cut is in the state store, synced; so many bytes of bodies may be kept at hand."""
 
     cut: int
+    bodies_bytes_max: int
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):

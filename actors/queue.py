@@ -12,7 +12,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from wakeq.actors.bodies import CACHED_MAX
 from wakeq.actors.messages import (
     Abandon,
     Answered,
@@ -45,6 +44,7 @@ from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
 from wakeq.actors.queue_view import figures_of, numbers_in, row_of
+from wakeq.actors.replies import Answer, Replies
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.protocol.catalog import Policies, changed
 from wakeq.protocol.commands import (
@@ -62,7 +62,7 @@ from wakeq.protocol.commands import (
     Results,
     UpdateQueue,
 )
-from wakeq.protocol.ledger import Repeated, new_drafts, new_numbers
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
@@ -106,6 +106,8 @@ class QueueProcess(QueueEndings):
             self._give_up(ticket, f"queue {self.name} is being rebuilt")
         for message in (self._handling, *self.unread):
             match message:
+                case Committed(replies=Replies() as replies):  # its own answers come from the repetition
+                    replies.done(self.name)
                 case Fetch():
                     for want in message.wants:
                         self._answer_nothing(message, want)
@@ -119,7 +121,7 @@ class QueueProcess(QueueEndings):
     # --- the ring: what is committed -------------------------------------------------------------------------------
 
     def on_committed(self, message: Committed) -> None:
-        answers: dict[Process, list[tuple[Any, Any, Any]]] = {}
+        answers: list[tuple[Process, Answer]] = []
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
@@ -128,16 +130,19 @@ class QueueProcess(QueueEndings):
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
-                assert isinstance(entry, Delivered | Extended), "nothing else is held back"
+                assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
                 void = entry.queue_id != self.ledger.id  # the queue was emptied meanwhile
+                void |= type(entry) is Ack and any(results)
                 asker.process.tell(asker.ticket.otherwise if void else asker.ticket.answer)
                 continue
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
             outcome = Outcome(self.name, queue_id, results)
-            answers.setdefault(asker.process, []).append((asker.ticket, asker.place, outcome))
+            answers.append((asker.process, (asker.ticket, asker.place, outcome)))
         self._applying = 0
-        for process, mine in answers.items():
-            process.tell(Answered(mine))
+        replies = message.replies or Replies((self.name,))
+        for process, answer in answers:
+            replies.add(process, answer)
+        replies.done(self.name)
         if self.leases is not None:
             self._settle(self._now_ms())
 
@@ -206,7 +211,7 @@ class QueueProcess(QueueEndings):
         after = self.ledger.policies = changed(before, entry.changes)
         line = ("structure", "priority_min", "priority_max")
         if self.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
-            self.leases.line_up_again(self._now_ms())
+            self.leases.order_again()
         return [Result.DONE]
 
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:
@@ -304,8 +309,8 @@ class QueueProcess(QueueEndings):
         message.reply_to.tell(Collected(message.cut, part, unchanged))
 
     def on_flushed(self, message: Flushed) -> None:
-        ahead = self.leases.next_numbers(CACHED_MAX) if self.leases is not None else []
-        self.bodies.flushed(ahead)
+        line = self.leases.next_numbers if self.leases is not None else lambda count: []
+        self.bodies.flushed(line, message.bodies_bytes_max)
 
 
 _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {

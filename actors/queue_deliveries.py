@@ -33,12 +33,10 @@ from wakeq.actors.messages import (
 )
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import (
-    Delivered,
-    Draft,
-)
-from wakeq.protocol.ledger import Ledger, Limits
-from wakeq.protocol.records import decode_row
+from wakeq.protocol.commands import Ack, Delivered, Draft
+from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.publishers import Limits
+from wakeq.protocol.rows import decode_row
 from wakeq.protocol.uid import UidMaker
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
@@ -120,7 +118,7 @@ class QueueDeliveries(Process):
 
     def on_fetch(self, message: Fetch) -> None:
         leases = self.leases
-        if leases is None or not (self.exists or message.subscribed or any(want.wait_ms for want in message.wants)):
+        if leases is None or not (self.exists or self._lets_wait(message)):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
             return
@@ -133,13 +131,19 @@ class QueueDeliveries(Process):
                 self._hand_out(numbers, message, want, now_ms)
             elif want.wait_ms and message.subscriber.alive:
                 until_ms = now_ms + want.wait_ms
-                worker, door = message.worker, message.door
-                leases.wait(Waiter(message.subscriber, message.ticket, want.place, want.count, until_ms, worker, door))
+                worker, door, removes = message.worker, message.door, message.removes
+                who = (message.subscriber, message.ticket, want.place, want.count)
+                leases.wait(Waiter(*who, until_ms, worker, door, removes))
             else:
                 empty.append((message.ticket, want.place, None))
         if empty:
             message.subscriber.tell(Answered(empty))
         self._settle(now_ms)
+
+    @staticmethod
+    def _lets_wait(fetch: Fetch) -> bool:
+        """Whether a queue that does not exist is empty to whoever asks."""
+        return not fetch.must_exist and (fetch.subscribed or any(want.wait_ms for want in fetch.wants))
 
     def _take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line, but no more than fit into one answer."""
@@ -164,8 +168,11 @@ class QueueDeliveries(Process):
             for number in numbers:
                 leases.offer(number, now_ms)
             return
+        if fetch.removes:
+            self._hand_over(numbers, fetch, want, now_ms)
+            return
         untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms)
-        deliveries = self._deliveries(numbers, first)
+        deliveries = self._deliveries(numbers, untils, first)
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
         if self.ledger.policies.lease == "strict":
@@ -174,20 +181,51 @@ class QueueDeliveries(Process):
         else:
             fetch.subscriber.tell(answer)
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
-        self._since_read += len(numbers)
+        self._handed_out(len(numbers))
+
+    def _hand_over(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
+        """Deliver and remove in one entry; the answer leaves once that is committed."""
+        leases = self.leases
+        assert leases is not None, "only a leader hands out"
+        leases.leave(numbers)
+        first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
+        deliveries = self._deliveries(numbers, [now_ms] * len(numbers), first)
+        tokens = [delivery.token for delivery in deliveries]
+        entry = Ack(self.name, self.ledger.id, numbers, tokens, worker=fetch.worker, door=fetch.door, delivered=True)
+        held = HeldBack(
+            Answered([(fetch.ticket, want.place, deliveries)]), Answered([(fetch.ticket, want.place, None)])
+        )
+        self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
+        self._handed_out(len(numbers))
+
+    def _handed_out(self, count: int) -> None:
+        """Read on in time."""
+        self._since_read += count
         if self._since_read >= BODIES_AHEAD // 2 and len(self.bodies) < self.ledger.living:
             self._read_ahead()
 
-    def _deliveries(self, numbers: list[int], first: int) -> list[Delivery]:
+    def _deliveries(self, numbers: list[int], untils_ms: list[int], first: int) -> list[Delivery]:
         drafts = self.bodies.get_many(numbers)
-        sides, term = self.ledger.sides, self.term
+        sides, term, queue_id = self.ledger.sides, self.term, self.ledger.id
         deliveries = []
-        for sequence, (number, uid, draft) in enumerate(
-            zip(numbers, self._uids_of(numbers), drafts, strict=True), first
-        ):
+        rows = zip(numbers, self._uids_of(numbers), drafts, untils_ms, strict=True)
+        for sequence, (number, uid, draft, until_ms) in enumerate(rows, first):
             side = sides.get(number) if sides else None
-            failures = 0 if side is None else side.deliveries
-            deliveries.append(Delivery(uid, failures, draft.body, (term, sequence), draft.priority, draft.headers))
+            earlier, failures = (0, 0) if side is None else (side.deliveries, side.failures)
+            deliveries.append(
+                Delivery(
+                    uid,
+                    earlier,
+                    failures,
+                    draft.body,
+                    (term, sequence),
+                    draft.priority,
+                    draft.headers,
+                    queue_id,
+                    number,
+                    until_ms,
+                )
+            )
         return deliveries
 
     def _read(self, numbers: list[int], ticket: Any) -> None:

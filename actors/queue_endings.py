@@ -17,11 +17,12 @@ from wakeq.actors.messages import (
     Nack,
     Outcome,
     Propose,
+    Refusal,
     Touch,
 )
 from wakeq.actors.queue_deliveries import QueueDeliveries
 from wakeq.actors.runtime import Alarm
-from wakeq.protocol.catalog import dead_letter_of
+from wakeq.protocol.catalog import DEAD_SUFFIX, dead_letter_of
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -34,6 +35,7 @@ from wakeq.protocol.commands import (
     Token,
 )
 from wakeq.protocol.dead_letters import dead_letter
+from wakeq.protocol.names import NAME_BYTES_MAX
 from wakeq.protocol.uid import parse
 
 
@@ -98,7 +100,7 @@ class QueueEndings(QueueDeliveries):
         self._end_deliveries(
             numbers,
             tokens,
-            Reason.NACK,
+            message.reason,
             delay_ms=message.delay_ms,
             error=message.error,
             asker=Asker(asker.process, asker.ticket, places),
@@ -114,7 +116,7 @@ class QueueEndings(QueueDeliveries):
         error: str = "",
         asker: Asker | None = None,
     ) -> None:
-        """Propose that deliveries end: back into the line, or to the dead letters at the last allowed one.
+        """Propose that deliveries end: back into the line, or to the dead letters.
 
         `asker.place`, if there is one, is a list with a place for each number.
         """
@@ -122,17 +124,28 @@ class QueueEndings(QueueDeliveries):
             return
         assert self.leases is not None, "only a leader ends deliveries"
         places = asker.place if asker is not None else [None] * len(numbers)
-        last = self.ledger.policies.max_deliveries
         back: list[tuple[int, Token, Any]] = []
         dead: list[tuple[int, Token, Any]] = []
         for row in zip(numbers, tokens, places, strict=True):
-            (dead if last and self._deliveries_of(row[0]) >= last else back).append(row)
+            (dead if self._is_last(row[0], reason) else back).append(row)
         self.leases.leave(numbers)
         if back:
             self._propose_released(back, reason, delay_ms, error, asker)
         for number, token, place in dead:
             mine = None if asker is None else Asker(asker.process, asker.ticket, [place])
             self._propose_dead(number, token, reason, error, mine)
+
+    def _is_last(self, number: int, reason: Reason) -> bool:
+        """Tell whether a delivery that ends for this reason is the last that its message gets."""
+        if reason is Reason.RETURNED:
+            return False
+        allowed = self.ledger.policies.max_deliveries
+        return reason is Reason.REJECTED or 0 < allowed <= self._failures_of(number)
+
+    def _failures_of(self, number: int) -> int:
+        """Return how often a message has failed, with the delivery that ends now."""
+        side = self.ledger.sides.get(number)
+        return 1 if side is None else side.failures + 1
 
     def _deliveries_of(self, number: int) -> int:
         """Return how often a message was delivered; the last time may not be in the ledger yet."""
@@ -152,9 +165,11 @@ class QueueEndings(QueueDeliveries):
     ) -> None:
         stamp_ms = self._services.stamp_ms()
         retry = self.ledger.policies.retry
+        if delay_ms is None and reason is Reason.RETURNED:
+            delay_ms = 0  # nothing failed, so there is nothing to wait for
         dues = []
         for number, _, _ in rows:
-            failures = self._deliveries_of(number)
+            failures = self._failures_of(number)
             wait_ms = retry.after_ms(failures, self._services.chance()) if delay_ms is None else delay_ms
             dues.append(stamp_ms + wait_ms if wait_ms else 0)
         numbers, tokens, places = (list(column) for column in zip(*rows, strict=True))
@@ -164,6 +179,10 @@ class QueueEndings(QueueDeliveries):
 
     def _propose_dead(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
         """Move a message to its dead-letter queue, in one entry: never both, never neither."""
+        queue = dead_letter_of(self.name, self.ledger.policies)
+        if len(queue) > NAME_BYTES_MAX:  # the policies forbid it only to queues with max_deliveries
+            self._refuse_dead(number, asker)
+            return
         draft = self.bodies.get(number)
         if draft is None:
             step = partial(self._propose_dead_loaded, number, token, reason, error, asker)
@@ -178,10 +197,17 @@ class QueueEndings(QueueDeliveries):
             reason=reason,
             error=error,
         )
-        queue = dead_letter_of(self.name, self.ledger.policies)
         publish = Publish(queue, [letter], forced=True)
         entry = Ack(self.name, self.ledger.id, [number], [token], [publish], dead=True)
         self._raft_log.tell(Propose([(entry, asker)]))
+
+    def _refuse_dead(self, number: int, asker: Asker | None) -> None:
+        """There can be no dead-letter queue: the message stays where it is."""
+        if self.leases is not None:
+            self.leases.stays([number], self._now_ms())
+        if asker is not None:
+            detail = f"the queue's name with {DEAD_SUFFIX} is longer than {NAME_BYTES_MAX}; update its dead_letter"
+            asker.process.tell(Answered([(asker.ticket, asker.place, Refusal("BAD_NAME", detail))]))
 
     def _propose_dead_loaded(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
         if self.ledger.lives(number):

@@ -11,6 +11,8 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.ledger import Ledger, Totals
 from wakeq.storage.flush import Part, StoredQueue
 
+_encode = msgspec.msgpack.Encoder().encode
+
 
 class QueueMeta(msgspec.Struct):
     """The QUEUES record of one queue."""
@@ -36,8 +38,10 @@ def part_of(
 ) -> Part:
     """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
     delta = ledger.collect()
-    sides, aliased = ledger.sides, ledger.aliased
-    touched = [number for number in delta.touched if number not in fresh]
+    sides, aliased, rewrites = ledger.sides, ledger.aliased, {}
+    if delta.touched:
+        touched = [number for number in delta.touched if number not in fresh]
+        rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
     return Part(
         ledger.name,
         ledger.id,
@@ -45,10 +49,10 @@ def part_of(
         {number: aliased[number] for number in fresh if number in aliased} if aliased else {},
         _columns_of(ledger, fresh) if ledger.has_moments else {},
         {number: replace(sides[number]) for number in fresh if number in sides} if sides else {},
-        dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True)),
+        rewrites,
         gone,
         delta,
-        msgspec.msgpack.encode(meta),
+        _encode(meta),
     )
 
 
@@ -73,6 +77,5 @@ def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
         ledger.restore_chunk(chunk_id, chunk)
     for number, side in stored.sides.items():
         ledger.restore_side(number, side)
-    ledger.ids.update(stored.ids)
-    ledger.sessions.update(stored.sessions)
+    ledger.restore_publishers(stored.ids, stored.sessions)
     return meta

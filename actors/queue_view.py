@@ -61,6 +61,7 @@ def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, n
         "headers": draft.headers,
         "priority": ledger.priority_of(number),
         "error_count": 0 if side is None else side.deliveries - (held is not None),
+        "failures": 0 if side is None else side.failures,
         "published_ms": bodies.published_ms(number),
         "due_ms": due_ms,
         "expires_ms": ledger.expires_of(number),

@@ -7,7 +7,6 @@ publishes are refused), and answers an asker itself only when the command can no
 """
 
 import logging
-import random
 import struct
 import time
 from collections import deque
@@ -18,14 +17,10 @@ import msgspec
 
 from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Propose, Refusal, Tick
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish, SetAside
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
-from wakeq.protocol.raft.log_view import LogView
-from wakeq.protocol.raft.membership import config_of
-from wakeq.protocol.raft.messages import HardState
-from wakeq.protocol.raft.settings import Me, Settings
 from wakeq.protocol.records import encode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.metadata import Metadata
@@ -61,21 +56,6 @@ class SyncPlace:
         self._slow.append(seconds >= FAST_SYNC_S)
         if on_loop and seconds >= STALL_S:
             self._not_before_s = now_s + STALL_PAUSE_S
-
-
-def core_of_one(node_id: int, metadata: Metadata, log: SegmentedLog) -> Core:
-    """Return the core of a cluster of one: all that its disk holds is committed."""
-    first = log.first_index
-    return Core(
-        Me(node_id, disk_id=1, incarnation=metadata.incarnation),
-        HardState(metadata.term, metadata.vote),
-        LogView(first - 1, log.term_at(first - 1) or 0, log.runs, log.last_index),
-        [(0, config_of([node_id]))],
-        committed=log.last_index,
-        settings=Settings(),
-        chance=random.random,
-        now_ms=_monotonic_ms(),
-    )
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
@@ -155,7 +135,7 @@ class RaftLog(Process):
     def on_started(self, message: Started) -> None:
         """Vote for itself, save that, and open the term with a no-op."""
         self._queues = message.queues
-        self.core.tick(_monotonic_ms())
+        self.core.tick(monotonic_ms())
         while (ready := self.core.ready()) is not None:
             if ready.save is not None:
                 self._metadata.save(term=ready.save.term, vote=ready.save.vote)
@@ -164,27 +144,37 @@ class RaftLog(Process):
             for own in ready.entries:
                 noop: list[Proposal] = [(Noop(), Asker(message.queues, None, None))]
                 self._put(own.index, at_ms, *self._encode(noop, at_ms))
-        self._flush_soon()
         waiting, self._throttled = self._throttled or (), None
         for propose in waiting:
-            self.on_propose(propose)
+            self._append(propose)
+        self._flush_soon()
 
     # --- in --------------------------------------------------------------------------------------------------------
 
     def on_propose(self, message: Propose) -> None:
-        if self._throttled is not None:
+        if self._throttled is not None and not self._is_urgent(message):
             self._throttled.append(message)
             return
+        self._append(message)
+        if message.lazy:
+            self._flush_later()
+        elif self.runtime.is_last(self) and not self._flush_queued and not self._writing:
+            self._flush()  # nobody else has something to propose in this turn
+        else:
+            self._flush_soon()
+
+    def _is_urgent(self, message: Propose) -> bool:
+        """Whether the store itself may be waiting for this: a cut is not made while a queue is halted."""
+        return self._queues is not None and all(type(entry) is SetAside for entry, _ in message.items)
+
+    def _append(self, message: Propose) -> None:
+        """Give entries their place in the log; they are nowhere but in memory yet."""
         items = message.items if self._refusal is None else self._admitted(message.items)
         at_ms = self._stamp_ms()
         taken, payloads = self._encode(items, at_ms)
         if payloads:
             first = self.core.propose(len(payloads), sum(map(len, payloads)))
             self._put(first, at_ms, taken, payloads)
-        if message.lazy:
-            self._flush_later()
-        else:
-            self._flush_soon()
 
     def _encode(self, items: list[Proposal], at_ms: int) -> tuple[list[Proposal], list[bytes]]:
         """Return what the log can take, and its bytes; answer for the rest."""
@@ -237,7 +227,8 @@ class RaftLog(Process):
             return
         waiting, self._throttled = self._throttled or deque(), None
         for propose in waiting:
-            self.on_propose(propose)
+            self._append(propose)
+        self._flush_soon()
 
     @property
     def at_rest(self) -> bool:
@@ -294,7 +285,7 @@ class RaftLog(Process):
 
     def _synced(self, last_index: int, era: int, seconds: float, *, on_loop: bool) -> None:
         """Entries are on disk: commit them and let the queues apply them."""
-        if not self._others_write():  # what our own writes slowed down says nothing of the disk
+        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
@@ -360,7 +351,7 @@ class RaftLog(Process):
         if message.error is not None:
             raise message.error
         self.core.cut(self._log.first_index - 1)
-        if self._log.buffered_bytes:
+        if not self._roll_if_asked() and self._log.buffered_bytes:
             self._flush_soon()
 
 
@@ -370,7 +361,8 @@ class Freed(msgspec.Struct, frozen=True, gc=False):
     error: BaseException | None
 
 
-def _monotonic_ms() -> int:
+def monotonic_ms() -> int:
+    """Return the moment by which the core counts spans; it means nothing anywhere else."""
     return time.monotonic_ns() // 1_000_000
 
 

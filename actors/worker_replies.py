@@ -4,6 +4,7 @@ Pure: no process, no door.  In: commands of the codec, outcomes of queues.  Out:
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -11,13 +12,15 @@ import msgspec
 from wakeq.actors.messages import Delivery, Outcome, Refusal, Want
 from wakeq.protocol import commands as log
 from wakeq.protocol.catalog import Policies, changed, check
-from wakeq.protocol.commands import ANY_TOKEN, Draft, Result, Token
+from wakeq.protocol.commands import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
-from wakeq.protocol.ledger import Mixed
-from wakeq.protocol.uid import UidMaker
+from wakeq.protocol.results import Mixed
+from wakeq.protocol.uid import UidMaker, parse, prefix, uid_of
+from wakeq.protocol.uid import numbers as numbers_of
 from wakeq.protocol.wire import worker as wire
 
 BATCH_BYTES_MAX = 32 << 20  # of one batch with its headers, which a line may name once for all of it
+MAKERS_REMEMBERED_MAX = 1_024
 DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 
 REFUSALS = {
@@ -38,6 +41,8 @@ REFUSALS = {
 
 def runs_of(commands: Sequence[Any]) -> list[Sequence[Any]]:
     """Cut what one read brought into runs of like commands; only PUB, ACK, FET and bad ones are taken together."""
+    if len(commands) == 1:
+        return [commands]
     kinds = [_TOGETHER.get(type(command)) for command in commands]
     first = kinds[0]
     if first is not None and kinds.count(first) == len(kinds):
@@ -140,11 +145,28 @@ def token_of(lease: str) -> Token:
     return int(term), int(sequence)
 
 
+def named_by(uids: list[str]) -> tuple[int, list[int]]:
+    """Return the queue's id in the first uid that has one, and the number in each; -1 if it is not of that queue."""
+    if len(uids) == 1:
+        queue_id, number = parse(uids[0]) or (0, -1)
+        return queue_id, [number]
+    first = next((found for found in map(parse, uids) if found is not None), None)
+    queue_id = 0 if first is None else first[0]
+    return queue_id, numbers_of(uids, prefix(queue_id))
+
+
 def settled_by(command: wire.Settle) -> tuple[list[str], list[Token]]:
     """Return the uids of a command and the token of each."""
     uids = [command.uid] if command.uid is not None else list(command.uids or ())
     leases = command.leases or [command.lease] * len(uids)
     return uids, [ANY_TOKEN if lease is None else token_of(lease) for lease in leases]
+
+
+def reason_of(command: wire.Nack) -> Reason:
+    """Return why the deliveries that a NACK is about end."""
+    if command.dead:
+        return Reason.REJECTED
+    return Reason.NACK if command.failed else Reason.RETURNED
 
 
 def want_of(place: int, command: wire.Fet) -> Want:
@@ -161,6 +183,8 @@ def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
 
 
 def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
+    if len(results) == 1 and type(results) is range:  # one message each for many queues: nothing to share
+        return [wire.Ok(qname=name, uid=uid_of(outcome.queue_id, results[0]), cmd_id=cmd_ids[0])]
     uids = _uids(outcome)
     return [
         wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)
@@ -168,15 +192,20 @@ def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list
     ]
 
 
+@lru_cache(maxsize=MAKERS_REMEMBERED_MAX)
+def _maker_of(queue_id: int) -> UidMaker:
+    return UidMaker(queue_id)
+
+
 def _uids(outcome: Outcome) -> list[str]:
     """Return the uid of each message that was published; "" for one that was not."""
-    maker, results = UidMaker(outcome.queue_id), outcome.results
+    maker, results = _maker_of(outcome.queue_id), outcome.results
     if isinstance(results, range):
         return maker.uids(results)
     uids = [maker.uid(number) if number > 0 else "" for number in results]
     if isinstance(results, Mixed):  # some were published before, perhaps into an earlier incarnation
         for place, queue_id in results.repeated.items():
-            uids[place] = UidMaker(queue_id).uid(results[place])
+            uids[place] = _maker_of(queue_id).uid(results[place])
     return uids
 
 
@@ -246,12 +275,13 @@ def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.R
     return wire.Msg(
         qname=command.qname,
         uid=delivery.uid,
-        error_count=delivery.failures,
+        error_count=delivery.error_count,
         msg=text,
         enc=enc,
         lease=f"{delivery.token[0]}-{delivery.token[1]}",
         priority=delivery.priority,
         headers=_headers(delivery.headers),
+        failures=_failures(delivery),
         cmd_id=command.cmd_id,
     )
 
@@ -260,13 +290,19 @@ def _delivery(delivery: Delivery) -> wire.Delivery:
     text, enc = wire.text_of(delivery.body)
     return wire.Delivery(
         delivery.uid,
-        delivery.failures,
+        delivery.error_count,
         text,
         enc,
         f"{delivery.token[0]}-{delivery.token[1]}",
         delivery.priority,
         _headers(delivery.headers),
+        _failures(delivery),
     )
+
+
+def _failures(delivery: Delivery) -> int | None:
+    """Return the failures where `error_count` does not say them: a client that does not know them notices nothing."""
+    return None if delivery.failures == delivery.error_count else delivery.failures
 
 
 def _headers(packed: bytes) -> dict[str, str] | None:

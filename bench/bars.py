@@ -13,6 +13,7 @@ from statistics import median
 Rounds = Sequence[Mapping[str, float]]
 OURS = "wakeq"
 YARDSTICK = "toy-group"
+JOB_LIBRARIES = ("huey", "dramatiq", "celery", "rq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ def _rates(workload: str, value: float, against: str, *, aim: bool = False) -> l
     ]
 
 
+def _times_each_library(workload: str, value: float) -> list[Bar]:
+    """As many times the best of them is as many times each of them."""
+    return [Bar(workload, "rate", "jobs a second", value, against=library) for library in JOB_LIBRARIES]
+
+
 def _most(workload: str, figure: str, words: str, value: float, *, aim: bool = False) -> Bar:
     return Bar(workload, figure, words, value, at_most=True, aim=aim)
 
@@ -67,11 +73,19 @@ BARS: tuple[Bar, ...] = (
     _most("W6", "files_each", "bytes of all files each", 4_500),
     _most("W6", "after_term_s", "s to the first fetch after SIGTERM", 3),
     _most("W6", "after_kill_s", "s to the first fetch after SIGKILL", 3),
+    *_times_each_library("W7", 5.0),
+    *_times_each_library("W7B", 5.0),
     Bar("W8A", "rate_ratio", "publishes/s, after to before", 0.8),
     _most("W8B", "growth", "CPU of a life, worst to the one at 10^3", 1.2),
     Bar("W8C", "rate_ratio", "publishes/s, many queues to one", 0.4),
     _most("W8C", "resident_ratio", "memory, many queues to one", 1.3),
     _most("W8C", "restart_ratio", "restart, many queues to one", 1.5),
+    Bar("W9", "ratio", "Client.publish, to a bare socket", 0.8),
+    Bar("W9", "batch_ratio", "publish_many of 100, to a bare socket", 0.6),
+    Bar("W10", "enqueue_ratio", "Enqueue+Ack, to PUB", 0.9),
+    Bar("W10", "enqueue_ratio", "Enqueue+Ack, to PUB", 1.1, aim=True),
+    Bar("W10", "fresh_ratio", "Dequeue+Ack, to PUB", 0.9),
+    _most("W10", "idle_mb", "MB with 5,000 idle connections", 100),
 )
 
 

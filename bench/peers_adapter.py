@@ -121,7 +121,7 @@ class Wakeq(Adapter):
     conn_class = WakeqConn
 
     def command(self) -> list[str]:
-        ports = ["--worker-port", str(self.port), "--http-port", "0"]
+        ports = ["--worker-port", str(self.port), "--http-port", "0", "--taskflux-port", "0"]
         return [os.environ.get("PEER_WAKEQ") or which("wakeq"), "serve", "--data-dir", self.dir, *ports]
 
     def version(self) -> str:

@@ -133,7 +133,8 @@ def machine_line(when: str, home: Path) -> str:
 
 
 def compose(order: Order, outcome: Outcome, skipped: list[str], machine_lines: list[str]) -> str:
-    peers = [[peer.name, peer.version() or "-", peer.durability] for peer in order.peers]
+    asked = {name for workload in order.workloads for name in workload.peers}  # a W1 says nothing of job libraries
+    peers = [[peer.name, peer.version() or "-", peer.durability] for peer in order.peers if peer.name in asked]
     parts = [
         f"# Benchmark of {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}\n",
         f"    {order.command}\n",

@@ -1,33 +1,19 @@
-"""A worker by hand, in the protocol's own loop: fetch, work, acknowledge; sleep when there is nothing.
+"""A worker: a function that is called for each message, and may be called from anywhere by a message.
 
-python examples/worker.py emails            # beside `make serve`; Ctrl-C ends it
+python examples/worker.py                   # beside `make serve`; Ctrl-C ends it, and running calls end first
+wakeq pub emails '{"to": "ada@example.org"}'
 """
 
-import sys
+from wakeq import Retry, Worker
 
-from wakeq import BrokerUnreachable, Client
-
-
-def work(body: str) -> None:
-    """Do what the message asks for; what raises here gives the message back."""
-    print(f"sent {body}", flush=True)
+worker = Worker(concurrency=4)
 
 
-def main(queue: str) -> None:
-    with Client() as client:
-        while True:
-            message = client.fetch(queue, wait=30)  # sleeps until there is one, or 30 s are over
-            if message is not None:
-                with message:  # acknowledged at the end of the block, given back if it raises
-                    work(message.text())
+@worker.task("emails", retry=Retry(max=5, backoff="exponential"))
+def send(to: str) -> None:
+    """Do what the message asks for; what raises here is tried again, five times, and is then a dead letter."""
+    print(f"sent {to}", flush=True)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: worker.py QUEUE")
-    try:
-        main(sys.argv[1])
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokerUnreachable as error:  # it was away for longer than Client(reconnect_for_s=10)
-        sys.exit(str(error))
+if __name__ == "__main__":  # another program imports this file to call `send.publish(to=...)`
+    worker.run()

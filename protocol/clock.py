@@ -40,6 +40,9 @@ class ClusterClock:
 
     def now(self, wall_ms: int, monotonic_ms: int) -> int:
         """Return the moment; the readings are of this same instant."""
+        if monotonic_ms == self._monotonic_ms:  # no time has passed in which to run or lean
+            self._wall_ms = wall_ms
+            return self._time // UNITS
         gap_ms = max(0, monotonic_ms - self._monotonic_ms)
         run_ms = min(gap_ms, PAUSE_MS)
         self.paused_ms += gap_ms - run_ms

@@ -36,12 +36,14 @@ class Kind(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a delivery ended without an acknowledgement."""
+    """Why a delivery ended without an acknowledgement; the number on disk.  Never renumber."""
 
     NONE = 0
     NACK = 1
     TIMEOUT = 2
     DISCONNECT = 3
+    RETURNED = 4  # given back by a worker that did not fail: no failure
+    REJECTED = 5  # no worker should try it again: a dead letter, so never in Released
 
 
 class Result(IntEnum):
@@ -78,7 +80,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     """Messages for one queue, which is made if it does not exist.
 
     Each draft stands for itself unless `atomic`.  `id` makes the whole entry idempotent; with `session`,
-    `ordinals` gives each draft (or the atomic whole) its number in that session.
+    `ordinals` gives each draft (or the atomic whole) its number in that session.  With `must_exist` it makes no queue.
     """
 
     queue: str
@@ -90,6 +92,8 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     forced: bool = False  # dead letters and returned messages are not subject to policies
     door: int = 0
     worker: int = 0
+    must_exist: bool = False
+    oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +133,8 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     """Messages that are done with.  `publishes` are the follow-ups: all of it happens, or nothing.
 
     `dead` says that the follow-up is the dead letter of the message.  `foreign` are uids of imported records, by
-    position; their number is -1.
+    position; their number is -1.  `delivered` says that the messages are handed out by this entry too: whoever takes
+    them cannot acknowledge.
     """
 
     queue: str
@@ -141,6 +146,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     dead: bool = False
     worker: int = 0
     door: int = 0
+    delivered: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""Dead letters: a message that was delivered as often as it may be, as its dead-letter queue keeps it.  Pure.
+"""Dead letters: a message that failed as often as it may, or was rejected, as its dead-letter queue keeps it.  Pure.
 
 It keeps its body, priority and headers, and says in headers of its own where it came from and why it is here.
 """
@@ -6,12 +6,12 @@ It keeps its body, priority and headers, and says in headers of its own where it
 import msgspec
 
 from wakeq.protocol.commands import Draft, Reason
-from wakeq.protocol.records import Side
+from wakeq.protocol.rows import Side
 
 ORIGIN = "wakeq-origin"  # the queue, by which a redrive finds back
 ORIGIN_UID = "wakeq-origin-uid"
 DELIVERIES = "wakeq-deliveries"
-REASON = "wakeq-reason"  # nack, timeout or disconnect
+REASON = "wakeq-reason"  # nack, timeout, disconnect or rejected
 ERROR = "wakeq-error"  # the last error that a worker gave
 
 

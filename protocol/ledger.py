@@ -7,13 +7,14 @@ of a chunk; one that was has a Side in memory, for nothing here ever reads a dis
 Every method computes first and changes last, so that an exception leaves the ledger as it was.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 import msgspec
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk
+from wakeq.protocol.columns import MASK, Columns
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -27,31 +28,12 @@ from wakeq.protocol.commands import (
     Result,
     Results,
 )
-from wakeq.protocol.records import CHUNK, CHUNK_SHIFT, Chunk, Side
+from wakeq.protocol.publishers import Limits, Once, Publishers, Session
+from wakeq.protocol.rows import Side
 from wakeq.protocol.uid import parse
 
-MASK = CHUNK - 1
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
-SESSION_WINDOW = 1024  # numbers behind a session's highest whose uids are still known
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """What bounds the memory of repeated publishes; the same on every node."""
-
-    dedup_ids_max: int = 1_000_000  # ids of a queue, and sessions of a queue
-    dedup_window_ms: int = 15 * 60 * 1000
-
-
-class Session(msgspec.Struct):
-    """A publisher that numbers what it publishes: what its last numbers became."""
-
-    highest: int
-    used_ms: int
-    outcomes: dict[int, tuple[int, int, int]]  # number in the session -> (queue id, first message number, count)
-
-
-Once = tuple[int, int, int, int]  # (queue id, first message number, count, moment) of a publish with an id
 
 
 class Delta(msgspec.Struct):
@@ -64,48 +46,39 @@ class Delta(msgspec.Struct):
     aliases_gone: list[str] = []  # uids of imported messages that are gone, of dead incarnations too
 
 
-class Ledger:
+class Ledger(Columns):
     """One incarnation of one queue."""
+
+    __slots__ = (
+        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "policies", "publishers", "sides",
+        "totals",
+    )  # fmt: skip
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
         self.name = name
         self.limits = limits
-        self.ids: OrderedDict[str, Once] = OrderedDict()
-        self.sessions: OrderedDict[str, Session] = OrderedDict()
-        self._dirty_ids: set[str] = set()
-        self._dirty_sessions: set[str] = set()
+        self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
-        self.aliased: dict[int, str] = {}
+        self.aliased = {}
         self.begin(queue_id, policies)
 
     def begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; what makes publishes idempotent lives on."""
+        self._aliases_lost += self.aliased.values()
+        self.clear()
         self.id = queue_id
         self.policies = policies
-        self.next_number = 1
-        self.chunks: dict[int, Chunk] = {}
-        self.has_moments = False  # whether any message of this incarnation ever had a delay or an expiry
-        self.has_timeouts = False  # whether any message of this incarnation ever had its own
         self.sides: dict[int, Side] = {}
-        self._aliases_lost += self.aliased.values()
-        self.aliases: dict[str, int] = {}
-        self.aliased = {}
-        self._aliases_gone: list[int] = []  # still in the two maps above, until they are collected
-        self.living = 0
+        self._aliases_gone: list[int] = []  # still in the maps of aliases, until they are collected
         self.out = 0
-        self.bytes = 0
         self.totals = Totals()
-        self._touched: set[int] = set()
-        self._dirty_chunks: set[int] = set()
-        self._dirty_ids.update(self.ids)
-        self._dirty_sessions.update(self.sessions)
+        self._touched: set[int] | None = None  # made when needed: an idle queue is to be small
+        if self.publishers is not None:
+            self.publishers.go_on_in(queue_id)
 
     def forget_publishers(self) -> None:
         """Drop what makes publishes idempotent: the queue itself is deleted."""
-        self.ids.clear()
-        self.sessions.clear()
-        self._dirty_ids.clear()
-        self._dirty_sessions.clear()
+        self.publishers = None
 
     @property
     def size(self) -> int:
@@ -114,37 +87,11 @@ class Ledger:
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
-    def lives(self, number: int) -> bool:
-        chunk = self.chunks.get(number >> CHUNK_SHIFT)
-        offset = number & MASK
-        return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
-
-    def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
-        """Return how many of these living messages, from the first, have bodies of so many bytes together."""
-        for place, number in enumerate(numbers):
-            bytes_max -= self.chunks[number >> CHUNK_SHIFT].sizes[number & MASK] - 1
-            if bytes_max < 0:
-                return place
-        return len(numbers)
-
-    def priority_of(self, number: int) -> int:
-        column = self.chunks[number >> CHUNK_SHIFT].priorities
-        return 0 if column is None else column[number & MASK]
-
-    def expires_of(self, number: int) -> int:
-        """Return the moment at which a living message expires, 0 for never."""
-        column = self.chunks[number >> CHUNK_SHIFT].expiries
-        return 0 if column is None else column[number & MASK]
-
     def timeout_of(self, number: int) -> int:
         """Return how long a delivery of a living message hides it."""
         column = self.chunks[number >> CHUNK_SHIFT].timeouts
         own = 0 if column is None else column[number & MASK]
         return own or self.policies.timeout * 1000
-
-    def own_timeout_of(self, number: int) -> int:
-        column = self.chunks[number >> CHUNK_SHIFT].timeouts
-        return 0 if column is None else column[number & MASK]
 
     def due_of(self, number: int) -> int:
         """Return the moment from which a living message that is not out may be handed out; 0 for always."""
@@ -153,20 +100,6 @@ class Ledger:
             return side.due_ms
         column = self.chunks[number >> CHUNK_SHIFT].dues
         return 0 if column is None else column[number & MASK]
-
-    def published_due_of(self, number: int) -> int:
-        column = self.chunks[number >> CHUNK_SHIFT].dues
-        return 0 if column is None else column[number & MASK]
-
-    def are_plain(self, numbers: Sequence[int] | range) -> bool:
-        """Whether new messages, published together, have no priority, delay or expiry; True only if it is certain."""
-        if not isinstance(numbers, range) or not numbers:
-            return False
-        for chunk_id in range(numbers[0] >> CHUNK_SHIFT, (numbers[-1] >> CHUNK_SHIFT) + 1):
-            chunk = self.chunks[chunk_id]
-            if chunk.priorities is not None or chunk.dues is not None or chunk.expiries is not None:
-                return False
-        return True
 
     def is_plain(self, number: int) -> bool:
         """Whether a living message has no priority, delay or expiry and never came back."""
@@ -179,24 +112,20 @@ class Ledger:
         side = self.sides.get(number)
         return side is not None and side.until_ms > 0
 
-    def living_numbers(self) -> Iterator[int]:
-        """Yield every living number in the order of publication."""
-        for chunk_id in sorted(self.chunks):
-            base = chunk_id << CHUNK_SHIFT
-            for offset, size in enumerate(self.chunks[chunk_id].sizes):
-                if size:
-                    yield base + offset
-
     # --- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self, entry: Publish, at_ms: int) -> Results:
         """Return a message number, or a refusal, for each draft."""
         if entry.id or entry.session:
-            return self._publish_once(entry, at_ms)
+            if self.publishers is None:
+                self.publishers = Publishers(self.limits, self.id, self._publish)
+            return self.publishers.publish(entry, at_ms)
         return self._publish(entry, at_ms)
 
     def _publish(self, entry: Publish, at_ms: int) -> Results:
         drafts = entry.drafts
+        if entry.oversized:
+            return [code or int(Result.TOO_LARGE) for code in self._refusals(drafts)]
         if not self.policies.unlimited and not entry.forced:
             refusals = self._refusals(drafts)
             if any(refusals):
@@ -206,11 +135,14 @@ class Ledger:
                 return self._publish_accepted(drafts, refusals, at_ms)
         first = self.next_number
         self._append(drafts, at_ms)
+        self.totals.published += len(drafts)
         return range(first, self.next_number)
 
     def _publish_accepted(self, drafts: list[Draft], refusals: list[int], at_ms: int) -> list[int]:
         number = self.next_number
-        self._append([draft for draft, code in zip(drafts, refusals, strict=True) if not code], at_ms)
+        accepted = [draft for draft, code in zip(drafts, refusals, strict=True) if not code]
+        self._append(accepted, at_ms)
+        self.totals.published += len(accepted)
         results = []
         for code in refusals:
             results.append(code or number)
@@ -250,120 +182,6 @@ class Ledger:
             codes.append(int(code))
         return codes
 
-    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
-        done, count = 0, len(drafts)
-        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
-        while done < count:
-            number = self.next_number
-            chunk_id, offset = number >> CHUNK_SHIFT, number & MASK
-            chunk = self.chunks.get(chunk_id)
-            if chunk is None:
-                chunk = self.chunks[chunk_id] = Chunk(offset)
-            part = drafts[done : done + CHUNK - offset]
-            if not plain:
-                self._append_columns(chunk, part, at_ms, number)
-            sizes = [len(draft.body) + len(draft.headers) + 1 for draft in part]
-            chunk.sizes.extend(sizes)
-            chunk.level()
-            chunk.living += len(part)
-            self.bytes += sum(sizes) - len(part)
-            self.next_number += len(part)
-            self._dirty_chunks.add(chunk_id)
-            done += len(part)
-        self.living += count
-        self.totals.published += count
-
-    def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
-        chunk.fill("priorities", [d.priority for d in part])
-        chunk.fill("dues", [at_ms + d.delay_ms if d.delay_ms else 0 for d in part])
-        chunk.fill("expiries", [at_ms + d.expires_ms if d.expires_ms else 0 for d in part])
-        chunk.fill("timeouts", [d.timeout_ms for d in part])
-        self._note_columns(chunk)
-        for i, draft in enumerate(part):
-            if draft.alias:
-                self.aliases[draft.alias] = number + i
-                self.aliased[number + i] = draft.alias
-
-    def _note_columns(self, chunk: Chunk) -> None:
-        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
-        self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
-
-    # --- publishing once -------------------------------------------------------------------------------------------
-
-    def _publish_once(self, entry: Publish, at_ms: int) -> Results:
-        self._forget(at_ms)
-        if entry.id:
-            return self._publish_by_id(entry, at_ms)
-        return self._publish_in_session(entry, at_ms)
-
-    def _publish_by_id(self, entry: Publish, at_ms: int) -> Results:
-        known = self.ids.get(entry.id)
-        if known is not None:
-            return Repeated(known[0], range(known[1], known[1] + known[2]))
-        if len(self.ids) >= self.limits.dedup_ids_max:
-            return [Result.BUSY] * len(entry.drafts)
-        results = self._publish(entry, at_ms)
-        if results[0] > 0:
-            self.ids[entry.id] = (self.id, results[0], len(results), at_ms)
-            self._dirty_ids.add(entry.id)
-        return results
-
-    def _publish_in_session(self, entry: Publish, at_ms: int) -> Results:
-        session = self.sessions.get(entry.session)
-        if session is None:
-            if len(self.sessions) >= self.limits.dedup_ids_max:
-                return [Result.BUSY] * len(entry.drafts)
-            session = Session(0, at_ms, {})
-        ordinals = entry.ordinals
-        if len(ordinals) == 1:
-            results = self._publish_ordinal(session, entry, ordinals[0], at_ms)
-        elif _are_new(session, ordinals):
-            results = self._publish(entry, at_ms)
-            session.outcomes.update(
-                (ordinal, (self.id, number, 1)) for ordinal, number in zip(ordinals, results, strict=True) if number > 0
-            )
-        else:
-            results = self._publish_one_by_one(session, entry, at_ms)
-        self._keep_session(entry.session, session, max(ordinals), at_ms)
-        return results
-
-    def _publish_one_by_one(self, session: Session, entry: Publish, at_ms: int) -> "Mixed":
-        results = Mixed()
-        for ordinal, draft in zip(entry.ordinals, entry.drafts, strict=True):
-            one = msgspec.structs.replace(entry, drafts=[draft], ordinals=[ordinal])
-            results.add(self._publish_ordinal(session, one, ordinal, at_ms))
-        return results
-
-    def _publish_ordinal(self, session: Session, entry: Publish, ordinal: int, at_ms: int) -> Results:
-        known = session.outcomes.get(ordinal)
-        if known is not None:
-            count = known[2] if entry.atomic else 1  # one answer for each draft that stands for itself
-            return Repeated(known[0], range(known[1], known[1] + count))
-        if ordinal <= session.highest - SESSION_WINDOW:
-            return [Result.FORGOTTEN] * len(entry.drafts)
-        results = self._publish(entry, at_ms)
-        if results[0] > 0:
-            session.outcomes[ordinal] = (self.id, results[0], len(results))
-        return results
-
-    def _keep_session(self, name: str, session: Session, highest: int, at_ms: int) -> None:
-        session.highest = max(session.highest, highest)
-        session.used_ms = at_ms
-        if len(session.outcomes) > 2 * SESSION_WINDOW:
-            oldest = session.highest - SESSION_WINDOW
-            session.outcomes = {n: outcome for n, outcome in session.outcomes.items() if n > oldest}
-        self.sessions[name] = session
-        self.sessions.move_to_end(name)
-        self._dirty_sessions.add(name)
-
-    def _forget(self, at_ms: int) -> None:
-        """Drop ids and sessions whose time is over; the entry's moment decides, so every node forgets alike."""
-        oldest = at_ms - self.limits.dedup_window_ms
-        while self.ids and next(iter(self.ids.values()))[3] <= oldest:
-            self._dirty_ids.add(self.ids.popitem(last=False)[0])
-        while self.sessions and next(iter(self.sessions.values())).used_ms <= oldest:
-            self._dirty_sessions.add(self.sessions.popitem(last=False)[0])
-
     # --- deliveries ------------------------------------------------------------------------------------------------
 
     def deliver(self, entry: Delivered, term: int) -> None:
@@ -384,8 +202,8 @@ class Ledger:
                 self.out += side.until_ms == 0
                 side.deliveries += 1
                 side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
-        self._touched.update(entry.numbers)
-        self._dirty_chunks.update([number >> CHUNK_SHIFT for number in entry.numbers])
+        self._touch(entry.numbers)
+        self._dirty_chunks.update(dict.fromkeys([number >> CHUNK_SHIFT for number in entry.numbers]))
         self.totals.delivered += delivered
 
     def extend(self, entry: Extended) -> None:
@@ -395,7 +213,7 @@ class Ledger:
             side = self.sides.get(number)
             if side is not None and side.until_ms:
                 side.until_ms = until_ms
-                self._touched.add(number)
+                self._touch((number,))
 
     def release(self, entry: Released) -> Results:
         """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""
@@ -418,7 +236,7 @@ class Ledger:
             side.error = entry.error[:ERROR_CHARS_MAX]
         self.out -= 1
         self.totals.released += 1
-        self._touched.add(number)
+        self._touch((number,))
         return Result.DONE
 
     # --- ends ------------------------------------------------------------------------------------------------------
@@ -429,6 +247,8 @@ class Ledger:
             code = self._ack_code(number, token)
             if code:
                 return code
+            if entry.dead and not self.is_out(number):  # the delivery has ended otherwise: the message came back
+                return Result.UNKNOWN
         return 0
 
     def resolved(self, entry: Ack) -> list[int]:
@@ -483,6 +303,8 @@ class Ledger:
             self.totals.dead += done
         else:
             self.totals.acked += done
+        if entry.delivered:
+            self.totals.delivered += done
         return results
 
     def expire(self, entry: Expired, at_ms: int) -> Results:
@@ -503,39 +325,35 @@ class Ledger:
 
     def _remove_from(self, chunk: Chunk, number: int, side: Side | None) -> None:
         """Take a living message out of its chunk, and everything that is known of it."""
-        sizes, offset = chunk.sizes, number & MASK
-        self.bytes -= sizes[offset] - 1
-        sizes[offset] = 0
-        chunk.living -= 1
-        self.living -= 1
         if side is not None:
             del self.sides[number]
             if side.until_ms:
                 self.out -= 1
-        if not chunk.living and len(sizes) == CHUNK:
-            del self.chunks[number >> CHUNK_SHIFT]
         if self.aliased and number in self.aliased:
             self._aliases_gone.append(number)
-        self._dirty_chunks.add(number >> CHUNK_SHIFT)
+        self._cross_out(chunk, number)
 
     # --- writing down, and coming back -----------------------------------------------------------------------------
 
-    @property
-    def changed(self) -> bool:
-        return bool(self._dirty_chunks or self._touched or self._dirty_ids or self._dirty_sessions)
+    def _touch(self, numbers: Sequence[int]) -> None:
+        """Remember that the sides of these changed."""
+        if self._touched is None:
+            self._touched = set(numbers)
+        else:
+            self._touched.update(numbers)
 
     def collect(self) -> Delta:
         """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
-        delta = Delta(
-            [number for number in self._touched if number in self.sides],
-            [self._collect_chunk(chunk_id) for chunk_id in self._dirty_chunks],
-            [(key, self.ids.get(key)) for key in self._dirty_ids],
-            [(key, _copied(self.sessions.get(key))) for key in self._dirty_sessions],
-            self._collect_aliases(),
+        touched, self._touched = self._touched, None
+        dirty, self._dirty_chunks = self._dirty_chunks, {}
+        ids, sessions = self.publishers.collect() if self.publishers is not None else ([], [])
+        return Delta(
+            [number for number in touched if number in self.sides] if touched else [],
+            [self._collect_chunk(chunk_id) for chunk_id in dirty],
+            ids,
+            sessions,
+            self._collect_aliases() if self._aliases_gone or self._aliases_lost else [],
         )
-        self._touched = set()
-        self._dirty_chunks, self._dirty_ids, self._dirty_sessions = set(), set(), set()
-        return delta
 
     def _collect_aliases(self) -> list[str]:
         """Forget the uids of imported messages that are gone; until now their last users could still ask."""
@@ -550,27 +368,22 @@ class Ledger:
         chunk = self.chunks.get(chunk_id)
         if chunk is None or chunk.living == 0:
             return chunk_id, None, []
-        copy = Chunk()
-        copy.sizes = chunk.sizes[:]
-        for name in ("priorities", "dues", "expiries", "timeouts"):
-            column = getattr(chunk, name)
-            setattr(copy, name, None if column is None else column[:])
+        copy = chunk.copied()
         base = chunk_id << CHUNK_SHIFT
         sides = self.sides
         with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else []
         return chunk_id, copy, with_side
 
-    def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
-        """Take back columns that were written down."""
-        self.chunks[chunk_id] = chunk
-        self._note_columns(chunk)
-        self.living += chunk.living
-        self.bytes += sum(chunk.sizes) - chunk.living
-
     def restore_side(self, number: int, side: Side) -> None:
         """Take back what was written down of a message that has been delivered."""
         self.sides[number] = side
         self.out += side.until_ms > 0
+
+    def restore_publishers(self, ids: list[tuple[str, Once]], sessions: list[tuple[str, Session]]) -> None:
+        """Take back what makes publishes idempotent."""
+        if ids or sessions:
+            self.publishers = Publishers(self.limits, self.id, self._publish)
+            self.publishers.restore(ids, sessions)
 
     def restore_alias(self, number: int, alias: str) -> None:
         self.aliases[alias] = number
@@ -586,72 +399,6 @@ class Totals(msgspec.Struct):
     released: int = 0
     expired: int = 0
     dead: int = 0
-
-
-class Repeated(Sequence[int]):
-    """The results of a publish that was stored before, perhaps by an earlier incarnation of the queue."""
-
-    __slots__ = ("numbers", "queue_id")
-
-    def __init__(self, queue_id: int, numbers: range) -> None:
-        self.queue_id = queue_id
-        self.numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        return self.numbers[index]
-
-
-class Mixed(list[int]):
-    """Results some of which were stored before: positions that are not new, and the queue id of each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.repeated: dict[int, int] = {}
-
-    def add(self, results: Results) -> None:
-        """Take the results of one draft."""
-        if isinstance(results, Repeated):
-            self.repeated[len(self)] = results.queue_id
-        self.extend(results)
-
-
-def new_numbers(results: Results) -> list[int] | range:
-    """Return the numbers that an entry really added."""
-    if isinstance(results, range):
-        return results
-    if isinstance(results, Repeated):
-        return []
-    if isinstance(results, Mixed):
-        return [n for i, n in enumerate(results) if n > 0 and i not in results.repeated]
-    return [number for number in results if number > 0]
-
-
-def new_drafts(results: Results, drafts: Sequence[Draft]) -> Sequence[Draft]:
-    """Return the drafts that an entry really added, in the order of `new_numbers`."""
-    if isinstance(results, range):
-        return drafts
-    if isinstance(results, Repeated):
-        return []
-    repeated = results.repeated if isinstance(results, Mixed) else {}
-    rows = enumerate(zip(results, drafts, strict=True))
-    return [draft for i, (number, draft) in rows if number > 0 and i not in repeated]
-
-
-def _are_new(session: Session, ordinals: list[int]) -> bool:
-    """Whether numbers of a session can be stored without looking at each: all different, unknown, not forgotten."""
-    return (
-        len(set(ordinals)) == len(ordinals)
-        and session.outcomes.keys().isdisjoint(ordinals)  # walks the few, not the thousands
-        and min(ordinals) > session.highest - SESSION_WINDOW
-    )
-
-
-def _copied(session: Session | None) -> Session | None:
-    """Return a session as it is now: a cut must not show what came after it."""
-    return session and Session(session.highest, session.used_ms, session.outcomes.copy())
 
 
 def _room(limit: int | None, used: int) -> int:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from struct import Struct
 from zlib import crc32
 
+import msgspec
+
 from wakeq.protocol.errors import DamagedFile, TooLarge, WrongVersion
 
 MARKER = bytes.fromhex("2f6f0f2f")  # the first four bytes of every consensus file, in every version
@@ -59,8 +61,7 @@ class SegmentHeader:
     previous_term: int  # term of the entry before the first one; 0 before the very first
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """What one write and one sync put on disk; made by RecordBuffer.take, never empty."""
 
     data: bytes

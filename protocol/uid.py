@@ -26,8 +26,10 @@ QUAD_BASE = 62**4
 STEM_CHARACTERS = UID_CHARACTERS - 2  # all but the last pair; neighbours share it
 STEMS_MAX = 512  # stems remembered for one queue, 0.1 MB
 STEMS_QUEUES_MAX = 256  # queues whose stems are remembered
+PREFIXES_MAX = 16_384  # queues whose prefix is remembered, 3 MB
 
 
+@lru_cache(maxsize=PREFIXES_MAX)
 def prefix(queue_id: int) -> str:
     """Return what all uids of one queue begin with."""
     assert 0 <= queue_id <= QUEUE_ID_MAX
@@ -35,6 +37,13 @@ def prefix(queue_id: int) -> str:
     rest, middle = divmod(rest, PAIR_BASE)
     top, high = divmod(rest, PAIR_BASE)
     return f"{ALPHABET[top]}{PAIRS[high]}{PAIRS[middle]}{PAIRS[low]}{SEPARATOR}"
+
+
+def uid_of(queue_id: int, number: int) -> str:
+    """Return the uid of one number; who needs several of one queue asks a UidMaker."""
+    high, low = divmod(number, QUAD_BASE)
+    head = f"{prefix(queue_id)}{PAIRS[high // PAIR_BASE]}{PAIRS[high % PAIR_BASE]}"
+    return f"{head}{PAIRS[low // PAIR_BASE]}{PAIRS[low % PAIR_BASE]}"
 
 
 class UidMaker:

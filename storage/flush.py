@@ -9,19 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import Draft
-from wakeq.protocol.ledger import Delta, Once, Session
-from wakeq.protocol.records import (
-    CHUNK_SHIFT,
-    BadRecord,
-    Chunk,
-    Side,
-    decode_chunk,
-    decode_row,
-    encode_chunk,
-    encode_fresh,
-    encode_row,
-)
+from wakeq.protocol.ledger import Delta
+from wakeq.protocol.publishers import Once, Session
+from wakeq.protocol.records import BadRecord
+from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
 from wakeq.protocol.uid import UidMaker, prefix
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View, sealed, unsealed
 
@@ -71,11 +64,14 @@ def make_cut(
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
     for part in parts:
-        deletes[MESSAGES] += [key_of(part.name, uid) for uid in (*part.gone, *part.delta.aliases_gone)]
+        delta = part.delta
+        if part.gone or delta.aliases_gone:
+            deletes[MESSAGES] += [key_of(part.name, uid) for uid in (*part.gone, *delta.aliases_gone)]
         if part.queue_id:
             _put_messages(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])
-            _put_publishers(part, puts[DEDUP], deletes[DEDUP])
+            if delta.ids or delta.sessions or delta.aliases_gone or part.aliases:
+                _put_publishers(part, puts[DEDUP], deletes[DEDUP])
             puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
     for index, what in asides.items():
         puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
@@ -83,16 +79,16 @@ def make_cut(
 
 
 def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> None:
-    start = part.name.encode() + b"-"
     if part.fresh:
         numbers = list(part.fresh)
         uids = UidMaker(part.queue_id).uids(numbers)
         if part.aliases:
             uids = [part.aliases.get(number) or uid for number, uid in zip(numbers, uids, strict=True)]
-        keys = [start + uid.encode() for uid in uids]
+        start = part.name + "-"
+        keys = [(start + uid).encode() for uid in uids]
         puts += zip(keys, encode_fresh(part.fresh, part.columns, part.sides), strict=True)
     if part.rewrites:
-        keys = [start + uid.encode() for uid in part.rewrites]
+        keys = [key_of(part.name, uid) for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
             row = decode_row(_found(value, key))
             row.side = side

@@ -11,6 +11,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from wakeq.client import Client, Message
+    from wakeq.client.aio import AsyncClient, AsyncMessage
+    from wakeq.client.taskflux.aio import AsyncTaskFluxClient
+    from wakeq.client.taskflux.blocking import TaskFluxClient
     from wakeq.protocol import errors
     from wakeq.protocol.errors import (
         BrokerUnreachable,
@@ -25,8 +28,12 @@ if TYPE_CHECKING:
         TooLarge,
         WakeqError,
     )
+    from wakeq.worker import Reject, Retry, Snooze, Worker, current
 
 HOMES = {
+    "AsyncClient": "wakeq.client.aio",
+    "AsyncMessage": "wakeq.client.aio",
+    "AsyncTaskFluxClient": "wakeq.client.taskflux.aio",
     "Client": "wakeq.client",
     "Message": "wakeq.client",
     "errors": "wakeq.protocol",
@@ -40,10 +47,19 @@ HOMES = {
     "QueueNotFound": "wakeq.protocol.errors",
     "Refused": "wakeq.protocol.errors",
     "StaleLease": "wakeq.protocol.errors",
+    "TaskFluxClient": "wakeq.client.taskflux.blocking",
     "WakeqError": "wakeq.protocol.errors",
+    "Reject": "wakeq.worker",
+    "Retry": "wakeq.worker",
+    "Snooze": "wakeq.worker",
+    "Worker": "wakeq.worker",
+    "current": "wakeq.worker",
 }
 
 __all__ = [
+    "AsyncClient",
+    "AsyncMessage",
+    "AsyncTaskFluxClient",
     "BrokerUnreachable",
     "Busy",
     "Client",
@@ -54,10 +70,16 @@ __all__ = [
     "QueueFull",
     "QueueNotFound",
     "Refused",
+    "Reject",
+    "Retry",
+    "Snooze",
     "StaleLease",
+    "TaskFluxClient",
     "TooLarge",
     "WakeqError",
+    "Worker",
     "__version__",
+    "current",
     "errors",
 ]
 

@@ -19,32 +19,36 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeq import __version__
-from wakeq.actors.door import Admission, Door
-from wakeq.actors.messages import Committed, Item, Loaded, Pressure, Propose, Refusal
-from wakeq.actors.queue_deliveries import Services as QueueServices
-from wakeq.actors.queues import Queues
-from wakeq.actors.queues import Settings as QueuesSettings
-from wakeq.actors.raft_log import Cut, RaftLog, Started, core_of_one
-from wakeq.actors.runtime import Down, Process, Runtime, Timers
+from wakeq.actors.door import Admission, CarefulDoor, Door
+from wakeq.actors.messages import Pressure, Propose, Refusal
+from wakeq.actors.queue_registry import Settings as QueuesSettings
+from wakeq.actors.raft_log import Cut
+from wakeq.actors.requests import Limits as SubscriberLimits
+from wakeq.actors.requests import Services as SubscriberServices
+from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
-from wakeq.actors.snapshots import Snapshots
-from wakeq.actors.subscriber import Limits as SubscriberLimits
-from wakeq.actors.subscriber import Services as SubscriberServices
 from wakeq.actors.subscriber import Subscriber
+from wakeq.actors.taskflux_replies import Known
+from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
+from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
+from wakeq.assembly import Assembly, Files, Surroundings
+from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
+from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.opening import Opened, open_all
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
-from wakeq.protocol.commands import Kind, SetAside
 from wakeq.protocol.errors import StorageError, WakeqError
-from wakeq.protocol.ledger import Limits
-from wakeq.protocol.records import decode_entry
+from wakeq.protocol.publishers import Limits
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
+from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
+from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
-from wakeq.storage.flush import load_asides, load_queues
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
-REPLAY_BATCH = 2_048  # entries that are applied before the loop's other work has its turn
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
 LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
@@ -59,18 +63,6 @@ _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 logger = logging.getLogger("wakeq.node")
 
 
-class Guard(Process):
-    """Watches what the node cannot do without; the first that ends takes the node with it."""
-
-    def __init__(self, failed: Callable[[BaseException], None]) -> None:
-        super().__init__()
-        self._failed = failed
-
-    def on_receive(self, message: Any) -> None:
-        if isinstance(message, Down):
-            self._failed(message.reason or RuntimeError(f"{message.tag} ended"))
-
-
 class Node:
     """A broker on a running loop: `start`, then `stop`."""
 
@@ -82,9 +74,9 @@ class Node:
         self._moment_turn, self._moment_ms = -1, 0
         self._workers = 0
         self._threads: list[DiskThread] = []
+        self._taskflux: list[TaskFluxTcpListener] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
-        self._state_disk: DiskThread
         self._pressure = ""
         self._trimmed_bytes = 0
 
@@ -101,7 +93,7 @@ class Node:
         )
         try:
             self._build(loop, self.files)
-            await self._recover(self.files)
+            await self._recover()
             await self._lead()
             return await self._listen()
         except BaseException:
@@ -116,56 +108,32 @@ class Node:
 
     def _build(self, loop: asyncio.AbstractEventLoop, files: Opened) -> None:
         """Make the processes; none has mail yet."""
-        settings, runtime = self.settings, self.runtime
-        applied = files.store.applied()
-        self._cluster_clock = ClusterClock(applied.clock_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
-        self.timers = runtime.spawn(Timers, self.now_ms, loop.call_later)
-        metadata, log = files.metadata, files.log
-        core = core_of_one(files.directory.identity.node_id, metadata, log)
-        self.raft_log = runtime.spawn(
-            RaftLog,
-            core,
-            log,
-            metadata,
-            self._thread("wakeq-log"),
-            self.stamp_ms,
-            loop.call_later,
-            self._look_for_room,
-            lambda: self._state_disk.busy,
-        )
-        self._state_disk = self._thread("wakeq-state")
-        self._reader = self._thread("wakeq-reader")
-        services = QueueServices(self.raft_log, self.timers, self.now_ms, self.stamp_ms, self._load, loop.call_later)
-        dedup = settings.dedup
-        self.snapshots = runtime.spawn(
-            Snapshots,
-            files.snapshot_path,
-            files.directory.identity,
-            files.store,
-            log,
-            self.raft_log,
-            lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
-            settings.snapshot.bytes_min,
-        )
-        self.queues = runtime.spawn(
-            Queues,
-            files.store,
-            log,
-            self._state_disk,
-            services,
+        settings, dedup = self.settings, self.settings.dedup
+        self._start_clock(files.store.applied().clock_ms)
+        self.assembly = Assembly(
+            self.runtime,
+            Files(files.directory.identity, files.metadata, files.log, files.store, files.snapshot_path),
+            Surroundings(
+                now_ms=self.now_ms,
+                stamp_ms=self.stamp_ms,
+                call_later=loop.call_later,
+                new_disk=self._thread,
+                new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
+                failed=self._fail,
+                look_for_room=self._look_for_room,
+            ),
             QueuesSettings(
                 Limits(dedup.ids_max, dedup.window_s * 1000),
                 settings.store.flush_after_ms,
                 settings.store.flush_bytes,
                 settings.queue.policies(),
             ),
-            (applied.log_index, applied.term, applied.clock_ms),
-            self.snapshots,
+            snapshot_bytes_min=settings.snapshot.bytes_min,
         )
-        self._guard = runtime.spawn(Guard, self._fail)
-        essential = {"the log": self.raft_log, "the queues": self.queues, "the timers": self.timers}
-        for name, process in (essential | {"the snapshots": self.snapshots}).items():
-            runtime.monitor(self._guard, process, name)
+        self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues
+
+    def _start_clock(self, last_ms: int) -> None:
+        self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
 
     def now_ms(self) -> int:
         """Return the moment by the cluster clock; within one turn of the processes it is one moment."""
@@ -179,49 +147,11 @@ class Node:
         """Return a moment that is not before the true one: a delay counted from it never ends early."""
         return self.now_ms() + self.clock.rounding_ms
 
-    def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
-        """Have bodies read in the reader's thread; they come to the process by mail."""
-        store = self.files.store
-
-        def done(result: list[bytes | None] | BaseException) -> None:
-            if isinstance(result, BaseException):
-                self._fail(result)
-            else:
-                process.tell(Loaded(dict(zip(numbers, result, strict=True)), ticket))
-
-        self._reader.submit(lambda: store.get_many(keys), done)
-
-    async def _recover(self, files: Opened) -> None:
+    async def _recover(self) -> None:
         """Take the state from the store, then apply the log from there."""
-        with files.store.read() as view:
-            for stored in load_queues(view):
-                self.queues.restore(stored)
-            self.queues.restore_asides(load_asides(view))
-        last_ms = files.store.applied().clock_ms
-        self.queues.restore_asides(self._asides_in(files))
-        items: list[Item] = []
-        for index, term, payload in files.log.entries(files.store.applied().log_index + 1):
-            entry, at_ms = decode_entry(payload)
-            last_ms = max(last_ms, at_ms)
-            items.append((index, term, at_ms, entry, None))
-            if len(items) == REPLAY_BATCH:
-                await self._replay(items)
-                items = []
-        await self._replay(items)
-        self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
-
-    def _asides_in(self, files: Opened) -> set[int]:
-        """Return the entries that a later one sets aside: they must not be applied on the way there."""
-        payloads = (payload for _, _, payload in files.log.entries(files.store.applied().log_index + 1))
-        asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
-        return {entry.index for entry in asides if isinstance(entry, SetAside)}
-
-    async def _replay(self, items: list[Item]) -> None:
-        if not items:
-            return
-        self.queues.tell(Committed(items))
-        while self.queues.applied[0] < items[-1][0]:
+        for _ in self.assembly.recover():
             await self._turn()
+        self._start_clock(self.assembly.clock_ms)
 
     async def _turn(self) -> None:
         """Let the processes go on; raise what one of them died of."""
@@ -231,8 +161,7 @@ class Node:
             raise self.failed.result()
 
     async def _lead(self) -> None:
-        self.raft_log.tell(Started(self.queues))
-        while not self.queues.term:
+        for _ in self.assembly.lead():
             await self._turn()
         if self.files.imported is not None:
             await self._import()
@@ -252,10 +181,13 @@ class Node:
     async def _listen(self) -> dict[str, str]:
         settings = self.settings
         limits = SubscriberLimits(settings.message_bytes_max, __version__)
-        services = SubscriberServices(self.raft_log, self.queues, limits, self.queues.exists, settings.queue.policies())
+        defaults = settings.queue.policies()
+        services = SubscriberServices(
+            self.raft_log, self.queues, limits, self.queues.exists, None if defaults == Policies() else defaults
+        )
         admission = Admission(settings.connections_max)
 
-        def make_subscriber(door: Door) -> Subscriber:
+        def make_subscriber(door: Door[Reply]) -> Subscriber:
             self._workers += 1
             return self.runtime.spawn(Subscriber, door, self._workers, services)
 
@@ -270,7 +202,46 @@ class Node:
         self._web.before_stop(self._connect.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+        addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
+        return addresses | await self._listen_to_taskflux(host, admission)
+
+    async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
+        """Open a port for one dialect, and another one for the other if that is wanted."""
+        settings = self.settings
+        ports = {settings.taskflux_dialect: settings.taskflux_port}
+        if settings.taskflux_other_port is not None:
+            (other,) = {"spec", "csharp"} - ports.keys()
+            ports[other] = settings.taskflux_other_port
+        addresses: dict[str, str] = {}
+        for name, port in ports.items():
+            listener = TaskFluxTcpListener(
+                self._make_taskflux_subscriber(DIALECTS[name], addresses),
+                DIALECTS[name],
+                admission=admission,
+                payload_bytes_max=settings.taskflux_payload_bytes_max,
+                idle_s=settings.taskflux_idle_s,
+            )
+            self._taskflux.append(listener)
+            door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
+            addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
+        return addresses
+
+    def _make_taskflux_subscriber(
+        self, dialect: Dialect, addresses: dict[str, str]
+    ) -> Callable[[CarefulDoor[TaskFluxResponse]], TaskFluxSubscriber]:
+        door_name = "taskflux" if dialect.name == self.settings.taskflux_dialect else f"taskflux-{dialect.name}"
+        known = Known(
+            find=self.queues.catalog.find,
+            nodes=lambda: ClusterMetadataResponse((addresses[door_name],), 0, 0),
+            payload_bytes_max=self.settings.taskflux_payload_bytes_max,
+        )
+        services = TaskFluxServices(self.raft_log, self.queues, self.assembly.timers, self.now_ms, known)
+
+        def make(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
+            self._workers += 1
+            return self.runtime.spawn(TaskFluxSubscriber, door, dialect, self._workers, services)
+
+        return make
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
@@ -315,7 +286,7 @@ class Node:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
         if self.files.log.written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES and _MALLOC_TRIM is not None:
             self._trimmed_bytes = self.files.log.written_bytes
-            self._reader.submit(lambda: _MALLOC_TRIM(0), lambda _: None)
+            self.assembly.reader_disk.submit(lambda: _MALLOC_TRIM(0), lambda _: None)
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():
@@ -343,10 +314,13 @@ class Node:
         """Take no more, answer what was taken, write everything down, close."""
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        self._tcp.stop_reading()
+        ports: list[TcpListener[Any]] = [self._tcp, *self._taskflux]
+        for port in ports:
+            port.stop_reading()
         self._connect.stop_reading()
         await self._answer_all()
-        await self._tcp.close()
+        await asyncio.gather(*(port.close() for port in ports))
+        await self._answer_all()  # what lost its connection by that has given back what it held
         await self._web.close()
         assert self.failed is not None, "started"
         if not self.failed.done():

@@ -126,7 +126,7 @@ class QueueDefaults:
         60, "A delivery that is not acknowledged for this long comes back", unit="s", least=5, most=SPAN_S_MAX
     )
     max_deliveries: int = setting(
-        0, "After so many deliveries a message is a dead letter; 0 = no limit", unit="deliveries", least=0
+        0, "After so many failed deliveries a message is a dead letter; 0 = no limit", unit="deliveries", least=0
     )
     dead_letter: str | None = setting(
         None, "The queue for dead letters; unset = `QUEUE.dead`, made on demand", kind=str
@@ -159,7 +159,24 @@ class Settings:
         2601, "Port of the worker protocol, JSON lines over TCP; 0 = a free one", least=0, most=65535
     )
     http_port: int = setting(8080, "Port of HTTP, and of WebSocket at `/connect`; 0 = a free one", least=0, most=65535)
-    message_bytes_max: int = setting(MIB, "The largest body taken at any door", unit="bytes", least=1, most=64 * MIB)
+    taskflux_port: int = setting(2602, "Port of the TaskFlux protocol; 0 = a free one", least=0, most=65535)
+    taskflux_dialect: str = setting(
+        "spec",
+        "What TaskFlux clients of version 1.0 speak on that port; those of 0.1 say so themselves",
+        one_of=("spec", "csharp"),
+    )
+    taskflux_other_port: int | None = setting(
+        None, "A second port, for those who speak the other dialect; 0 = a free one", kind=int, least=0, most=65535
+    )
+    taskflux_idle_s: float = setting(
+        60.0, "A TaskFlux connection on which nothing happens for this long is closed", unit="s", least=0.1
+    )
+    taskflux_payload_bytes_max: int = setting(
+        16 * MIB, "The largest payload taken by TaskFlux", unit="bytes", least=1, most=64 * MIB
+    )
+    message_bytes_max: int = setting(
+        MIB, "The largest body taken by the worker protocol", unit="bytes", least=1, most=64 * MIB
+    )
     node_bytes_max: int = setting(0, "Bytes that all queues together hold at most; 0 = no limit", unit="bytes", least=0)
     connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1)
     upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
@@ -377,5 +394,14 @@ def _check_together(settings: Settings) -> None:
         raise BadSettings("queue.structure QA needs a range; set queue.priority_min and queue.priority_max")
     if queue.retry.base > queue.retry.max:
         raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause the smaller one")
-    if settings.worker_port and settings.worker_port == settings.http_port:
-        raise BadSettings(f"worker_port and http_port are both {settings.http_port}; change one of them")
+    _check_ports(settings)
+
+
+def _check_ports(settings: Settings) -> None:
+    """Every door needs a port of its own."""
+    taken: dict[int, str] = {}
+    for name in ("worker_port", "http_port", "taskflux_port", "taskflux_other_port"):
+        port = getattr(settings, name)
+        if port and port in taken:
+            raise BadSettings(f"{taken[port]} and {name} are both {port}; change one of them")
+        taken[port] = name

@@ -103,6 +103,10 @@ class Process(pykka.Actor):
         else:
             runtime.wake(self, message)
 
+    def arrive(self, message: object) -> None:
+        """Tell what a socket brought; if it comes alone, it is handled before this returns."""
+        self.runtime.arrive(self, message)
+
     def ask(self, message: object) -> Reply:
         """Tell a message whose outcome is wanted: what on_receive returns or raises, or ActorDeadError."""
         reply = Reply()

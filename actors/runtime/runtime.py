@@ -24,6 +24,9 @@ ProcessT = TypeVar("ProcessT", bound=Process)
 # Messages that a process may handle before it goes to the end of the run queue, and between two looks at the
 # clock.  A message is a batch: 32 of them can already be milliseconds.
 MAIL_BUDGET = 32
+# Rounds of the loop with a single arrival until the next one is served on the spot again.  Where several connections
+# are at work they meet in most rounds, and what they bring is worth more together: one sync for all of it.
+GATHER_ROUNDS = 32
 # Messages that run_until_idle serves before it says that something goes in circles.
 MESSAGES_UNTIL_IDLE_MAX = 50_000_000
 
@@ -55,6 +58,7 @@ class Runtime:
     """One run queue, with the names, monitors and groups of its processes.
 
     `_scheduled` is True if a turn is under way or will come: then nobody needs to ask for one.
+    `_arrivals` counts what came from outside in this round of the loop; whoever makes it 1 sees to `_end_round`.
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class Runtime:
         self._ready: deque[Process] = deque()
         self._scheduled = call_soon is None  # without a loop nobody needs to ask for a turn
         self._running = False
+        self._arrivals = 0
+        self._gather_rounds = 0  # in so many rounds what arrives alone waits for the turn all the same
         self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
         self._foreign_called = False
         self._named: dict[Hashable, Process] = {}
@@ -90,6 +96,7 @@ class Runtime:
         self._call_soon = cast(CallSoon, loop.call_soon)
         self._call_soon_threadsafe = cast(CallSoon, loop.call_soon_threadsafe)
         self._scheduled = self._foreign_called = False
+        self._arrivals = self._gather_rounds = 0
         if self._ready:
             self._schedule()
         if self._foreign:
@@ -190,6 +197,32 @@ class Runtime:
         if not self._scheduled:
             self._schedule()
 
+    def arrive(self, process: Process, message: object) -> None:
+        """Take what a socket brought.  What arrives alone is handled before this returns, with all that comes of it.
+
+        At most once in a round of the loop, so that a busy socket cannot keep the loop from the others.
+        """
+        self._arrivals += 1
+        if self._arrivals > 1 or self._scheduled or self._gather_rounds:
+            process.tell(message)
+            return
+        assert self._call_soon is not None, "without a loop a turn is always coming"
+        self._scheduled = True
+        process.tell(message)
+        try:
+            self._serve_turn()
+        finally:
+            if not self._scheduled:  # else the turn that comes ends the round
+                self._call_soon(self._end_round)
+
+    def _end_round(self) -> None:
+        """Learn whether what arrives comes alone or together with other things."""
+        if self._arrivals > 1:
+            self._gather_rounds = GATHER_ROUNDS
+        elif self._arrivals and self._gather_rounds:
+            self._gather_rounds -= 1
+        self._arrivals = 0
+
     def _schedule(self) -> None:
         self._scheduled = True
         if self._call_soon is not None:
@@ -234,6 +267,10 @@ class Runtime:
     # Turns --------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        self._end_round()
+        self._serve_turn()
+
+    def _serve_turn(self) -> None:
         """Serve processes for turn_s, then let the loop look at its sockets."""
         try:
             self._serve_until(self._clock() + self._turn_s)
@@ -241,6 +278,10 @@ class Runtime:
             self._scheduled = False
             if self._ready:
                 self._schedule()
+
+    def is_last(self, process: Process) -> bool:
+        """Tell whether a process, in its last message, is the only one that has anything to do."""
+        return not (self._ready or process._mail)
 
     def run_until_idle(self, messages_max: int = MESSAGES_UNTIL_IDLE_MAX) -> None:
         """Serve all mail, and the mail that comes of it, without a loop."""

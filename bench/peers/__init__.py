@@ -2,6 +2,7 @@
 below."""
 
 from bench.peers.beanstalkd import BeanstalkdEach, BeanstalkdLazy, ToyGroup
+from bench.peers.job_libraries import Celery, Dramatiq, Huey, Rq
 from bench.peers.peer import Peer
 from bench.peers.rabbitmq import RabbitClassic, RabbitQuorum
 from bench.peers.redis import RedisList
@@ -9,7 +10,19 @@ from bench.peers.wakeq import Wakeq
 
 PEERS: dict[str, type[Peer]] = {
     peer.name: peer
-    for peer in (Wakeq, ToyGroup, BeanstalkdEach, BeanstalkdLazy, RedisList, RabbitQuorum, RabbitClassic)
+    for peer in (
+        Wakeq,
+        ToyGroup,
+        BeanstalkdEach,
+        BeanstalkdLazy,
+        RedisList,
+        RabbitQuorum,
+        RabbitClassic,
+        Huey,
+        Dramatiq,
+        Celery,
+        Rq,
+    )
 }
 
 __all__ = ["PEERS", "Peer"]

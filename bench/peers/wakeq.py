@@ -176,7 +176,7 @@ class Wakeq(Peer):
         return {name: value for name, value in os.environ.items() if not name.startswith("WAKEQ_")}
 
     def command(self) -> list[str]:
-        ports = ["--worker-port", "0", "--http-port", "0"]
+        ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
         return [*program(), "serve", "--data-dir", str(self.folder), *ports]
 
     async def prepare(self) -> None:

@@ -1,10 +1,12 @@
 """The workloads, by name: what each one does, which figures it gives, and for whom it makes sense."""
 
-from bench.workloads import backlog, growth, single, sleepers, steady
+from bench.workloads import backlog, clients, growth, jobs, single, sleepers, steady, taskflux
 from bench.workloads.workload import Workload
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for module in (steady, single, sleepers, backlog, growth) for workload in module.WORKLOADS
+    workload.name: workload
+    for module in (steady, single, sleepers, backlog, jobs, growth, clients, taskflux)
+    for workload in module.WORKLOADS
 }
 
 __all__ = ["WORKLOADS", "Workload"]

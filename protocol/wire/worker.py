@@ -19,6 +19,7 @@ from wakeq.protocol.wire.worker_checks import (
     Content,
     are_texts,
     body_of,
+    check_named,
     contents_of,
     followup_content,
 )
@@ -203,7 +204,7 @@ def _decode_one(text: bytes | str) -> Command | Bad:
 
 
 def _check_all(commands: list[Command]) -> list[Command | Bad]:
-    """Check what the types could not state.  Plain PUBs, FETs and ACKs of a queue just seen pass at once."""
+    """Check what the types could not state.  Of plain PUBs, FETs and ACKs that is the name; one just seen is good."""
     checked = cast(list[Command | Bad], commands)
     name: str | None = None  # the last name that was found good
     for place, command in enumerate(commands):
@@ -211,21 +212,18 @@ def _check_all(commands: list[Command]) -> list[Command | Bad]:
         if kind is Pub:
             pub = cast(Pub, command)
             text = pub.msg if pub.message is None else pub.message
-            extras = pub.messages or pub.enc or pub.headers
-            if pub.qname == name and text is not None and not extras:
-                continue
-        elif kind is Fet:
-            if cast(Fet, command).qname == name:
-                continue
+            plain = text is not None and not (pub.messages or pub.enc or pub.headers)
         elif kind is Ack:
             ack = cast(Ack, command)
-            several = ack.uids or ack.leases or ack.publish
-            if ack.qname == name and ack.uid is not None and not several:
-                continue
-        elif kind not in CHECKS:
+            plain = ack.uid is not None and not (ack.uids or ack.leases or ack.publish)
+        elif kind in CHECKS:
+            plain = kind is Fet
+        else:
+            continue
+        if plain and cast(Pub, command).qname == name:
             continue
         try:
-            good = CHECKS[kind](command)
+            good = check_named(command) if plain else CHECKS[kind](command)
         except Refused as error:
             checked[place] = Bad(error, command.cmd_id)
         else:

@@ -183,6 +183,10 @@ def check_ack(command: Ack) -> Ack:
 def check_nack(command: Nack) -> Nack:
     """Check a NACK; an error text that is too long is cut, not refused."""
     check_settle(command)
+    if command.dead and command.delay is not None:
+        raise BadField("give delay or dead, not both: a dead letter does not come back")
+    if command.dead and not command.failed:
+        raise BadField("give dead or failed false, not both: a dead letter has failed")
     if command.error is not None and len(command.error) > ERROR_CHARS_MAX:
         return structs.replace(command, error=command.error[:ERROR_CHARS_MAX])
     return command

@@ -141,8 +141,12 @@ class Del(Ack, tag="DEL", frozen=True):
 
 
 class Nack(Settle, tag="NACK", frozen=True):
+    """Give messages back: a failure each, unless `failed` is False; for good, to the dead letters, with `dead`."""
+
     delay: Delay | None = None
     error: str | None = None
+    failed: bool = True
+    dead: bool = False
 
 
 class Touch(Settle, tag="TOUCH", frozen=True):

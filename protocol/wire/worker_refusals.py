@@ -68,6 +68,7 @@ _TEXT = "text"
 _DELAY = f"a whole number of seconds from 0 to {SECONDS_MAX}"
 _SIZE = f"a whole number from 0 to {2**63 - 1}"
 _LEASE = f"text of 1 to {UID_CHARS_MAX} characters"
+_BOOLEAN = "true or false"
 _HEADERS = f"an object of at most {HEADERS_MAX} texts"
 MUST_BE = {
     "cmd_id": f"text of at most {CMD_ID_CHARS_MAX} characters, a number of 64 bits, true, false or null",
@@ -91,6 +92,8 @@ MUST_BE = {
     "leases": f"a list of at most {UIDS_MAX} texts of 1 to {UID_CHARS_MAX} characters, or null",
     "publish": f"a list of 1 to {FOLLOWUPS_MAX} objects",
     "error": _TEXT,
+    "failed": _BOOLEAN,
+    "dead": _BOOLEAN,
     "session": f"text of 1 to {SESSION_CHARS_MAX} characters",
     "max_size": _SIZE,
     "max_bytes": _SIZE,

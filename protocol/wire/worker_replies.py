@@ -74,7 +74,10 @@ class Nomsg(ReplyBase, tag="nomsg", frozen=True):
 
 
 class Msg(ReplyBase, tag="msg", frozen=True):
-    """One message.  `error_count` is always there: earlier deliveries that were not acknowledged."""
+    """One message.  `error_count` is always there: earlier deliveries that were not acknowledged.
+
+    `failures` is how many of them failed, if it is not all of them.
+    """
 
     qname: str
     uid: str
@@ -84,6 +87,7 @@ class Msg(ReplyBase, tag="msg", frozen=True):
     lease: str | None = None
     priority: int = 0
     headers: dict[str, str] | None = None
+    failures: int | None = None
 
 
 class Delivery(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -96,6 +100,7 @@ class Delivery(Struct, frozen=True, gc=False, omit_defaults=True):
     lease: str | None = None
     priority: int = 0
     headers: dict[str, str] | None = None
+    failures: int | None = None
 
 
 class Msgs(ReplyBase, tag="msgs", frozen=True):

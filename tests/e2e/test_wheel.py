@@ -79,6 +79,7 @@ def test_the_installed_wheel_says_its_version(environment: Path, wheel: Path) ->
 def test_the_installed_wheel_serves_publishes_and_fetches(environment: Path, tmp_path: Path) -> None:
     wakeq = str(environment / "wakeq")
     serve = [wakeq, "serve", "--data-dir", str(tmp_path / "data"), "--worker-port", "0", "--http-port", "0"]
+    serve += ["--taskflux-port", "0"]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as broker:
         try:
             assert broker.stdout is not None

@@ -1,9 +1,10 @@
-"""Broker: the real processes on real files, without sockets, threads or time of their own.
+"""Broker: the in-process broker of `wakeq.testing` on real files, for the tests of the house.
 
     client.send({...}) --> codec --> Subscriber, RaftLog, Queues, QueueProcess --> codec --> client.take()
 
-Time moves by `advance` only, a disk completes at once or when it is told to, and a crash drops every process and
-opens the files again as a node does.  It must never hold a rule of queues: what it knows, it asks of the processes.
+What it adds to the machine: commands as they stand on the wire, disks that can be held, a wall clock that can be
+stepped, and what must always be true of a queue at rest.  It must never hold a rule of queues: what it knows, it asks
+of the processes.
 """
 
 import json
@@ -12,27 +13,16 @@ from typing import Any
 
 from tests.helpers.by_hand import HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.door import Closed, Received
-from wakeq.actors.messages import Committed, Item, Loaded
 from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queue_deliveries import Services as QueueServices
-from wakeq.actors.queues import Queues
-from wakeq.actors.queues import Settings as QueuesSettings
-from wakeq.actors.raft_log import RaftLog, Started, core_of_one
-from wakeq.actors.runtime import Down, Process, Runtime, Timers
-from wakeq.actors.snapshots import Snapshots
-from wakeq.actors.subscriber import Limits as SubscriberLimits
-from wakeq.actors.subscriber import Services as SubscriberServices
-from wakeq.actors.subscriber import Subscriber
-from wakeq.opening import Opened, open_all
+from wakeq.actors.queue_registry import Settings as QueuesSettings
+from wakeq.assembly import Files
+from wakeq.opening import open_all
 from wakeq.protocol.clock import ClusterClock
-from wakeq.protocol.ledger import Limits
-from wakeq.protocol.records import decode_entry
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.wire import worker as wire
-from wakeq.storage.flush import load_asides, load_queues
+from wakeq.testing.machine import Machine
 
 BEAT_S = 1.0  # the cluster clock must be read at least every 2 s, or it takes a gap for a pause
-CALLS_AT_ONE_MOMENT_MAX = 3_000  # callbacks without time passing; more is a loop that spins
-MESSAGES_MAX = 2_000_000
 
 
 class Client:
@@ -47,7 +37,7 @@ class Client:
         self.asleep: set[str] = set()
         self.woken_ms: dict[str, int] = {}  # by queue: woken at, and not come back since
         self.awks = 0
-        self.process = broker.make_subscriber(self.door)
+        self.process = broker.connect(self.door)
 
     def _told(self, reply: Json) -> None:
         self.door.sent.append(reply)
@@ -134,20 +124,10 @@ class Client:
         self.broker.settle()
 
 
-class Guard(Process):
-    """Keeps what essential processes died of."""
+class Broker(Machine):
+    """The machine of `wakeq.testing` on real files, with disks, clocks and chances that a test can hold or bend."""
 
-    def __init__(self, failures: list[BaseException]) -> None:
-        super().__init__()
-        self.failures = failures
-
-    def on_receive(self, message: Any) -> None:
-        if isinstance(message, Down):
-            self.failures.append(message.reason or RuntimeError(f"{message.tag} ended"))
-
-
-class Broker:
-    """A node by hand.  `failures` are what its essential processes died of; `settle` raises the first."""
+    time: HandTime
 
     def __init__(
         self,
@@ -159,115 +139,58 @@ class Broker:
         segment_bytes_max: int = 1 << 20,
         snapshot_bytes_min: int = 1 << 40,
     ) -> None:
+        settings = QueuesSettings(limits, flush_after_ms, flush_bytes)
+        super().__init__(HandTime(), settings, snapshot_bytes_min=snapshot_bytes_min)
         self.path = path
         self.chance = 0.0  # what every draw of chance comes out as
         self.may_fail = False
-        self._settings = QueuesSettings(limits, flush_after_ms, flush_bytes)
         self._segment_bytes_max = segment_bytes_max
-        self._snapshot_bytes_min = snapshot_bytes_min
-        self.time = HandTime(self._rest)
-        self._calls_seen = (0, 0.0)
-        self._start()
+        self.start()
 
-    # --- up and down -----------------------------------------------------------------------------------------------
+    # --- what it stands on -----------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Open, recover, lead: what the node does."""
-        self.failures: list[BaseException] = []
+    def open_files(self) -> Files:
         self.clients: list[Client] = []
         self.log_disk, self.state_disk, self.reader_disk, self.snapshot_disk = (HandDisk() for _ in range(4))
-        self.runtime = Runtime()
-        self.files = open_all(self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max)
-        applied = self.files.store.applied()
-        self._start_clock(applied.clock_ms)
-        self.timers = self.runtime.spawn(Timers, self.now_ms, self.time.call_later)
-        self._spawn(self.files)
-        self._recover(self.files)
-        self.raft_log.tell(Started(self.queues))
-        self._beat()
-        self.settle()
+        self._opened = open_all(self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max)
+        opened = self._opened
+        return Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
 
-    def _start_clock(self, last_ms: int) -> None:
-        self.cluster_clock = ClusterClock(last_ms, self.time.wall_ms(), self.time.monotonic_ms())
-
-    def _spawn(self, files: Opened) -> None:
-        log, runtime = files.log, self.runtime
-        core = core_of_one(files.directory.identity.node_id, files.metadata, log)
-        self.raft_log = runtime.spawn(
-            RaftLog, core, log, files.metadata, self.log_disk, self.stamp_ms, self.time.call_later
-        )
-        services = QueueServices(
-            raft_log=self.raft_log,
-            timers=self.timers,
-            now_ms=self.now_ms,
-            stamp_ms=self.stamp_ms,
-            load=self._load,
-            later=self.time.call_later,
-            chance=lambda: self.chance,
-        )
-        self.snapshots = runtime.spawn(
-            Snapshots,
-            files.snapshot_path,
-            files.directory.identity,
-            files.store,
-            log,
-            self.raft_log,
-            lambda: self.snapshot_disk,
-            self._snapshot_bytes_min,
-        )
-        applied = files.store.applied()
-        self.queues = runtime.spawn(
-            Queues,
-            files.store,
-            log,
-            self.state_disk,
-            services,
-            self._settings,
-            (applied.log_index, applied.term, applied.clock_ms),
-            self.snapshots,
-        )
-        self._workers = 0
-        self._services = SubscriberServices(self.raft_log, self.queues, SubscriberLimits())
-        guard = runtime.spawn(Guard, self.failures)
-        for process in (self.timers, self.raft_log, self.queues, self.snapshots):
-            runtime.monitor(guard, process, type(process).__name__)
-
-    def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
-        store = self.files.store
-        self.reader_disk.submit(
-            lambda: store.get_many(keys),
-            lambda values: process.tell(Loaded(dict(zip(numbers, values, strict=True)), ticket)),
-        )
-
-    def _recover(self, files: Opened) -> None:
-        with files.store.read() as view:
-            for stored in load_queues(view):
-                self.queues.restore(stored)
-            self.queues.restore_asides(load_asides(view))
-        last_ms = files.store.applied().clock_ms
-        items: list[Item] = []
-        for index, term, payload in files.log.entries(files.store.applied().log_index + 1):
-            entry, at_ms = decode_entry(payload)
-            last_ms = max(last_ms, at_ms)
-            items.append((index, term, at_ms, entry, None))
-        if items:
-            self.queues.tell(Committed(items))
-            self.settle()
-            assert self.queues.applied[0] == items[-1][0], "all of the log is applied before anybody is served"
-        self._start_clock(last_ms)
-
-    def crash(self) -> None:
-        """Lose every process and whatever was not on disk."""
-        self.time.settle = lambda: None
-        self.files.close()
-        self.time._waiting.clear()
+    def close_files(self) -> None:
+        self._opened.close()
         for client in self.clients:
             client.alive = False
 
+    def new_disk(self, name: str) -> HandDisk:
+        disks = {"log": self.log_disk, "state": self.state_disk, "reader": self.reader_disk}
+        return disks.get(name.removeprefix("wakeq-"), self.snapshot_disk)
+
+    def start_clock(self, last_ms: int) -> None:
+        self.cluster_clock = ClusterClock(last_ms, self.time.wall_ms(), self.time.monotonic_ms())
+
+    def now_ms(self) -> int:
+        return self.cluster_clock.now(self.time.wall_ms(), self.time.monotonic_ms())
+
+    def draw(self) -> float:
+        return self.chance
+
+    # --- up and down -----------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open, recover, lead: what a node does."""
+        super().start()
+        self.timers, self.raft_log = self.assembly.timers, self.assembly.raft_log
+        self.queues, self.snapshots = self.assembly.queues, self.assembly.snapshots
+        self._beat()
+
+    def _beat(self) -> None:
+        """Read the cluster clock as often as a node does, or it takes a gap for a pause."""
+        self.now_ms()
+        self.time.call_later(BEAT_S, self._beat)
+
     def restart(self) -> None:
         """Start again from the files."""
-        self.time.settle = self._rest
-        self._start()
+        self.start()
 
     def crash_and_restart(self) -> None:
         self.crash()
@@ -276,42 +199,14 @@ class Broker:
     def close(self) -> None:
         self.crash()
 
-    # --- time ------------------------------------------------------------------------------------------------------
-
-    def now_ms(self) -> int:
-        return self.cluster_clock.now(self.time.wall_ms(), self.time.monotonic_ms())
-
-    def stamp_ms(self) -> int:
-        return self.now_ms()  # time by hand is exact: nothing was rounded away
-
-    def _beat(self) -> None:
-        self.now_ms()
-        self.time.call_later(BEAT_S, self._beat)
-
-    def _rest(self) -> None:
-        self.runtime.run_until_idle(MESSAGES_MAX)
-        calls, moment = self._calls_seen
-        if self.time.monotonic_s() != moment:
-            self._calls_seen = (self.time.calls, self.time.monotonic_s())
-        elif self.time.calls - calls > CALLS_AT_ONE_MOMENT_MAX:
-            raise AssertionError("the timers spin: something is due again and again at one moment")
-
     def settle(self) -> None:
-        """Serve all mail; no time passes."""
-        self._rest()
-        if self.failures and not self.may_fail:
-            raise self.failures[0]
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and do what falls due."""
-        self.time.advance(seconds)
-        self.settle()
+        try:
+            super().settle()
+        except BaseException as error:
+            if not (self.may_fail and error in self.failures):
+                raise
 
     # --- who talks to it -------------------------------------------------------------------------------------------
-
-    def make_subscriber(self, door: HandDoor) -> Subscriber:
-        self._workers += 1
-        return self.runtime.spawn(Subscriber, door, self._workers, self._services)
 
     def client(self) -> Client:
         made = Client(self)

@@ -31,6 +31,7 @@ SETTINGS_PREFIX = "WAKEQ_"  # the broker reads its settings from these, and refu
 PR_SET_PDEATHSIG = 1
 READY_LINE = re.compile(
     r"^wakeq ready worker=(?P<worker>\S+):(?P<worker_port>\d+) http=(?P<http>\S+):(?P<http_port>\d+)"
+    r"( taskflux=(?P<taskflux>\S+):(?P<taskflux_port>\d+))?( taskflux-\w+=(?P<other>\S+):(?P<other_port>\d+))?"
 )
 _LIBC = ctypes.CDLL(None)
 _ALIVE: "weakref.WeakSet[BrokerProcess]" = weakref.WeakSet()
@@ -58,6 +59,8 @@ class BrokerProcess:
         self.extra_args = extra_args
         self.worker_address: tuple[str, int] = ("", 0)
         self.http_address: tuple[str, int] = ("", 0)
+        self.taskflux_address: tuple[str, int] = ("", 0)
+        self.other_taskflux_address: tuple[str, int] = ("", 0)  # of the other dialect, if there is one
         self.ready_after_s = 0.0
         self._command = [*prefix, *(command or (sys.executable, "-m", "wakeq", "serve"))]
         self._process: subprocess.Popen[str] | None = None
@@ -84,6 +87,8 @@ class BrokerProcess:
             "--worker-port",
             "0",
             "--http-port",
+            "0",
+            "--taskflux-port",
             "0",
             *self.extra_args,
         ]
@@ -118,6 +123,8 @@ class BrokerProcess:
                 self.ready_after_s = time.monotonic() - self._started_s
                 self.worker_address = (found["worker"], int(found["worker_port"]))
                 self.http_address = (found["http"], int(found["http_port"]))
+                self.taskflux_address = (found["taskflux"] or "", int(found["taskflux_port"] or 0))
+                self.other_taskflux_address = (found["other"] or "", int(found["other_port"] or 0))
                 return
 
     def run_to_end(self, timeout_s: float = READY_TIMEOUT_S) -> int:

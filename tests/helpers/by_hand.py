@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.helpers.manual_time import ManualTime
 from wakeq.actors.door import DOOR_WORKER_TCP
 from wakeq.protocol.wire import worker as wire
+from wakeq.testing.manual_time import ManualTime
 
 Json = dict[str, Any]
 
@@ -20,8 +20,8 @@ Json = dict[str, Any]
 class HandTime(ManualTime):
     """ManualTime whose wall clock can be stepped, and in which a process can stand still."""
 
-    def __init__(self, settle: Callable[[], object]) -> None:
-        super().__init__(settle=settle)
+    def __init__(self) -> None:
+        super().__init__()
         self.step_ms = 0
 
     def wall_ms(self) -> int:

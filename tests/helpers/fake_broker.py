@@ -325,6 +325,7 @@ async def _main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--worker-port", type=int, default=0)
     parser.add_argument("--http-port", type=int, default=0)
+    parser.add_argument("--taskflux-port", type=int, default=0)
     parser.add_argument("--fault", type=Fault, default=Fault.NONE)
     arguments = parser.parse_args()
     arguments.data_dir.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import msgspec
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,7 +21,9 @@ from wakeq.protocol.commands import (
     Result,
     Token,
 )
-from wakeq.protocol.ledger import SESSION_WINDOW, Ledger, Limits, Repeated, new_drafts, new_numbers
+from wakeq.protocol.ledger import Delta, Ledger
+from wakeq.protocol.publishers import SESSION_WINDOW, Limits
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 
 LIMITS = Limits(dedup_ids_max=3, dedup_window_ms=1_000)
@@ -51,7 +54,7 @@ spans = st.sampled_from([0, 1, 99, 200, 999])
 
 
 class Message(NamedTuple):
-    """What the model knows of a living message; `counts` are nacks, timeouts, disconnects."""
+    """What the model knows of a living message; `counts` are its failures: nacks, timeouts, disconnects."""
 
     draft: Draft
     at_ms: int
@@ -274,7 +277,7 @@ class LedgerModel(RuleBasedStateMachine):
     @rule(
         places=picks,
         kinds=st.lists(st.integers(0, 4), min_size=1, max_size=6),
-        reason=st.sampled_from([Reason.NACK, Reason.TIMEOUT, Reason.DISCONNECT]),
+        reason=st.sampled_from([Reason.NACK, Reason.TIMEOUT, Reason.DISCONNECT, Reason.RETURNED]),
         error=st.sampled_from(["", "boom"]),
         wait_ms=spans,
     )
@@ -296,7 +299,8 @@ class LedgerModel(RuleBasedStateMachine):
             else:
                 assert result == Result.DONE
                 counts = [*message.counts]
-                counts[reason - 1] += 1
+                if reason != Reason.RETURNED:
+                    counts[reason - 1] += 1
                 self.messages[number] = message._replace(
                     until_ms=0, due_ms=due_ms, counts=tuple(counts), error=error or message.error
                 )
@@ -329,11 +333,21 @@ class LedgerModel(RuleBasedStateMachine):
         ]
 
         assert self.ledger.judge_ack(entry) == next((code for code in expected if code), 0)
+        self.check_verdict_on_a_letter(entry, numbers, expected)
         assert list(self.ledger.acknowledge(entry)) == expected
 
         for number, code in zip(numbers, expected, strict=True):
             if code == Result.DONE:
                 self.end(number)
+
+    def check_verdict_on_a_letter(self, entry: Ack, numbers: list[int], codes: list[int]) -> None:
+        """Only a delivery that is out can end in the dead letters."""
+        out = [not code and self.messages[number].until_ms > 0 for number, code in zip(numbers, codes, strict=True)]
+        refusals = [code or Result.UNKNOWN for code, is_out in zip(codes, out, strict=True) if not is_out]
+
+        verdict = self.ledger.judge_ack(msgspec.structs.replace(entry, dead=True))
+
+        assert verdict == next(iter(refusals), 0)
 
     @precondition(any_lives)
     @rule(places=picks, wrong=st.sampled_from([0, 0, 1]))
@@ -382,7 +396,7 @@ class LedgerModel(RuleBasedStateMachine):
     @rule()
     def collect(self) -> None:
         delta = self.ledger.collect()
-        assert not self.ledger.changed
+        assert self.ledger.collect() == Delta([], [], [], [])
         assert set(delta.touched) <= self.messages.keys()
 
     # What must hold
@@ -417,6 +431,7 @@ class LedgerModel(RuleBasedStateMachine):
             return
         assert ledger.due_of(number) == message.due_ms
         assert (side.nacks, side.timeouts, side.disconnects) == message.counts
+        assert side.failures == sum(message.counts) <= side.deliveries
         assert (side.deliveries, side.until_ms, side.error) == (message.deliveries, message.until_ms, message.error)
         assert (side.term, side.sequence) == message.token
 

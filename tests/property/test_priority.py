@@ -1,14 +1,16 @@
 """Both priority structures against a plain sorted list, under every mix of what can be asked of them."""
 
 from bisect import insort
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wakeq.protocol import priority
-from wakeq.protocol.priority import Heap4, KeyArray, PriorityStructure
+from wakeq.protocol import fifo, key_order
+from wakeq.protocol.key_order import KeyOrder
+from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
 
 KEYS = (-(2**63), -3, 0, 1, 2, 1_023, 1_024, 2**40, 2**63 - 1)
 NEAR_KEYS = KEYS[1:7]
@@ -18,12 +20,11 @@ NEAR_KEYS = KEYS[1:7]
 def small_bounds() -> object:
     """Bounds so small that a few dozen numbers fill blocks, make runs and call for sweeps."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(priority, "BLOCK_NUMBERS", 4)
-        patch.setattr(priority, "RUN_NUMBERS_MIN", 3)
-        patch.setattr(priority, "DEAD_NUMBERS_MIN", 2)
-        patch.setattr(priority, "SWEEP_NUMBERS", 3)
-        patch.setattr(priority, "SPENT_SEGMENTS_MAX", 1)
-        patch.setattr(priority, "STALE_KEYS_MIN", 1)
+        patch.setattr(fifo, "BLOCK_NUMBERS", 4)
+        patch.setattr(fifo, "RUN_NUMBERS_MIN", 3)
+        patch.setattr(fifo, "SWEEP_NUMBERS", 3)
+        patch.setattr(fifo, "SPENT_SEGMENTS_MAX", 1)
+        patch.setattr(key_order, "STALE_KEYS_MIN", 1)
         yield
 
 
@@ -32,12 +33,12 @@ class Model(RuleBasedStateMachine):
 
     keys: tuple[int, ...] = KEYS
 
-    def make(self) -> PriorityStructure:
-        return Heap4()
+    def order(self) -> KeyOrder:
+        return h4_order()
 
     @initialize()
     def start(self) -> None:
-        self.structure = self.make()
+        self.structure = PriorityLine(self.order())
         self.rows: list[tuple[int, int, int]] = []
         self.gone: list[int] = []  # numbers that have left and may come again
         self.next_number = 1
@@ -121,31 +122,25 @@ class Model(RuleBasedStateMachine):
         assert self.structure.take(count) == expected
 
     @precondition(lambda self: self.rows)
-    @rule(places=st.lists(st.integers(0, 200), min_size=1, max_size=5))
-    def discard(self, places: list[int]) -> None:
-        for place in places:
-            if self.rows:
-                key, _, number = self.rows.pop(place % len(self.rows))
-                self.structure.discard(number, key)
-                self.gone.append(number)
+    @rule(places=st.lists(st.integers(0, 200), min_size=1, max_size=5), work=st.integers(1, 9))
+    def die_and_be_swept(self, places: list[int], work: int) -> None:
+        dead = {self.rows[place % len(self.rows)][2] for place in places}
+        size, swept = len(self.rows), 0
+        self.rows = [row for row in self.rows if row[2] not in dead]
+
+        for _ in range(2 * size + 2):  # the rest of a round that is under way, and a whole one
+            swept += self.structure.sweep(lambda number: number not in dead, work)
+
+        assert swept == len(dead)
+        self.gone += dead
+
+    @rule(structure=st.sampled_from([h4_order, lambda: qa_order(-3, 1_500), lambda: qa_order(0, 0)]))
+    def order_in_another_way(self, structure: Callable[[], KeyOrder]) -> None:
+        self.structure.order_by(structure())
 
     @rule(count=st.integers(0, 9))
     def peek(self, count: int) -> None:
         assert self.structure.peek(count) == [number for _, _, number in self.rows[:count]]
-
-    @rule()
-    def list_by_key(self) -> None:
-        expected: dict[int, list[int]] = {}
-        for key, _, number in self.rows:
-            expected.setdefault(key, []).append(number)
-
-        assert list(self.structure.by_key()) == list(expected.items())
-
-    @precondition(lambda self: len(self.rows) > 60)
-    @rule()
-    def clear(self) -> None:
-        self.structure.clear()
-        self.rows.clear()
 
     @invariant()
     def counts_what_can_be_taken(self) -> None:
@@ -153,7 +148,7 @@ class Model(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         assert self.structure.take(10**6) == [number for _, _, number in self.rows]
-        assert self.structure.pop() is None
+        assert len(self.structure) == 0
 
 
 class NearKeys(Model):
@@ -161,15 +156,15 @@ class NearKeys(Model):
 
     keys = NEAR_KEYS
 
-    def make(self) -> PriorityStructure:
-        return KeyArray(-3, 1_500)
+    def order(self) -> KeyOrder:
+        return qa_order(-3, 1_500)
 
 
 class FarKeys(Model):
     """The widest range that there is."""
 
-    def make(self) -> PriorityStructure:
-        return KeyArray(-(2**63), 2**63 - 1)
+    def order(self) -> KeyOrder:
+        return qa_order(-(2**63), 2**63 - 1)
 
 
 TestHeap4 = Model.TestCase

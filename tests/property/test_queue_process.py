@@ -46,6 +46,8 @@ class Life:
         self.holder: int | None = None
         self.until_ms = 0
         self.deliveries = 0
+        self.returned = 0  # deliveries that ended and are no failures
+        self.rejected = False
         self.acked = False
 
 
@@ -86,11 +88,14 @@ class QueueMachine(RuleBasedStateMachine):
         life = self.lives[message["uid"]]
         now_ms = self.broker.now_ms()
         assert not life.acked, f"{life.body} was delivered after its acknowledgement"
+        assert not life.rejected, f"{life.body} was delivered after it was rejected"
         assert now_ms >= life.due_ms, f"{life.body} came early"
         assert now_ms < life.expires_ms, f"{life.body} came after its expiry"
         assert now_ms >= life.until_ms, f"{life.body} was out with {life.holder}"
         assert (message["msg"], message["qname"]) == (life.body, life.name)
         assert message["error_count"] == life.deliveries, f"{life.body} has a wrong error count"
+        failures = message.get("failures", message["error_count"])
+        assert failures == life.deliveries - life.returned, f"{life.body} has a wrong number of failures"
         life.deliveries += 1
         life.holder, life.until_ms = place, now_ms + 5_000
 
@@ -114,7 +119,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(who=workers, name=names, wait=st.sampled_from([1, 7]), own=st.booleans())
     def wait(self, who: int, name: str, wait: int, own: bool) -> None:
-        self.workers[who].send({"cmd": "FET", "qname": name, "wait": wait, **({"cmd_id": 1} if own else {})})
+        # An answer without cmd_id would stand behind an earlier wait, and be seen later than it was handed out.
+        apart: list[Json] = [] if own else [{"cmd": "PING"}]
+        self.workers[who].send(*apart, {"cmd": "FET", "qname": name, "wait": wait, **({"cmd_id": 1} if own else {})})
         self.read()
 
     @rule(data=st.data(), name=names)
@@ -167,6 +174,17 @@ class QueueMachine(RuleBasedStateMachine):
 
     # What owners do ------------------------------------------------------------------------------------------------
 
+    @rule(data=st.data())
+    def return_or_reject(self, data: st.DataObject) -> None:
+        if found := self.some_held(data):
+            uid, life = found
+            fields = data.draw(st.sampled_from([{"failed": False}, {"dead": True}]))
+            if self.publisher.call("NACK", life.name, uid=uid, **fields).get("known", True):
+                life.until_ms = self.broker.now_ms()
+                life.returned += "failed" in fields
+                life.rejected = "dead" in fields
+            self.read()
+
     @rule(name=names, fields=policies)
     def update(self, name: str, fields: Json) -> None:
         self.publisher.call("UPDATE", name, **fields)
@@ -192,7 +210,7 @@ class QueueMachine(RuleBasedStateMachine):
     def flush(self) -> None:
         self.broker.flush()
         for name in QUEUES:
-            self.broker.queue(name).bodies.flushed([])
+            self.broker.queue(name).bodies.flushed(lambda count: [], 0)
         self.read()
 
     @rule(name=names)

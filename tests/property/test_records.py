@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wakeq.protocol.catalog import Policies, Retry
+from wakeq.protocol.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import (
     Ack,
     CreateQueue,
@@ -27,20 +28,8 @@ from wakeq.protocol.commands import (
     SetAside,
     UpdateQueue,
 )
-from wakeq.protocol.records import (
-    CHUNK,
-    BadRecord,
-    Chunk,
-    Row,
-    Side,
-    decode_chunk,
-    decode_entry,
-    decode_row,
-    encode_chunk,
-    encode_entry,
-    encode_fresh,
-    encode_row,
-)
+from wakeq.protocol.records import BadRecord, decode_entry, encode_entry
+from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 
@@ -239,7 +228,7 @@ def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
         values = int64
         if draw(st.booleans()):
             column = [draw(values)] * (size // 2) + [draw(values)] * (size - size // 2)
-            setattr(chunk, name, array("q", column))
+            chunk.put(name, array("q", column))
     chunk.sizes = array("I", [draw(uint32)] * (size // 2) + [0] * (size - size // 2))
     chunk.living = sum(value > 0 for value in chunk.sizes)
     return chunk, sorted(draw(st.sets(st.integers(0, CHUNK - 1), max_size=5)))

@@ -63,7 +63,13 @@ ACKS = st.builds(
     Ack, NAMES, UIDS, cmd_id=CMD_IDS,
     publish=st.one_of(st.none(), st.lists(st.builds(Followup, NAMES, TEXTS), min_size=1, max_size=2)),
 )  # fmt: skip
-NACKS = st.builds(Nack, NAMES, uids=st.lists(UIDS, min_size=1, max_size=3), error=st.one_of(st.none(), TEXTS))
+NACKS = st.builds(
+    Nack,
+    NAMES,
+    uids=st.lists(UIDS, min_size=1, max_size=3),
+    error=st.one_of(st.none(), TEXTS),
+    failed=st.booleans(),
+)
 COMMANDS = st.one_of(PUBS, BATCHES, FETS, ACKS, NACKS)
 
 REPLIES = st.one_of(

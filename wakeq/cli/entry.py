@@ -20,7 +20,10 @@ from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.output import say
 from wakeq.cli.queues import queue
+from wakeq.cli.run import run
 from wakeq.cli.serve import serve
+from wakeq.cli.taskflux import taskflux
+from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
 
@@ -44,7 +47,7 @@ def cli(context: click.Context, broker: str) -> None:
     context.obj = Broker(broker)
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, queue, ping, inspect, config):
+for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, ping, inspect, config):
     cli.add_command(verb)
 
 

@@ -27,6 +27,8 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--host", help="Address on which the doors listen."),
             click.option("--worker-port", type=int, help="Port of the worker protocol; 0 takes a free one."),
             click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0 takes a free one."),
+            click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
+            click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
             click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="Any other setting; repeatable."),
         )
@@ -42,6 +44,8 @@ def given_settings(
     host: str | None,
     worker_port: int | None,
     http_port: int | None,
+    taskflux_port: int | None,
+    taskflux_dialect: str | None,
     no_upgrade: bool,
     others: tuple[str, ...],
 ) -> Loaded:
@@ -52,7 +56,14 @@ def given_settings(
         if not equals:
             raise BadSettings(f"--set {other} has no value; write --set NAME=VALUE")
         flags[name.strip()] = value
-    named = {"data_dir": data_dir, "host": host, "worker_port": worker_port, "http_port": http_port}
+    named = {
+        "data_dir": data_dir,
+        "host": host,
+        "worker_port": worker_port,
+        "http_port": http_port,
+        "taskflux_port": taskflux_port,
+        "taskflux_dialect": taskflux_dialect,
+    }
     flags |= {name: value for name, value in named.items() if value is not None}
     if no_upgrade:
         flags["upgrade"] = False
@@ -83,9 +94,11 @@ def _explained(error: OSError, settings: Settings) -> Exception:
             f"{error.filename}: {error.strerror}; check its owner and rights, or use another --data-dir"
         )
     if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
-        ports = f"worker port {settings.worker_port} and HTTP port {settings.http_port}"
+        ports = (
+            f"ports {settings.worker_port} (worker), {settings.http_port} (HTTP), {settings.taskflux_port} (TaskFlux)"
+        )
         return BadSettings(
             f"cannot listen on {settings.host}, {ports}: {error.strerror}; "
-            f"give another --host, --worker-port or --http-port (0 takes a free one)"
+            f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one)"
         )
     return error

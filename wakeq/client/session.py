@@ -1,20 +1,32 @@
 """Session: what a client knows of its conversation with the broker, without a socket.
 
-    commands  -->  ask --> bytes_to_send          receive <-- bytes  -->  Answer, Awoken
+    commands  -->  ask --> bytes_to_send          receive <-- bytes  -->  Answer, Awoken, Greeted, Moved
 
 Answers find their question by `cmd_id`, so any number of commands may be under way.  It outlives connections:
 after a lost one it says HELLO again with the same session, restates its subscriptions, and repeats what may
 be repeated; a publish carries its number in the session, so that the broker stores it once.  It never
-waits, never reads a clock, and never drops a question: each gets one Answer, or is forgotten by its asker.
+waits, is told what time it is, and never drops a question: each gets one Answer, or is abandoned by its asker.
 """
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
 import msgspec
 
-from wakeq.protocol.errors import BY_CODE, Busy, Disconnected, NotLeader, Refused, TooLarge, WakeqError
+from wakeq.protocol.errors import (
+    BY_CODE,
+    BadField,
+    Busy,
+    Disconnected,
+    NotLeader,
+    OutcomeUnknown,
+    Refused,
+    TooLarge,
+    WakeqError,
+)
 from wakeq.protocol.wire.worker import (
     Ack,
     Awk,
@@ -23,8 +35,11 @@ from wakeq.protocol.wire.worker import (
     Hello,
     HelloReply,
     List,
+    Msg,
+    Msgs,
     Nack,
     Nok,
+    Nomsg,
     Peek,
     Ping,
     Pub,
@@ -38,16 +53,17 @@ from wakeq.protocol.wire.worker import (
     encode_commands,
 )
 
-UNDER_WAY_MAX = 1024  # the ledger knows the last 1,024 uids of a session: so many publishes can be repeated safely
+UNDER_WAY_MAX = 1024  # the ledger knows the last 1,024 numbers of a session: so many publishes can be repeated safely
 REPLY_BYTES_MAX = 1024 * 1024 * 1024  # a line that is longer is no reply of a broker
+PING_AFTER_S = 60.0  # of silence; a broker that hangs is found even if nothing is asked of it
+NEWS = (Awk, HelloReply, Nok)  # replies that may say more than an answer does
 REPEATABLE = (Pub, Fet, Ack, Touch, Sub, Uns, Ping, Hello, List, Stats, Peek, Update)
 
 Ticket: TypeAlias = int
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of the question with this ticket: a reply, or an error."""
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What became of the question with this ticket: a reply (which may be a refusal), or how it was lost."""
 
     ticket: Ticket
     outcome: Reply | WakeqError
@@ -60,7 +76,19 @@ class Awoken:
     queue: str
 
 
-Event: TypeAlias = Answer | Awoken
+@dataclass(frozen=True, slots=True)
+class Greeted:
+    """The broker answered HELLO; what is restated and repeated went out with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """This broker does not serve, perhaps `leader` does: connect there.  What it refused will be repeated."""
+
+    leader: str | None
+
+
+Event: TypeAlias = Answer | Awoken | Greeted | Moved
 
 
 class NotTheProtocol(Disconnected):
@@ -69,105 +97,246 @@ class NotTheProtocol(Disconnected):
     closes = True
 
 
+class Silent(Disconnected):
+    """The peer is connected and says nothing: hung, or no broker."""
+
+
+class Question(msgspec.Struct, gc=False):
+    """A command under way.  Its answer is due from `due_s` on; `refused`: it was surely not done."""
+
+    command: Command
+    due_s: float
+    until_s: float  # a fetch: when its asker does not want to wait any longer
+    refused: bool = False
+
+
 class Session:
     """One conversation, over as many connections as it takes."""
 
-    def __init__(self, session_id: str) -> None:
+    def __init__(self, session_id: str, *, answer_timeout_s: float) -> None:
         self.session_id = session_id
         self.greeting: HelloReply | None = None  # what the broker said of itself on this connection
+        self._answer_timeout_s = answer_timeout_s
         self._tickets = count(1)
         self._numbers = count(1)
-        self._unanswered: dict[Ticket, Command] = {}  # in the order of asking
-        self._unsent: list[Command] = []
+        self._unanswered: dict[Ticket, Question] = {}  # in the order of asking
+        self._abandoned: dict[Ticket, Question] = {}  # fetches that may still bring a message
+        self._unsent: list[bytes] = []
         self._subscribed: dict[str, None] = {}
         self._buffer = bytearray()
+        self._heard_s = 0.0
         self._online = False
 
-    def ask(self, command: Command) -> Ticket:
+    def successor(self, session_id: str) -> "Session":
+        """Another conversation with the same subscriptions, and nothing else of this one."""
+        session = Session(session_id, answer_timeout_s=self._answer_timeout_s)
+        session._subscribed = dict(self._subscribed)
+        return session
+
+    # What we say ------------------------------------------------------------------------------------------
+
+    def ask(self, command: Command, now_s: float) -> Ticket:
         """Take a command; its Answer will carry the ticket.  Sent now, or once there is a connection."""
         if len(self._unanswered) >= UNDER_WAY_MAX:
             raise Busy(f"{UNDER_WAY_MAX} commands are under way; wait for answers first")
-        if isinstance(command, Pub) and command.n is None and command.id is None:
-            command = msgspec.structs.replace(command, n=next(self._numbers))
+        if not self._unanswered:
+            self._heard_s = now_s  # nobody had to say anything until now
+        if isinstance(command, Fet) and command.wait > 0:
+            self._subscribe(command.qname)  # only a subscriber's fetch waits for a queue that does not exist yet
+            if adopted := self._adopt(command, now_s):
+                return adopted
         ticket = next(self._tickets)
-        numbered: Command = msgspec.structs.replace(command, cmd_id=ticket)
-        self._unanswered[ticket] = numbered
+        numbered = self._numbered(command, ticket)
+        line = _line(numbered)  # now, also if there is no connection: its asker is to hear that it cannot be said
         if self._online:
-            self._unsent.append(numbered)
+            self._unsent.append(line)
+        self._unanswered[ticket] = _question(numbered, now_s)
+        self._note_subscription(command)
         return ticket
 
-    def subscribe(self, queue: str) -> None:
-        """Be a subscriber of the queue, on this connection and on each that follows."""
+    def _numbered(self, command: Command, ticket: Ticket) -> Command:
+        """The command with its ticket, and a publish with its number, by which the broker knows a repetition."""
+        if isinstance(command, Pub) and command.id is None:
+            return msgspec.structs.replace(command, cmd_id=ticket, n=next(self._numbers))
+        return msgspec.structs.replace(command, cmd_id=ticket)
+
+    def _subscribe(self, queue: str) -> None:
         if queue not in self._subscribed:
             self._subscribed[queue] = None
             if self._online:
-                self._unsent.append(Sub(qname=queue))
+                self._unsent.append(_line(Sub(qname=queue)))
 
-    def forget(self, ticket: Ticket) -> None:
-        """Nobody waits for this answer any more."""
-        self._unanswered.pop(ticket, None)
+    def _note_subscription(self, command: Command) -> None:
+        if isinstance(command, Sub):
+            self._subscribed[command.qname] = None
+        elif isinstance(command, Uns):
+            self._subscribed.pop(command.qname, None)
 
-    def amend(self, ticket: Ticket, command: Command) -> None:
-        """If the command has to be repeated, repeat it so; a wait that is partly over is shorter the next time."""
-        if ticket in self._unanswered:
-            self._unanswered[ticket] = msgspec.structs.replace(command, cmd_id=ticket)
+    def abandon(self, ticket: Ticket) -> None:
+        """Nobody waits for this answer any more.  A message that comes with it is given back."""
+        question = self._unanswered.pop(ticket, None)
+        if question is not None and self._online and isinstance(question.command, Fet):
+            self._abandoned[ticket] = question
 
-    def connected(self) -> None:
+    def _adopt(self, command: Fet, now_s: float) -> Ticket | None:
+        """Take over an abandoned wait for the same queue: it stands in line before us and would get our message."""
+        until_s = now_s + command.wait
+        for ticket, question in self._abandoned.items():
+            asked = question.command
+            assert isinstance(asked, Fet)
+            if (asked.qname, asked.count) == (command.qname, command.count) and question.due_s <= until_s:
+                del self._abandoned[ticket]
+                question.until_s = until_s
+                self._unanswered[ticket] = question
+                return ticket
+        return None
+
+    def bytes_to_send(self) -> bytes:
+        """What the socket is to carry now; empty if nothing."""
+        lines, self._unsent = self._unsent, []
+        return b"".join(lines)
+
+    # Connections ------------------------------------------------------------------------------------------
+
+    def connected(self, now_s: float) -> None:
         """There is a new connection: greet, restate, repeat."""
         self._online = True
+        self._heard_s = now_s
         self._buffer.clear()
         self.greeting = None
+        for question in self._unanswered.values():
+            _renew(question, now_s)
         restated = [Sub(qname=queue) for queue in self._subscribed]
-        self._unsent = [Hello(session=self.session_id), *restated, *self._unanswered.values()]
+        repeated = [question.command for question in self._unanswered.values()]
+        repeated.sort(key=lambda command: isinstance(command, Fet))  # a restarted broker must first hear what is done
+        self._unsent = [encode_commands([Hello(session=self.session_id), *restated, *repeated])]
 
     def disconnected(self) -> list[Answer]:
         """The connection is gone: answer what must not be repeated, keep the rest for the next one."""
         self._online = False
         self._unsent.clear()
-        lost = [ticket for ticket, command in self._unanswered.items() if not repeatable(command)]
-        return [self._answer(ticket, _in_doubt(self._unanswered[ticket])) for ticket in lost]
+        self._abandoned.clear()
+        answers = self._end(lambda question: not question.refused and not repeatable(question.command), _in_doubt)
+        for question in self._unanswered.values():
+            question.refused = False
+        return answers
 
-    def bytes_to_send(self) -> bytes:
-        """What the socket is to carry now; empty if nothing."""
-        commands, self._unsent = self._unsent, []
-        return encode_commands(commands) if commands else b""
+    def give_up(self, error: WakeqError) -> list[Answer]:
+        """No broker can be had: that is the answer to everything."""
+        return self._end(lambda question: True, lambda _: copy(error))
 
-    def receive(self, data: bytes) -> list[Event]:
+    def give_up_due(self, error: WakeqError, now_s: float) -> list[Answer]:
+        """The broker hangs: that is the answer to what it should have answered by now."""
+        return self._end(lambda question: question.due_s + self._answer_timeout_s <= now_s, lambda _: copy(error))
+
+    def _end(self, ends: Callable[[Question], bool], outcome_of: Callable[[Command], WakeqError]) -> list[Answer]:
+        ended = [(ticket, question.command) for ticket, question in self._unanswered.items() if ends(question)]
+        return [self._answer(ticket, outcome_of(command)) for ticket, command in ended]
+
+    # Signs of life ----------------------------------------------------------------------------------------
+
+    def next_look_s(self) -> float:
+        """When to call `is_hung` again, if nothing comes until then."""
+        look_s = self._heard_s + PING_AFTER_S
+        for question in self._unanswered.values():
+            look_s = min(look_s, question.due_s + self._answer_timeout_s)
+        return look_s
+
+    def owes(self, now_s: float) -> bool:
+        """Whether the broker has something to answer at once, also if nobody waits for it any more."""
+        under_way = (*self._unanswered.values(), *self._abandoned.values())
+        return any(question.due_s <= now_s for question in under_way)
+
+    def is_hung(self, now_s: float) -> bool:
+        """Whether an answer is overdue.  After a long silence, ask for a sign of life."""
+        if any(question.due_s + self._answer_timeout_s <= now_s for question in self._unanswered.values()):
+            return True
+        if now_s >= self._heard_s + PING_AFTER_S and len(self._unanswered) < UNDER_WAY_MAX:
+            self._heard_s = now_s
+            self.ask(Ping(), now_s)
+        return False
+
+    # What we hear -----------------------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_s: float) -> list[Event]:
         """Take what the socket gave.  Raise NotTheProtocol if no broker would say it."""
-        seen = len(self._buffer)
-        self._buffer += data
-        end = self._buffer.rfind(b"\n", seen) + 1
-        if not end:
-            if len(self._buffer) > REPLY_BYTES_MAX:
-                raise NotTheProtocol(f"a reply of more than {REPLY_BYTES_MAX} bytes; is this the worker port?")
+        self._heard_s = now_s
+        lines = data if not self._buffer and data.endswith(b"\n") else self._whole_lines(data)
+        if not lines:
             return []
-        lines = bytes(self._buffer[:end])
-        del self._buffer[:end]
         try:
             replies = decode_replies(lines)
         except (WakeqError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotTheProtocol(f"the peer does not speak the worker protocol ({error})") from error
-        return [event for reply in replies if (event := self._sort(reply)) is not None]
+            raise NotTheProtocol(f"it does not speak the worker protocol ({error})") from error
+        return [event for reply in replies if (event := self._sort(reply, now_s)) is not None]
 
-    def _sort(self, reply: Reply) -> Event | None:
+    def _whole_lines(self, data: bytes) -> bytes:
+        """What is complete by now; the rest waits for its end."""
+        seen = len(self._buffer)
+        self._buffer += data
+        end = self._buffer.rfind(b"\n", seen) + 1
+        if not end and len(self._buffer) > REPLY_BYTES_MAX:
+            raise NotTheProtocol(f"it sent a reply of more than {REPLY_BYTES_MAX} bytes")
+        lines = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        return lines
+
+    def _sort(self, reply: Reply, now_s: float) -> Event | None:
         """Say whose reply it is; None if nobody waits for it."""
+        ticket = reply.cmd_id
+        question = self._unanswered.get(ticket) if isinstance(ticket, int) else None
+        if isinstance(reply, NEWS) and (event := self._news(reply, question)) is not None:
+            return event
+        if not isinstance(ticket, int):
+            return None
+        if question is None:
+            if self._abandoned.pop(ticket, None) is not None:
+                self.give_back(reply)
+            return None
+        if isinstance(reply, Nomsg) and self._waits_on(question, now_s):
+            return None
+        return self._answer(ticket, reply)
+
+    def _news(self, reply: Awk | HelloReply | Nok, question: Question | None) -> Event | None:
+        """What a reply says beside being an answer."""
         if isinstance(reply, Awk):
             return Awoken(reply.qname)
         if isinstance(reply, HelloReply):
             self.greeting = reply
-            return None
-        ticket = reply.cmd_id
-        if isinstance(reply, Nok) and ticket is msgspec.UNSET:
-            return self._unaddressed(reply)
-        if not isinstance(ticket, int) or ticket not in self._unanswered:
-            return None
-        return self._answer(ticket, error_of(reply) if isinstance(reply, Nok) else reply)
+            return Greeted()
+        if self._sends_away(reply, question):
+            return Moved(reply.leader)
+        return self._unaddressed(reply) if reply.cmd_id is msgspec.UNSET else None
+
+    def _sends_away(self, reply: Nok, question: Question | None) -> bool:
+        """Whether the answer is to be had from another broker; the question is kept for it."""
+        if reply.err == NotLeader.code:
+            if question is not None:
+                question.refused = True
+            return True
+        return reply.err == OutcomeUnknown.code and question is not None and repeatable(question.command)
+
+    def _waits_on(self, question: Question, now_s: float) -> bool:
+        """An adopted wait that ended earlier than its new asker's: wait for the rest of it."""
+        if question.until_s <= question.due_s or question.until_s <= now_s:
+            return False
+        _renew(question, now_s)
+        self._unsent.append(_line(question.command))
+        return True
+
+    def give_back(self, reply: Reply) -> None:
+        """Messages that nobody waits for any more go back at once, and not when their timeout is over."""
+        if isinstance(reply, Msg):
+            self._unsent.append(_line(Nack(qname=reply.qname, uid=reply.uid, lease=reply.lease, delay=0, failed=False)))
+        elif isinstance(reply, Msgs):
+            uids, leases = [one.uid for one in reply.messages], [one.lease for one in reply.messages]
+            self._unsent.append(_line(Nack(qname=reply.qname, uids=uids, leases=leases, delay=0, failed=False)))
 
     def _unaddressed(self, reply: Nok) -> Event | None:
         """A refusal that names no command: one too large to be read, a restated SUB, or the connection itself."""
         if reply.err == TooLarge.code and self._unanswered:
-            largest = max(self._unanswered, key=lambda ticket: len(encode_commands([self._unanswered[ticket]])))
-            return self._answer(largest, error_of(reply))
+            sizes = {ticket: len(_line(asked.command)) for ticket, asked in self._unanswered.items()}
+            return self._answer(max(sizes, key=sizes.__getitem__), reply)
         if self.greeting is not None:
             return None
         raise error_of(reply)
@@ -182,10 +351,30 @@ def error_of(reply: Nok) -> Refused:
     kind = BY_CODE.get(reply.err)
     if kind is None:
         return Refused(f"{reply.err}: {reply.detail or 'refused by the broker'}")
-    error = kind(reply.detail or f"refused by the broker: {reply.err}")
-    if isinstance(error, NotLeader):
-        error.leader = reply.leader  # type: ignore[attr-defined]
-    return error
+    return kind(reply.detail or f"refused by the broker: {reply.err}")
+
+
+def _line(command: Command) -> bytes:
+    try:
+        return encode_commands([command])
+    except UnicodeEncodeError as error:
+        raise BadField(f"{type(command).__name__.upper()} has text that is not UTF-8 ({error})") from None
+    except TypeError as error:
+        raise BadField(f"{type(command).__name__.upper()} has a value of the wrong type ({error})") from None
+
+
+def _question(command: Command, now_s: float) -> Question:
+    until_s = now_s + command.wait if isinstance(command, Fet) else now_s
+    return Question(command, until_s, until_s)
+
+
+def _renew(question: Question, now_s: float) -> None:
+    """It is asked once more: for what is left of its wait, and with new time to answer."""
+    question.due_s = now_s
+    if isinstance(question.command, Fet):
+        left_s = max(0.0, question.until_s - now_s)
+        question.due_s += left_s
+        question.command = msgspec.structs.replace(question.command, wait=left_s)
 
 
 def repeatable(command: Command) -> bool:

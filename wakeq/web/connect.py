@@ -19,7 +19,7 @@ from wakeq.actors.door import (
     Admission,
     Backlog,
     Closed,
-    MakeSubscriber,
+    Door,
     Received,
     Told,
     Verdict,
@@ -254,7 +254,7 @@ class Connect:
 
     def __init__(
         self,
-        make_subscriber: MakeSubscriber,
+        make_subscriber: Callable[[Door[Reply]], Told],
         *,
         admission: Admission | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,

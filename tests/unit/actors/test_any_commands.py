@@ -46,7 +46,12 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
         "headers": [{"a": "b"}, {"wakeq-error": "x" * 8_000}],
     },
     "FET": {"count": [1, 3, 1_000], "wait": [0.001, 1, 3_600]},
-    "NACK": {"delay": [0, 1, YEAR_S], "error": ["e", "\N{LATIN SMALL LETTER E WITH ACUTE}" * 2_000]},
+    "NACK": {
+        "delay": [0, 1, YEAR_S],
+        "error": ["e", "\N{LATIN SMALL LETTER E WITH ACUTE}" * 2_000],
+        "failed": [True, False],
+        "dead": [True, False],
+    },
     "TOUCH": {"timeout": [5, YEAR_S]},
     "HELLO": {"session": ["s"]},
     "PEEK": {"state": ["ready", "delayed", "leased", "any"], "count": [1, 100]},

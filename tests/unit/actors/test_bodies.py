@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.bodies import CACHED_BYTES_MAX, CACHED_MAX, Bodies
+from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
 from wakeq.protocol.commands import Draft
 
 Q = "q"
@@ -12,7 +12,7 @@ Q = "q"
 def evict(broker: Broker, name: str = Q) -> None:
     """Have a queue's bodies in the store only."""
     broker.flush()
-    broker.queue(name).bodies.flushed([])
+    broker.queue(name).bodies.flushed(lambda count: [], 0)
 
 
 def test_a_body_is_at_hand_until_the_store_has_it() -> None:
@@ -21,7 +21,7 @@ def test_a_body_is_at_hand_until_the_store_has_it() -> None:
 
     fresh = bodies.collect()
     while_flushing = [bodies.get(1), bodies.get(2)]
-    bodies.flushed([2])
+    bodies.flushed(lambda count: [2], CACHED_BYTES_MAX)
 
     assert list(fresh) == [1, 2]
     assert while_flushing == [Draft(b"a"), Draft(b"b")]
@@ -31,19 +31,60 @@ def test_a_body_is_at_hand_until_the_store_has_it() -> None:
 
 def test_only_what_is_next_is_kept_and_within_bounds() -> None:
     bodies = Bodies()
-    large = bytes(CACHED_BYTES_MAX // 4)
+    large = bytes(1_000)
     bodies.publish(range(1, 11), [Draft(large)] * 10, 5)
-    bodies.publish(range(11, CACHED_MAX + 20), [Draft(b"")] * CACHED_MAX, 5)
     bodies.collect()
 
-    bodies.flushed(list(range(5, 11)))
-    by_bytes = len(bodies)
-    bodies.publish(range(20_000, 20_000 + CACHED_MAX + 5), [Draft(b"")] * (CACHED_MAX + 5), 5)
-    bodies.collect()
-    bodies.flushed(list(range(20_000, 20_000 + CACHED_MAX + 5)))
+    bodies.flushed(lambda count: range(5, 11), bytes_max=4 * (KEPT_BYTES + 1_000))
 
-    assert by_bytes == 4
-    assert len(bodies) == CACHED_MAX
+    assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 9, 10]
+
+
+def test_a_message_without_a_body_counts_too() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+
+    bodies.flushed(lambda count: range(1, 11), bytes_max=3 * KEPT_BYTES)
+
+    assert len(bodies) == 3
+
+
+def test_a_full_queue_is_not_looked_through_again_until_something_goes() -> None:
+    bodies = Bodies()
+    looks: list[int] = []
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+
+    def line(count: int) -> range:
+        looks.append(count)
+        return range(1, 11)
+
+    for _ in range(3):
+        bodies.flushed(line, bytes_max=3 * KEPT_BYTES)
+    while_full = len(looks)
+    bodies.remove([1])
+    bodies.flushed(line, bytes_max=3 * KEPT_BYTES)
+
+    assert (while_full, len(looks)) == (1, 2)
+
+
+def test_what_a_full_queue_reads_and_hands_out_is_not_kept_for_ever() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+    bodies.flushed(lambda count: range(1, 11), bytes_max=3 * KEPT_BYTES)
+
+    for number in range(4, 11):
+        bodies.load(number, Draft(b""), 5)
+    bodies.flushed(lambda count: range(8, 11), bytes_max=3 * KEPT_BYTES)
+
+    assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_many_queues_share_what_all_may_keep() -> None:
+    assert share_of(0) == share_of(1) == CACHED_BYTES_MAX
+    assert 10_000 * share_of(10_000) <= CACHED_ALL_BYTES_MAX
 
 
 def test_a_fetch_reads_what_is_not_in_memory(broker: Broker, client: Client) -> None:

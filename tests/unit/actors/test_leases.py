@@ -6,8 +6,13 @@ import pytest
 from freezegun import freeze_time
 
 from tests.helpers.broker import Broker, Client
+from wakeq.actors.leases import DEAD_MAX, Leases
 from wakeq.actors.runtime.clock import SystemClock
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import ClusterClock
+from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Publish
+from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.publishers import Limits
 
 Q = "q"
 
@@ -248,6 +253,18 @@ def test_an_acknowledgement_with_follow_ups_of_a_stale_or_unknown_message_does_n
     assert worker.call("ACK", Q, uid=uid)["cmd"] == "okack"
 
 
+def test_acknowledgements_of_one_message_are_done_in_the_order_in_which_they_came(client: Client) -> None:
+    uid = client.publish(Q)
+    client.fetch(Q)
+    ack = {"cmd": "ACK", "qname": Q, "uid": uid}
+
+    plain, with_follow_up = client.ask(ack, ack | {"publish": [{"qname": "b", "message": "b"}]})
+
+    assert plain == {"cmd": "okack", "qname": Q, "uid": uid}
+    assert with_follow_up["err"] == "UNKNOWN_UID"
+    assert client.call("FET", "b")["cmd"] == "nok"
+
+
 # Time -------------------------------------------------------------------------------------------------------------
 
 
@@ -420,3 +437,24 @@ def test_a_timeout_is_kept_by_the_clock_of_the_machine(
             broker.advance(1)
 
         assert found == ["nomsg"] * 60 + ["msg"]
+
+
+# What was acknowledged without a fetch ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay_ms", [0, 60_000])
+@pytest.mark.parametrize("step", [1, 7])
+def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_ms: int, step: int) -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
+    leases.published(numbers, plain=False, now_ms=1)
+    scattered = [number for first in range(step) for number in numbers[first::step]]
+
+    for start in range(0, 50_000, 100):
+        gone = scattered[start : start + 100]
+        ledger.acknowledge(Ack(Q, 1, gone, [ANY_TOKEN] * 100))
+        leases.removed(gone)
+
+    assert len(leases.available) <= ledger.living * 2 + DEAD_MAX
+    assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])

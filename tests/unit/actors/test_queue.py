@@ -115,6 +115,176 @@ def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Cl
     assert client.fetch("grave")["msg"] == "hi"
 
 
+# Rejected, and returned -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
+@pytest.mark.parametrize("allowed", [0, 5])
+def test_a_rejected_message_is_a_dead_letter_at_once(
+    broker: Broker, client: Client, allowed: int, stored: bool
+) -> None:
+    client.call("CREATE", Q, max_deliveries=allowed)
+    uid = client.publish(Q, "body")
+    lease = client.fetch(Q)["lease"]
+    if stored:
+        broker.advance(0.1)  # the delivery is committed
+        broker.flush()
+        assert broker.queue(Q).bodies.missing([1]) == [1]
+
+    reply = client.call("NACK", Q, uid=uid, lease=lease, dead=True, error="it is no order")
+
+    assert reply == {"cmd": "oknack", "uid": uid, "qname": Q}
+    assert client.finds_nothing(Q)
+    letter = client.fetch("q.dead")
+    assert (letter["msg"], letter["headers"]["wakeq-reason"]) == ("body", "rejected")
+    assert (letter["headers"]["wakeq-deliveries"], letter["headers"]["wakeq-error"]) == ("1", "it is no order")
+
+
+def test_of_many_each_is_rejected_by_its_own_lease(broker: Broker, client: Client, worker: Client) -> None:
+    uids = [client.publish(Q, str(i), timeout=5) for i in range(4)]
+    leases = [client.fetch(Q)["lease"] for _ in uids]
+    client.call("NACK", Q, uid=uids[1])
+    worker.fetch(Q)  # the second one is somebody else's now
+    client.call("ACK", Q, uid=uids[2])
+
+    reply = client.call("NACK", Q, uids=uids, leases=leases, dead=True)
+
+    assert (reply["err"], reply["stale"], reply["unknown"]) == ("STALE_LEASE", [uids[1]], [uids[2]])
+    assert reply["uids"] == [uids[0], uids[3]]
+    assert sorted(client.fetch("q.dead")["msg"] for _ in range(2)) == ["0", "3"]
+    assert client.finds_nothing("q.dead")
+
+
+@pytest.mark.parametrize("fields", [{"dead": True}, {"failed": False}])
+def test_what_nobody_holds_is_neither_rejected_nor_returned(
+    broker: Broker, client: Client, fields: dict[str, bool]
+) -> None:
+    uid = client.publish(Q, timeout=5)
+    lease = client.fetch(Q)["lease"]
+    broker.advance(5)
+
+    replies = [client.call("NACK", Q, uid=uid, **given, **fields) for given in ({}, {"lease": lease})]
+
+    assert [reply["known"] for reply in replies] == [False, False]
+    assert client.fetch(Q)["error_count"] == 1
+
+
+def test_a_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q, timeout=5)
+    lease = client.fetch(Q)["lease"]
+    worker.send({"cmd": "FET", "qname": Q, "wait": 60})
+    broker.settle()
+    broker.log_disk.held = True
+    broker.advance(5)  # the end of the lease is on its way to the disk
+
+    client.send({"cmd": "NACK", "qname": Q, "uid": uid, "lease": lease, "dead": True})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.take() == [{"cmd": "oknack", "uid": uid, "qname": Q, "known": False}]
+    assert worker.words() == ["msg"]
+    assert worker.call("ACK", Q, uid=uid).get("known", True)
+
+
+def test_a_message_is_not_rejected_where_its_letter_could_have_no_queue(broker: Broker, client: Client) -> None:
+    name = "x" * 255
+    uid = client.publish(name, timeout=5)
+    client.fetch(name)
+
+    refused = client.call("NACK", name, uid=uid, dead=True)
+    broker.advance(5)
+    client.fetch(name)  # the refusal did not keep it from coming back
+    client.call("UPDATE", name, dead_letter="letters")
+    taken = client.call("NACK", name, uid=uid, dead=True)
+
+    assert (refused["err"], taken["cmd"]) == ("BAD_NAME", "oknack")
+    assert client.fetch("letters")["headers"]["wakeq-origin-uid"] == uid
+
+
+def test_what_was_returned_comes_back_at_once_and_has_not_failed(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, max_deliveries=2, retry={"base": 30})
+    uid = client.publish(Q)
+
+    for deliveries in range(4):
+        message = client.fetch(Q)
+        assert (message["error_count"], message.get("failures")) == (deliveries, 0 if deliveries else None)
+        client.call("NACK", Q, uid=uid, lease=message["lease"], failed=False)
+
+    client.fetch(Q)
+    client.call("NACK", Q, uid=uid)
+    broker.advance(30)
+    client.fetch(Q)
+    client.call("NACK", Q, uid=uid, failed=False)  # one more failure would be the last
+    (message,) = client.call("FET", Q, count=1)["messages"]
+    client.call("NACK", Q, uid=uid)
+
+    assert (message["error_count"], message["failures"]) == (6, 1)
+    assert client.fetch("q.dead")["headers"]["wakeq-deliveries"] == "7"
+
+
+def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client: Client) -> None:
+    uids = client.call("PUB", Q, messages=["1", "2", "3"])["uids"]
+    client.call("FET", Q, count=3)
+    before = broker.raft_log.core.last_index
+
+    client.call("NACK", Q, uids=uids, failed=False, delay=3)
+
+    assert broker.raft_log.core.last_index - before == 1
+    broker.advance(2.9)
+    assert client.finds_nothing(Q)
+    broker.advance(0.2)
+    assert len(client.call("FET", Q, count=3)["messages"]) == 3
+
+
+def test_the_wait_after_a_failure_grows_with_failures_alone(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, retry={"backoff": "exponential", "base": 1})
+    uid = client.publish(Q)
+    for _ in range(5):
+        client.fetch(Q)
+        client.call("NACK", Q, uid=uid, failed=False)
+
+    for wait_s in (1, 2):
+        client.fetch(Q)
+        client.call("NACK", Q, uid=uid)
+        broker.advance(wait_s - 0.05)
+        assert client.finds_nothing(Q)
+        broker.advance(0.06)
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_restart_forgets_no_failure(broker: Broker, client: Client, flushed: bool) -> None:
+    uid = client.publish(Q)
+    for fields in ({"failed": False}, {}, {"failed": False}):
+        client.fetch(Q)
+        client.call("NACK", Q, uid=uid, **fields)
+    if flushed:
+        broker.flush()
+
+    broker.crash_and_restart()
+    client = broker.client()
+
+    (seen,) = client.call("PEEK", Q)["messages"]
+    message = client.fetch(Q)
+    assert (seen["error_count"], seen["failures"]) == (3, 1)
+    assert (message["error_count"], message["failures"]) == (3, 1)
+
+
+def test_a_delivery_that_a_crash_forgot_counts_as_neither(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    client.fetch(Q)
+    client.call("NACK", Q, uid=uid, failed=False)
+    broker.log_disk.held = True
+    client.fetch(Q)  # handed out before it is on disk
+
+    broker.crash_and_restart()
+
+    message = broker.client().fetch(Q)
+    assert (message["error_count"], message["failures"]) == (1, 0)
+
+
 # Waking -----------------------------------------------------------------------------------------------------------
 
 

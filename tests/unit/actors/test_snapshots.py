@@ -35,7 +35,7 @@ def fill(broker: Broker, count: int, name: str = Q) -> list[str]:
 
 
 def snapshot_keys(broker: Broker) -> list[tuple[int, bytes]]:
-    _, items = read_snapshot(broker.files.snapshot_path, broker.files.directory.identity)
+    _, items = read_snapshot(broker.files.snapshot_path, broker.files.identity)
     return [(table, key) for table, key, _ in items]
 
 
@@ -53,7 +53,7 @@ def test_the_log_is_cut_behind_a_snapshot(broker: Broker) -> None:
     fill(broker, 200)
 
     assert broker.files.log.first_index > 1
-    header, _ = read_snapshot(broker.files.snapshot_path, broker.files.directory.identity)
+    header, _ = read_snapshot(broker.files.snapshot_path, broker.files.identity)
     assert broker.files.log.first_index <= header.last_index + 1
 
 

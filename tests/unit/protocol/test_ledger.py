@@ -3,6 +3,7 @@
 import pytest
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.chunks import CHUNK
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
@@ -15,18 +16,9 @@ from wakeq.protocol.commands import (
     Released,
     Result,
 )
-from wakeq.protocol.ledger import (
-    ERROR_CHARS_MAX,
-    SESSION_WINDOW,
-    Delta,
-    Ledger,
-    Limits,
-    Mixed,
-    Repeated,
-    new_drafts,
-    new_numbers,
-)
-from wakeq.protocol.records import CHUNK
+from wakeq.protocol.ledger import ERROR_CHARS_MAX, Delta, Ledger
+from wakeq.protocol.publishers import SESSION_WINDOW, Limits, Publishers
+from wakeq.protocol.results import Mixed, Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 
 QUEUE_ID = 7
@@ -55,6 +47,11 @@ def put_once(ledger: Ledger, name: str, at_ms: int = NOW, count: int = 1) -> lis
 def put_numbered(ledger: Ledger, *ordinals: int, at_ms: int = NOW, session: str = "s") -> list[int]:
     entry = Publish("q", drafts(len(ordinals)), session=session, ordinals=list(ordinals))
     return list(ledger.publish(entry, at_ms))
+
+
+def publishers_of(ledger: Ledger) -> Publishers:
+    assert ledger.publishers is not None
+    return ledger.publishers
 
 
 def deliver(ledger: Ledger, number: int, sequence: int, until_ms: int = NOW + 60_000) -> None:
@@ -129,7 +126,8 @@ def test_a_batch_is_checked_whole_before_its_first_change() -> None:
     results = ledger.publish(batch, NOW)
 
     assert results == [Result.QUEUE_FULL] * 3
-    assert (ledger.living, ledger.next_number, ledger.changed) == (0, 1, False)
+    assert (ledger.living, ledger.next_number) == (0, 1)
+    assert ledger.collect() == Delta([], [], [], [])
 
 
 def test_a_batch_with_an_id_is_whole_even_if_nobody_said_so() -> None:
@@ -138,7 +136,7 @@ def test_a_batch_with_an_id_is_whole_even_if_nobody_said_so() -> None:
     results = ledger.publish(Publish("q", drafts(3), id="a"), NOW)
 
     assert results == [Result.QUEUE_FULL] * 3
-    assert (ledger.living, len(ledger.ids)) == (0, 0)
+    assert (ledger.living, len(publishers_of(ledger).ids)) == (0, 0)
 
 
 def test_each_draft_counts_those_before_it() -> None:
@@ -156,6 +154,25 @@ def test_several_limits_are_named_in_the_order_size_range_payload() -> None:
     assert put(make(max_size=1, priority_max=1, max_message_size=1), wrong) == [Result.KEY_RANGE]
     assert put(make(max_size=1, priority_min=10, max_message_size=1), wrong) == [Result.KEY_RANGE]
     assert put(make(max_size=1, priority_max=9, max_message_size=1), wrong) == [Result.TOO_LARGE]
+
+
+def test_what_the_node_left_out_for_its_size_is_judged_in_the_same_order_and_never_stored() -> None:
+    def judged(**policies: int) -> list[int]:
+        return list(make(**policies).publish(Publish("q", [Draft(b"", priority=9)], oversized=True), NOW))
+
+    assert judged() == [Result.TOO_LARGE]
+    assert judged(max_size=0, priority_max=1) == [Result.QUEUE_FULL]
+    assert judged(max_size=1, priority_max=1) == [Result.KEY_RANGE]
+    assert judged(max_size=1, priority_max=9) == [Result.TOO_LARGE]
+
+
+def test_an_acknowledgement_that_is_the_delivery_too_counts_as_both() -> None:
+    ledger = make()
+    put(ledger)
+
+    assert ledger.acknowledge(Ack("q", QUEUE_ID, [1, 2], [(TERM, 1), (TERM, 2)], delivered=True)) == [0, Result.UNKNOWN]
+
+    assert (ledger.totals.delivered, ledger.totals.acked, ledger.living, ledger.out) == (1, 1, 0, 0)
 
 
 def test_what_is_out_with_a_worker_does_not_count_for_the_size() -> None:
@@ -218,7 +235,7 @@ def test_at_the_bound_of_ids_a_publish_is_busy_until_the_oldest_are_forgotten() 
     assert put_once(ledger, "b", NOW + 2) == [2]  # what is known is still answered
     assert put(ledger, at_ms=NOW + 2) == [3]  # and without an id nothing is bounded
     assert put_once(ledger, "c", NOW + WINDOW) == [4]
-    assert list(ledger.ids) == ["b", "c"]
+    assert list(publishers_of(ledger).ids) == ["b", "c"]
 
 
 def test_a_refused_publish_does_not_use_up_its_id_or_number() -> None:
@@ -300,8 +317,8 @@ def test_a_session_knows_its_highest_and_the_last_1024_numbers() -> None:
     assert put_numbered(ledger, oldest - 1) == [Result.FORGOTTEN]
     assert put_numbered(ledger, 1, highest + 1) == [Result.FORGOTTEN, highest + 1]
     assert ledger.living == living + 1
-    assert len(ledger.sessions["s"].outcomes) <= 2 * SESSION_WINDOW
-    assert ledger.sessions["s"].highest == highest + 1
+    assert len(publishers_of(ledger).sessions["s"].outcomes) <= 2 * SESSION_WINDOW
+    assert publishers_of(ledger).sessions["s"].highest == highest + 1
 
 
 def test_a_number_left_out_within_the_window_may_come_later() -> None:
@@ -388,6 +405,31 @@ def test_each_reason_is_counted() -> None:
     assert (side.deliveries, side.nacks, side.timeouts, side.disconnects) == (4, 1, 2, 1)
 
 
+def test_what_was_returned_is_a_delivery_and_no_failure() -> None:
+    ledger = make()
+    put(ledger)
+    for sequence, reason in enumerate((Reason.NACK, Reason.RETURNED, Reason.RETURNED, Reason.TIMEOUT), 1):
+        deliver(ledger, 1, sequence)
+        assert ledger.release(Released("q", QUEUE_ID, [1], [NOW], [ANY_TOKEN], reason, "why")) == [Result.DONE]
+
+    side = ledger.sides[1]
+    assert (side.deliveries, side.failures, side.error) == (4, 2, "why")
+    assert (ledger.out, ledger.totals.released) == (0, 4)
+
+
+def test_a_dead_letter_is_made_only_of_what_is_out() -> None:
+    ledger = make()
+    put(ledger)
+    deliver(ledger, 1, 1)
+    letter = Ack("q", QUEUE_ID, [1], [(TERM, 1)], dead=True)
+
+    while_out = ledger.judge_ack(letter)
+    release(ledger, 1)
+
+    assert (while_out, ledger.judge_ack(letter)) == (Result.DONE, Result.UNKNOWN)
+    assert ledger.judge_ack(Ack("q", QUEUE_ID, [1], [(TERM, 1)])) == Result.DONE
+
+
 def test_deliveries_count_on_beyond_255() -> None:
     ledger = make()
     put(ledger)
@@ -454,7 +496,8 @@ def test_an_entry_of_another_incarnation_changes_nothing() -> None:
     assert ledger.expire(Expired("q", OTHER_ID, [1]), NOW + 5) == [Result.UNKNOWN]
     assert [ack(ledger, number, queue_id=OTHER_ID) for number in (1, 2, 3)] == [Result.UNKNOWN] * 3
     assert ledger.judge_ack(Ack("q", OTHER_ID, [2], [ANY_TOKEN])) == Result.UNKNOWN
-    assert (ledger.living, ledger.out, ledger.changed) == (3, 1, False)
+    assert (ledger.living, ledger.out) == (3, 1)
+    assert ledger.collect() == Delta([], [], [], [])
 
 
 def test_an_error_text_is_bounded() -> None:
@@ -622,7 +665,6 @@ def test_only_what_changed_is_collected_and_only_once() -> None:
     ledger = make()
     put(ledger, *drafts(2 * CHUNK))
     ledger.collect()
-    assert not ledger.changed
 
     deliver(ledger, 3, 1)
     ack(ledger, CHUNK + 1)

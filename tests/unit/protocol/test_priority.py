@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from wakeq.protocol import priority
-from wakeq.protocol.priority import Heap4, KeyArray, PriorityStructure
+from wakeq.protocol.fifo import SWEEP_NUMBERS
+from wakeq.protocol.key_order import KEYS_IN_BITMAP_MAX
+from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
 
-BOTH = pytest.mark.parametrize("make", [Heap4, lambda: KeyArray(-5, 2_000)], ids=["H4", "QA"])
-Make = Callable[[], PriorityStructure]
+BOTH = pytest.mark.parametrize(
+    "make", [lambda: PriorityLine(h4_order()), lambda: PriorityLine(qa_order(-5, 2_000))], ids=["H4", "QA"]
+)
+Make = Callable[[], PriorityLine]
 
 
 def bytes_used(fill: Callable[[], object]) -> int:
@@ -39,7 +42,7 @@ def test_an_empty_structure_has_nothing_to_give(make: Make) -> None:
     structure.extend(1, [])
     structure.push_front(1, [])
 
-    assert (structure.take(5), structure.peek(5), structure.pop(), len(structure)) == ([], [], None, 0)
+    assert (structure.take(5), structure.peek(5), len(structure)) == ([], [], 0)
 
 
 @BOTH
@@ -65,11 +68,12 @@ def test_peek_removes_nothing(make: Make) -> None:
 
 
 @BOTH
-def test_a_discarded_number_is_neither_counted_nor_given_nor_shown(make: Make) -> None:
+def test_what_is_swept_is_neither_counted_nor_given_nor_shown(make: Make) -> None:
     structure = make()
     structure.extend(1, range(1, 6))
+    structure.push(2, 9)
 
-    structure.discard(3, 1)
+    assert structure.sweep(lambda number: number not in (3, 9), work=100) == 2
 
     assert len(structure) == 4
     assert structure.peek(9) == [1, 2, 4, 5]
@@ -77,20 +81,40 @@ def test_a_discarded_number_is_neither_counted_nor_given_nor_shown(make: Make) -
 
 
 @BOTH
-def test_a_discarded_number_may_come_in_again_under_another_key(make: Make) -> None:
+def test_a_sweep_looks_at_a_bounded_piece_and_a_round_at_everything(make: Make) -> None:
     structure = make()
-    structure.extend(5, range(1, 100))
-    structure.discard(50, 5)
+    structure.extend(0, range(20_000))
+    structure.extend(1, range(20_000, 40_001, 2))
+    looked_at: list[int] = []
 
-    structure.push(0, 50)
+    def lives(number: int) -> bool:
+        looked_at.append(number)
+        return number % 4 != 1
 
-    assert structure.take(2) == [50, 1]
-    assert structure.take(100) == [number for number in range(2, 100) if number != 50]
+    structure.sweep(lives, work=10)
+    in_one = len(looked_at)
+    while structure.is_being_swept:
+        structure.sweep(lives, work=10)
+
+    assert in_one <= SWEEP_NUMBERS
+    assert sorted(looked_at) == [*range(20_000), *range(20_000, 40_001, 2)]
+    assert structure.take(10**6) == [n for n in (*range(20_000), *range(20_000, 40_001, 2)) if n % 4 != 1]
+
+
+def test_another_order_keeps_every_number_under_its_key() -> None:
+    structure = PriorityLine(h4_order())
+    for number, key in enumerate((70, -5, 3, 70, 1 << 40)):
+        structure.push(key, number)
+
+    structure.order_by(qa_order(0, 10))
+
+    assert structure.peek(9) == [1, 2, 0, 3, 4]
+    assert structure.take(9) == [1, 2, 0, 3, 4]
 
 
 def test_numbers_in_sequence_cost_next_to_nothing() -> None:
-    def fill() -> Heap4:
-        structure = Heap4()
+    def fill() -> PriorityLine:
+        structure = PriorityLine(h4_order())
         for start in range(1, 100_001, 100):
             structure.extend(0, range(start, start + 100))
         return structure
@@ -100,7 +124,7 @@ def test_numbers_in_sequence_cost_next_to_nothing() -> None:
 
 @BOTH
 def test_a_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> None:
-    def fill() -> PriorityStructure:
+    def fill() -> PriorityLine:
         structure = make()
         for number in range(30_000):
             structure.push(number * number % 7 % 3, number)
@@ -113,7 +137,7 @@ def test_a_mix_of_three_keys_costs_less_than_9_bytes_a_number(make: Make) -> Non
 def test_a_taken_number_frees_its_memory(make: Make) -> None:
     structure = make()
 
-    def fill_and_take() -> PriorityStructure:
+    def fill_and_take() -> PriorityLine:
         for number in range(0, 100_000, 2):
             structure.push(0, number)
         structure.take(49_990)
@@ -123,8 +147,8 @@ def test_a_taken_number_frees_its_memory(make: Make) -> None:
 
 
 def test_a_key_with_one_number_costs_at_most_150_bytes() -> None:
-    def fill() -> Heap4:
-        structure = Heap4()
+    def fill() -> PriorityLine:
+        structure = PriorityLine(h4_order())
         for number in range(50_000):
             structure.push(number * 2_654_435_761, number)
         return structure
@@ -132,68 +156,20 @@ def test_a_key_with_one_number_costs_at_most_150_bytes() -> None:
     assert bytes_used(fill) < 150 * 50_000
 
 
-@BOTH
-def test_marks_of_discarded_numbers_stay_few(make: Make) -> None:
-    structure = make()
-    structure.extend(0, range(20_000))
-    structure.extend(1, range(20_000, 40_001, 2))
-
-    for number in range(1, 20_000, 2):
-        structure.discard(number, 0)
-
-    bound = max(priority.DEAD_NUMBERS_MIN, len(structure) // priority.LIVING_PER_DEAD)
-    assert len(structure._dead) <= bound + 1
-    assert structure.take(10**6) == [*range(0, 20_000, 2), *range(20_000, 40_001, 2)]
-
-
-def test_what_is_discarded_in_its_order_leaves_no_mark() -> None:
-    structure = Heap4()
-    structure.extend(0, range(0, 5_000, 3))
-
-    for number in range(0, 4_500, 3):
-        structure.discard(number, 0)
-
-    assert not structure._dead
-    assert structure.take(1) == [4_500]
-
-
-def test_marks_behind_the_head_go_with_it() -> None:
-    structure = Heap4()
-    structure.extend(0, [1, 5, 9, 13])
-    structure.discard(5, 0)
-    structure.discard(9, 0)
-
-    structure.discard(1, 0)
-
-    assert not structure._dead
-    assert structure.peek(2) == [13]
-
-
-def test_a_number_is_not_mistaken_for_the_bytes_of_its_neighbours() -> None:
-    structure = Heap4()
-    first_block = [5, 1, *range(1_000, 1_000 + 3 * priority.BLOCK_NUMBERS, 3)][: priority.BLOCK_NUMBERS]
-    structure.extend(0, [*first_block, 256, 7])  # the end of 5 and the start of 1 read as 256
-    structure.discard(256, 0)
-
-    structure.push(0, 256)
-
-    assert structure.take(2_000) == [*first_block, 7, 256]
-
-
-def test_keys_that_were_emptied_by_discards_do_not_pile_up() -> None:
-    structure = Heap4()
+def test_keys_that_were_emptied_by_sweeps_do_not_pile_up() -> None:
+    structure = PriorityLine(h4_order())
     structure.push(0, 0)
     for number in range(1, 2_000):
         structure.push(number, number)
-        structure.discard(number, number)
+        structure.sweep(lambda number: number == 0, work=10)
 
     assert len(structure._order._heap) < 200  # type: ignore[attr-defined]
     assert structure.take(5) == [0]
 
 
 def test_the_widest_range_of_keys_costs_no_memory() -> None:
-    def fill() -> KeyArray:
-        structure = KeyArray(-(2**63), 2**63 - 1)
+    def fill() -> PriorityLine:
+        structure = PriorityLine(qa_order(-(2**63), 2**63 - 1))
         structure.push(2**63 - 1, 1)
         structure.push(-(2**63), 2)
         return structure
@@ -203,29 +179,51 @@ def test_the_widest_range_of_keys_costs_no_memory() -> None:
 
 
 def test_a_range_of_a_million_keys_costs_memory_only_for_those_in_use() -> None:
-    structure = KeyArray(0, priority.KEYS_IN_BITMAP_MAX - 1)
-    for key in (priority.KEYS_IN_BITMAP_MAX - 1, 0, 500_000):
+    structure = PriorityLine(qa_order(0, KEYS_IN_BITMAP_MAX - 1))
+    for key in (KEYS_IN_BITMAP_MAX - 1, 0, 500_000):
         structure.push(key, key)
 
-    assert structure.take(3) == [0, 500_000, priority.KEYS_IN_BITMAP_MAX - 1]
+    assert structure.take(3) == [0, 500_000, KEYS_IN_BITMAP_MAX - 1]
     assert sys.getsizeof(structure._order._words) < 1_000  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("key", [9, 21])
-def test_a_key_outside_of_the_range_is_a_bug_of_the_caller(key: int) -> None:
-    structure = KeyArray(10, 20)
+def test_a_key_outside_of_the_range_has_its_place_all_the_same() -> None:
+    structure = PriorityLine(qa_order(10, 20))
+    for key in (21, 15, 9, 10, 9):
+        structure.push(key, len(structure))
 
-    with pytest.raises(AssertionError):
-        structure.push(key, 1)
+    assert structure.take(9) == [2, 4, 3, 1, 0]
+
+
+# What a round of sweeps promises --------------------------------------------------------------------------------------
 
 
 @BOTH
-def test_clear_forgets_everything(make: Make) -> None:
+@pytest.mark.parametrize("first_gone", [1, SWEEP_NUMBERS, SWEEP_NUMBERS + 1, 3 * SWEEP_NUMBERS])
+def test_a_round_goes_on_behind_a_piece_of_which_nothing_is_left(make: Make, first_gone: int) -> None:
     structure = make()
-    structure.extend(1, range(1, 50))
-    structure.discard(20, 1)
+    structure.extend(0, range(4 * SWEEP_NUMBERS))
+    gone = {*range(first_gone), 4 * SWEEP_NUMBERS - 1}
 
-    structure.clear()
-    structure.push(2, 20)
+    swept = structure.sweep(lambda number: number not in gone, work=1)
+    while structure.is_being_swept:
+        swept += structure.sweep(lambda number: number not in gone, work=1)
 
-    assert structure.take(9) == [20]
+    assert swept == len(gone)
+    assert structure.peek(1) == [first_gone]
+
+
+@BOTH
+def test_a_round_misses_nothing_while_numbers_are_taken_from_the_head(make: Make) -> None:
+    structure = make()
+    scattered = list(range(0, 200_000, 2))  # a block for each 1,024 of them
+    structure.extend(0, scattered)
+    gone = set(scattered[52_000:70_000])
+
+    swept = structure.sweep(lambda number: number not in gone, work=10_000)
+    structure.take(51_900)  # so many used-up blocks that their places are dropped
+    while structure.is_being_swept:
+        swept += structure.sweep(lambda number: number not in gone, work=10_000)
+
+    assert swept == len(gone)
+    assert structure.take(101)[-1] == scattered[70_000]

@@ -1,21 +1,24 @@
-"""Proves the client: the conversation (session.py), and the waiting for it over a socket (blocking.py)."""
-
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+"""Proves the conversation (session.py): what is said, what is heard, and what outlives a connection."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq import Client, errors
-from wakeq.client import blocking, patience, transport
-from wakeq.client.message import Body, bytes_of_body
-from wakeq.client.session import UNDER_WAY_MAX, Answer, Awoken, Event, NotTheProtocol, Session
+from wakeq import errors
+from wakeq.client.session import (
+    UNDER_WAY_MAX,
+    Answer,
+    Awoken,
+    Event,
+    Greeted,
+    NotTheProtocol,
+    Session,
+    error_of,
+)
 from wakeq.protocol.wire import worker as wire
 
-Script = Callable[[int, wire.Command], wire.Reply | list[wire.Reply] | None]
+NOW_S = 100.0
+ANSWER_S = 30.0
 
 
 def sent(session: Session) -> list[wire.Command]:
@@ -26,30 +29,39 @@ def sent(session: Session) -> list[wire.Command]:
 
 
 def online(session_id: str = "s") -> Session:
-    session = Session(session_id)
-    session.connected()
+    session = Session(session_id, answer_timeout_s=ANSWER_S)
+    session.connected(NOW_S)
     session.bytes_to_send()
-    session.receive(wire.encode([wire.HelloReply(version="1")]))
+    assert heard(session, wire.HelloReply(version="1")) == [Greeted()]
     return session
+
+
+def heard(session: Session, *replies: wire.Reply, now_s: float = NOW_S) -> list[Event]:
+    """What the session makes of these replies."""
+    return session.receive(wire.encode(replies), now_s)
+
+
+def message(ticket: int, uid: str = "u") -> wire.Msg:
+    return wire.Msg(qname="q", uid=uid, error_count=0, msg="x", lease="1-1", cmd_id=ticket)
 
 
 # The session ----------------------------------------------------------------------------------------------
 
 
 def test_a_connection_begins_with_hello_and_its_session() -> None:
-    session = Session("abc")
+    session = Session("abc", answer_timeout_s=ANSWER_S)
 
-    session.connected()
+    session.connected(NOW_S)
 
     assert sent(session) == [wire.Hello(session="abc")]
 
 
 def test_answers_find_their_questions_in_any_order() -> None:
     session = online()
-    first = session.ask(wire.Fet(qname="a", wait=5.0))
-    second = session.ask(wire.Ping())
+    first = session.ask(wire.Fet(qname="a", wait=5.0), NOW_S)
+    second = session.ask(wire.Ping(), NOW_S)
 
-    events = session.receive(wire.encode([wire.Pong(cmd_id=second), wire.Nomsg(qname="a", cmd_id=first)]))
+    events = heard(session, wire.Pong(cmd_id=second), wire.Nomsg(qname="a", cmd_id=first))
 
     assert events == [
         Answer(second, wire.Pong(cmd_id=second)),
@@ -60,7 +72,7 @@ def test_answers_find_their_questions_in_any_order() -> None:
 @given(step=st.integers(1, 60), bodies=st.lists(st.text(max_size=20), max_size=5))
 def test_replies_survive_any_cut_of_the_stream(step: int, bodies: list[str]) -> None:
     session = online()
-    tickets = [session.ask(wire.Fet(qname="q")) for _ in bodies]
+    tickets = [session.ask(wire.Fet(qname="q"), NOW_S) for _ in bodies]
     replies: list[wire.Reply] = [
         wire.Msg(qname="q", uid="u", error_count=0, msg=body, cmd_id=ticket)
         for ticket, body in zip(tickets, bodies, strict=True)
@@ -69,7 +81,7 @@ def test_replies_survive_any_cut_of_the_stream(step: int, bodies: list[str]) -> 
 
     events: list[Event] = []
     for start in range(0, len(stream), step):
-        events += session.receive(stream[start : start + step])
+        events += session.receive(stream[start : start + step], NOW_S)
 
     assert events == [Awoken("q"), *map(Answer, tickets, replies)]
 
@@ -79,7 +91,7 @@ def test_garbage_is_a_wakeq_error_or_nothing(garbage: bytes) -> None:
     session = online()
 
     try:
-        events = session.receive(garbage + b"\n")
+        events = session.receive(garbage + b"\n", NOW_S)
     except errors.WakeqError:
         return
 
@@ -90,7 +102,7 @@ def test_publishes_are_numbered_in_their_session() -> None:
     session = online()
 
     for _ in range(3):
-        session.ask(wire.Pub(qname="q", message="x"))
+        session.ask(wire.Pub(qname="q", message="x"), NOW_S)
 
     assert [command.n for command in sent(session) if isinstance(command, wire.Pub)] == [1, 2, 3]
 
@@ -98,7 +110,7 @@ def test_publishes_are_numbered_in_their_session() -> None:
 def test_a_publish_with_an_id_needs_no_number() -> None:
     session = online()
 
-    session.ask(wire.Pub(qname="q", message="x", id="mine"))
+    session.ask(wire.Pub(qname="q", message="x", id="mine"), NOW_S)
 
     (command,) = sent(session)
     assert isinstance(command, wire.Pub)
@@ -107,13 +119,13 @@ def test_a_publish_with_an_id_needs_no_number() -> None:
 
 def test_an_unanswered_publish_is_repeated_with_the_same_number_in_the_same_session() -> None:
     session = online("abc")
-    answered = session.ask(wire.Pub(qname="q", message="first"))
-    session.ask(wire.Pub(qname="q", message="second"))
+    answered = session.ask(wire.Pub(qname="q", message="first"), NOW_S)
+    session.ask(wire.Pub(qname="q", message="second"), NOW_S)
     before = sent(session)
-    session.receive(wire.encode([wire.Ok(uid="u", cmd_id=answered)]))
+    heard(session, wire.Ok(uid="u", cmd_id=answered))
 
     lost = session.disconnected()
-    session.connected()
+    session.connected(NOW_S)
 
     assert lost == []
     assert sent(session) == [wire.Hello(session="abc"), before[1]]
@@ -121,12 +133,11 @@ def test_an_unanswered_publish_is_repeated_with_the_same_number_in_the_same_sess
 
 def test_subscriptions_are_restated_before_what_is_repeated() -> None:
     session = online()
-    session.subscribe("q")
-    session.ask(wire.Fet(qname="q", wait=1.0))
+    session.ask(wire.Fet(qname="q", wait=1.0), NOW_S)
     first = sent(session)
 
     session.disconnected()
-    session.connected()
+    session.connected(NOW_S)
 
     assert [type(command) for command in first] == [wire.Sub, wire.Fet]
     assert [type(command) for command in sent(session)] == [wire.Hello, wire.Sub, wire.Fet]
@@ -138,10 +149,10 @@ def test_subscriptions_are_restated_before_what_is_repeated() -> None:
 )
 def test_what_must_not_be_done_twice_is_answered_by_the_loss(command: wire.Command) -> None:
     session = online()
-    ticket = session.ask(command)
+    ticket = session.ask(command, NOW_S)
 
     (answer,) = session.disconnected()
-    session.connected()
+    session.connected(NOW_S)
 
     assert answer.ticket == ticket
     assert isinstance(answer.outcome, errors.Disconnected)
@@ -152,390 +163,194 @@ def test_what_is_asked_between_two_connections_waits_for_the_next_one() -> None:
     session = online()
     session.disconnected()
 
-    session.ask(wire.Create(qname="q"))
+    session.ask(wire.Create(qname="q"), NOW_S)
 
     assert session.bytes_to_send() == b""
-    session.connected()
+    session.connected(NOW_S)
     assert [type(one) for one in sent(session)] == [wire.Hello, wire.Create]
 
 
 @pytest.mark.parametrize(("code", "kind"), errors.BY_CODE.items())
 def test_each_refusal_is_its_own_error(code: str, kind: type[errors.Refused]) -> None:
-    session = online()
-    ticket = session.ask(wire.Ping())
+    error = error_of(wire.Nok(err=code, detail="because"))
 
-    (event,) = session.receive(wire.encode([wire.Nok(err=code, detail="because", cmd_id=ticket)]))
-
-    assert isinstance(event, Answer)
-    assert type(event.outcome) is kind
-    assert str(event.outcome) == "because"
+    assert type(error) is kind
+    assert str(error) == "because"
 
 
 def test_a_code_of_a_newer_broker_is_a_plain_refusal_that_names_it() -> None:
+    error = error_of(wire.Nok(err="NEW", detail="because"))
+
+    assert type(error) is errors.Refused
+    assert "NEW" in str(error)
+
+
+def test_a_refusal_is_an_answer() -> None:
     session = online()
-    ticket = session.ask(wire.Ping())
+    ticket = session.ask(wire.Ping(), NOW_S)
+    nok = wire.Nok(err="BUSY", cmd_id=ticket)
 
-    (event,) = session.receive(wire.encode([wire.Nok(err="NEW", detail="because", cmd_id=ticket)]))
-
-    assert isinstance(event, Answer)
-    assert type(event.outcome) is errors.Refused
-    assert "NEW" in str(event.outcome)
+    assert heard(session, nok) == [Answer(ticket, nok)]
 
 
 def test_a_refusal_before_the_greeting_is_the_connections() -> None:
-    session = Session("s")
-    session.connected()
+    session = Session("s", answer_timeout_s=ANSWER_S)
+    session.connected(NOW_S)
 
     with pytest.raises(errors.Busy):
-        session.receive(wire.encode([wire.Nok(err="BUSY", detail="too many connections")]))
+        heard(session, wire.Nok(err="BUSY", detail="too many connections"))
 
 
 def test_an_answer_nobody_waits_for_any_more_is_nothing() -> None:
     session = online()
-    ticket = session.ask(wire.Ping())
+    ticket = session.ask(wire.Ping(), NOW_S)
 
-    session.forget(ticket)
+    session.abandon(ticket)
 
-    assert session.receive(wire.encode([wire.Pong(cmd_id=ticket)])) == []
+    assert heard(session, wire.Pong(cmd_id=ticket)) == []
 
 
 def test_no_more_commands_are_under_way_than_a_session_can_repeat() -> None:
     session = online()
     for _ in range(UNDER_WAY_MAX):
-        session.ask(wire.Ping())
+        session.ask(wire.Ping(), NOW_S)
 
     with pytest.raises(errors.Busy):
-        session.ask(wire.Ping())
+        session.ask(wire.Ping(), NOW_S)
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
-    [("é", "é".encode()), (b"\xff", b"\xff"), ({"a": 1}, b'{"a":1}'), ([1], b"[1]"), (None, b"null")],
-)
-def test_bodies_are_text_bytes_or_json(body: Body, expected: bytes) -> None:
-    assert bytes_of_body(body) == expected
+def test_what_cannot_be_said_is_refused_at_once_and_spoils_nothing() -> None:
+    session = online()
+    session.ask(wire.Ping(), NOW_S)
 
+    with pytest.raises(errors.BadField, match="PUB has a value of the wrong type"):
+        session.ask(wire.Pub(qname="q", message=object()), NOW_S)  # type: ignore[arg-type]
+    with pytest.raises(errors.BadField, match="UTF-8"):
+        session.ask(wire.Pub(qname="q", message="\ud800"), NOW_S)
 
-# The waiting ----------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def scripted(script: Script) -> Iterator[str]:
-    """A peer on a free port that answers each command as the script says; None closes the connection."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    connections: list[socket.socket] = []
-
-    def serve() -> None:
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            connections.append(connection)
-            threading.Thread(target=talk, args=(connection, len(connections)), daemon=True).start()
-
-    def talk(connection: socket.socket, number: int) -> None:
-        with connection, connection.makefile("rb") as lines:
-            for line in lines:
-                (command,) = wire.decode(line)
-                assert not isinstance(command, wire.Bad)
-                if isinstance(command, wire.Hello):
-                    connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
-                    continue
-                answer = script(number, command)
-                if answer is None:
-                    connection.shutdown(socket.SHUT_RDWR)
-                    return
-                connection.sendall(wire.encode(answer if isinstance(answer, list) else [answer]))
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join()
-        for connection in connections:
-            connection.close()
-
-
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
-
-
-def test_a_publish_whose_answer_was_lost_is_repeated_in_the_same_session() -> None:
-    seen: list[wire.Command] = []
-
-    def script(connection: int, command: wire.Command) -> wire.Reply | None:
-        seen.append(command)
-        return wire.Ok(uid="first", cmd_id=command.cmd_id) if connection == 2 else None
-
-    with scripted(script) as address, Client(address) as client:
-        uid = client.publish("q", {"a": 1})
-
-    assert uid == "first"
-    assert len(seen) == 2
-    assert seen[0] == seen[1]
-    assert isinstance(seen[0], wire.Pub)
-    assert (seen[0].n, seen[0].message) == (1, '{"a":1}')
-
-
-def test_a_fetch_that_waits_subscribes_first() -> None:
-    seen: list[wire.Command] = []
-
-    def script(_: int, command: wire.Command) -> wire.Reply:
-        seen.append(command)
-        if isinstance(command, wire.Sub):
-            return wire.Oksub(qname=command.qname)
-        return wire.Msg(qname="q", uid="u", error_count=2, msg="/w==", enc="b64", lease="1.5", cmd_id=command.cmd_id)
-
-    with scripted(script) as address, Client(address) as client:
-        message = client.fetch("q", wait=5)
-
-    assert [type(command) for command in seen] == [wire.Sub, wire.Fet]
-    assert message is not None
-    assert (message.uid, message.body, message.delivery, message.lease) == ("u", b"\xff", 3, "1.5")
-
-
-def test_a_message_is_acknowledged_at_the_end_of_its_block_and_given_back_by_an_error() -> None:
-    seen: list[wire.Command] = []
-
-    def script(_: int, command: wire.Command) -> wire.Reply:
-        seen.append(command)
-        match command:
-            case wire.Fet():
-                return wire.Msg(qname="q", uid="u", error_count=0, msg="", lease="1.1", cmd_id=command.cmd_id)
-            case wire.Ack():
-                return wire.Okack(uid="u", qname="q", cmd_id=command.cmd_id)
-            case _:
-                return wire.Oknack(uid="u", qname="q", cmd_id=command.cmd_id)
-
-    with scripted(script) as address, Client(address) as client:
-        good, bad = client.fetch("q"), client.fetch("q")
-        assert good is not None
-        assert bad is not None
-        with good:
-            pass
-        with pytest.raises(ValueError, match="no"), bad:
-            raise ValueError("no")
-
-    ack, nack = seen[2:]
-    assert isinstance(ack, wire.Ack)
-    assert isinstance(nack, wire.Nack)
-    assert (ack.uid, ack.lease, nack.uid, nack.lease) == ("u", "1.1", "u", "1.1")
-    assert nack.error == "ValueError: no"
-
-
-def test_a_refusal_is_raised_and_leaves_the_connection_usable() -> None:
-    def script(connection: int, command: wire.Command) -> wire.Reply:
-        assert connection == 1
-        if isinstance(command, wire.Ping):
-            return wire.Pong(cmd_id=command.cmd_id)
-        return wire.Nok(err="Q_NOT_FOUND", detail="no such queue", cmd_id=command.cmd_id)
-
-    with scripted(script) as address, Client(address) as client:
-        with pytest.raises(errors.QueueNotFound, match="no such queue"):
-            client.fetch("q")
-        client.ping()
-
-
-def test_a_create_whose_answer_was_lost_is_in_doubt_and_not_repeated() -> None:
-    seen: list[wire.Command] = []
-
-    def script(_: int, command: wire.Command) -> None:
-        seen.append(command)
-
-    with (
-        scripted(script) as address,
-        Client(address) as client,
-        pytest.raises(errors.Disconnected, match="CREATE"),
-    ):
-        client.create_queue("q", max_size=5)
-
-    assert len(seen) == 1
-
-
-def test_nobody_there_is_said_with_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-
-    with pytest.raises(errors.BrokerUnreachable, match=address):
-        Client(address)
-
-
-def test_a_broker_that_stays_away_is_said_in_the_end() -> None:
-    with scripted(lambda _connection, _command: None) as address:
-        client = Client(address, reconnect_for_s=0)
-
-    with pytest.raises((errors.Disconnected, errors.BrokerUnreachable)):
-        client.ping()
-
-
-def test_a_peer_that_says_nothing_is_no_broker() -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        pytest.raises(errors.Disconnected, match="is it a wakeq worker port"),
-    ):
-        Client(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout_s=0.05)
-
-
-def test_a_hung_broker_is_said_and_not_asked_again() -> None:
-    seen: list[wire.Command] = []
-
-    def script(_: int, command: wire.Command) -> list[wire.Reply]:
-        seen.append(command)
-        return []
-
-    with (
-        scripted(script) as address,
-        Client(address, answer_timeout_s=0.05) as client,
-        pytest.raises(errors.Disconnected, match="does not answer"),
-    ):
-        client.ping()
-
-    assert len(seen) == 1
+    assert [type(command) for command in sent(session)] == [wire.Ping]
+    session.connected(NOW_S)
+    assert [type(command) for command in sent(session)] == [wire.Hello, wire.Ping]
 
 
 def test_a_peer_of_another_protocol_is_said() -> None:
-    session = Session("s")
-    session.connected()
+    session = Session("s", answer_timeout_s=ANSWER_S)
+    session.connected(NOW_S)
 
     with pytest.raises(NotTheProtocol):
-        session.receive(b"HTTP/1.1 400 Bad Request\r\n")
+        session.receive(b"HTTP/1.1 400 Bad Request\r\n", NOW_S)
 
 
-class FakeTime:
-    """A clock that only sleeping and the test move."""
+def test_a_successor_has_the_subscriptions_and_nothing_else() -> None:
+    session = online("parent")
+    session.ask(wire.Sub(qname="q"), NOW_S)
+    session.ask(wire.Pub(qname="q", message="the parent's"), NOW_S)
 
-    def __init__(self) -> None:
-        self.now_s = 100.0
+    child = session.successor("child")
 
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def sleep(self, span_s: float) -> None:
-        self.now_s += span_s
+    child.connected(NOW_S)
+    assert sent(child) == [wire.Hello(session="child"), wire.Sub(qname="q")]
 
 
-def test_a_wait_that_is_partly_over_is_repeated_for_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits: list[float] = []
-    clock = FakeTime()
-    monkeypatch.setattr(blocking, "time", clock)
-
-    def script(connection: int, command: wire.Command) -> wire.Reply | None:
-        if isinstance(command, wire.Sub):
-            return wire.Oksub(qname=command.qname)
-        assert isinstance(command, wire.Fet)
-        waits.append(command.wait)
-        clock.now_s += 60.0
-        return wire.Nomsg(qname="q", cmd_id=command.cmd_id) if connection == 2 else None
-
-    with scripted(script) as address, Client(address) as client:
-        assert client.fetch("q", wait=100) is None
-
-    assert waits == [100.0, 40.0]
+# Waits ----------------------------------------------------------------------------------------------------
 
 
-def test_patience_with_a_broker_that_stays_away_ends_after_its_span(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = FakeTime()
-    monkeypatch.setattr(patience, "time", clock)
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)
-    attempts = patience.Patience(10.0)
+def test_a_wait_that_is_partly_over_is_repeated_for_what_is_left() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", wait=100.0), NOW_S)
+    sent(session)
 
-    tries = 0
-    while attempts.pause():
-        tries += 1
+    session.disconnected()
+    session.connected(NOW_S + 60)
 
-    assert 109.0 <= clock.now_s <= 110.0
-    assert 10 <= tries <= 20
-
-
-def test_patience_is_new_after_a_connection_that_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = FakeTime()
-    monkeypatch.setattr(patience, "time", clock)
-    attempts = patience.Patience(10.0)
-
-    for _ in range(10):
-        attempts.renew()
-        clock.now_s += 60.0
-        assert attempts.pause()
+    fetch = sent(session)[-1]
+    assert isinstance(fetch, wire.Fet)
+    assert fetch.wait == 40.0
 
 
-def test_patience_ends_with_a_broker_that_breaks_every_connection_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = FakeTime()
-    monkeypatch.setattr(patience, "time", clock)
-    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)
-    attempts = patience.Patience(10.0)
+def test_an_unsubscribed_queue_is_not_restated() -> None:
+    session = online()
+    session.ask(wire.Sub(qname="q"), NOW_S)
+    ticket = session.ask(wire.Uns(qname="q"), NOW_S)
+    heard(session, wire.Oksub(qname="q", cmd_id=ticket - 1), wire.Okuns(qname="q", cmd_id=ticket))
 
-    for _ in range(100):
-        attempts.renew()
-        if not attempts.pause():
-            break
+    session.disconnected()
+    session.connected(NOW_S)
 
-    assert clock.now_s <= 110.0
+    assert sent(session) == [wire.Hello(session="s")]
 
 
-def test_a_wait_ends_when_another_thread_closes_the_client() -> None:
-    asked = threading.Event()
+def test_a_message_for_an_abandoned_fetch_goes_back_and_is_no_failure() -> None:
+    session = online()
+    ticket = session.ask(wire.Fet(qname="q"), NOW_S)
+    sent(session)
 
-    def script(_: int, command: wire.Command) -> list[wire.Reply]:
-        if isinstance(command, wire.Fet):
-            asked.set()
-        return []
+    session.abandon(ticket)
 
-    def close_later() -> None:
-        asked.wait(5)
-        client.close()
-
-    with scripted(script) as address:
-        client = Client(address)
-        threading.Thread(target=close_later).start()
-
-        with pytest.raises(errors.Disconnected, match="closed"):
-            client.fetch("q", wait=60)
+    assert heard(session, message(ticket)) == []
+    line = session.bytes_to_send()
+    assert b'"failed":false' in line
+    assert all(field in line for field in (b'"NACK"', b'"u"', b'"1-1"', b'"delay":0'))
 
 
-def test_a_closed_client_says_so() -> None:
-    with scripted(lambda _connection, command: wire.Pong(cmd_id=command.cmd_id)) as address:
-        client = Client(address)
-        client.close()
+def test_many_messages_for_an_abandoned_fetch_go_back_together() -> None:
+    session = online()
+    ticket = session.ask(wire.Fet(qname="q", count=2), NOW_S)
+    sent(session)
+    session.abandon(ticket)
+    both = [wire.Delivery("u1", 0, "x", None, "1-1"), wire.Delivery("u2", 0, "x", None, "1-2")]
 
-        with pytest.raises(errors.Disconnected, match="closed"):
-            client.ping()
+    heard(session, wire.Msgs(qname="q", messages=both, cmd_id=ticket))
+
+    assert b'"uids":["u1","u2"],"leases":["1-1","1-2"]' in session.bytes_to_send()
+
+
+def test_an_abandoned_wait_is_taken_over_by_the_next_fetch_of_its_queue() -> None:
+    session = online()
+    ticket = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S)
+    sent(session)
+    session.abandon(ticket)
+
+    again = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S + 1)
+
+    assert again == ticket
+    assert session.bytes_to_send() == b""
+    assert heard(session, message(ticket)) == [Answer(ticket, message(ticket))]
+
+
+def test_a_wait_that_was_taken_over_goes_on_until_its_new_asker_has_waited_enough() -> None:
+    session = online()
+    ticket = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S)
+    sent(session)
+    session.abandon(ticket)
+    session.ask(wire.Fet(qname="q", wait=10.0), NOW_S + 4)
+    nothing = wire.Nomsg(qname="q", cmd_id=ticket)
+
+    assert heard(session, nothing, now_s=NOW_S + 10) == []
+    (rest,) = sent(session)
+    assert isinstance(rest, wire.Fet)
+    assert rest.wait == 4.0
+    assert heard(session, nothing, now_s=NOW_S + 14) == [Answer(ticket, nothing)]
 
 
 @pytest.mark.parametrize(
-    ("address", "expected"),
-    [
-        ("localhost", ("localhost", 2601)),
-        ("localhost:1", ("localhost", 1)),
-        ("[::1]:2", ("::1", 2)),
-        ("[::1]", ("::1", 2601)),
-    ],
+    "other", [wire.Fet(qname="other", wait=50.0), wire.Fet(qname="q", wait=50.0, count=3), wire.Fet(qname="q", wait=1)]
 )
-def test_addresses_are_read(address: str, expected: tuple[str, int]) -> None:
-    assert transport.parse_address(address) == expected
+def test_a_wait_is_not_taken_over_by_a_fetch_that_wants_something_else_or_ends_sooner(other: wire.Fet) -> None:
+    session = online()
+    ticket = session.ask(wire.Fet(qname="q", wait=10.0), NOW_S)
+    session.abandon(ticket)
+
+    assert session.ask(other, NOW_S) != ticket
 
 
-@pytest.mark.parametrize("address", ["", ":1", "host:", "host:port", "host:0", "host:65536", "http://host:1"])
-def test_what_is_no_address_is_said(address: str) -> None:
-    with pytest.raises(errors.BadSettings, match="HOST:PORT"):
-        transport.parse_address(address)
+def test_what_ends_messages_is_repeated_before_a_fetch_that_would_bring_them_again() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", count=8), NOW_S)
+    session.ask(wire.Ack(qname="q", uid="u", lease="1-1"), NOW_S)
+    sent(session)
 
+    session.disconnected()
+    session.connected(NOW_S)
 
-def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
-    with scripted(lambda _connection, command: wire.Pong(cmd_id=command.cmd_id)) as address:
-        wire_to = transport.Transport(address, timeout_s=5)
-
-        option = wire_to._socket.getsockopt
-
-        assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
-        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 2
-        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 3
-        assert option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 11_000
-        wire_to.close()
+    assert [type(command) for command in sent(session)] == [wire.Hello, wire.Ack, wire.Fet]

@@ -31,6 +31,8 @@ class Writer:
             self.door.send([Pong()])
         self.news.set()
 
+    arrive = tell
+
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(5):
             while not true():

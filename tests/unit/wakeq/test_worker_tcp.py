@@ -22,7 +22,8 @@ from wakeq.actors.door import (
     Received,
     Verdict,
 )
-from wakeq.listeners.worker_tcp import CLOSE_SLICE, WorkerTcpListener
+from wakeq.listeners.tcp_listener import CLOSE_SLICE
+from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode, nok
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -31,7 +32,7 @@ LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, 
 @pytest.fixture(autouse=True)
 def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients of these tests stay where they are when the listener closes: do not wait for them."""
-    monkeypatch.setattr("wakeq.listeners.worker_tcp.GOODBYE_S_MAX", 0.01)
+    monkeypatch.setattr("wakeq.listeners.tcp_listener.GOODBYE_S_MAX", 0.01)
 
 
 class Clock:
@@ -59,6 +60,8 @@ class Writer:
         if isinstance(message, Received) and message.commands == [Ping()]:
             self.door.send([Pong()])
         self.news.set()
+
+    arrive = tell
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait for mail until something is true."""

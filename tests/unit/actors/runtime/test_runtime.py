@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.actors.runtime import NameTaken, NeverIdle, Process, Runtime
-from wakeq.actors.runtime.runtime import MAIL_BUDGET
+from wakeq.actors.runtime.runtime import GATHER_ROUNDS, MAIL_BUDGET
 
 
 class Recorder(Process):
@@ -123,6 +123,130 @@ def test_many_tells_ask_the_loop_for_one_turn() -> None:
     assert len(steps.waiting) == 1
     steps.run_one()
     processes[0].tell(3)
+    assert len(steps.waiting) == 1
+
+
+def test_what_arrives_alone_is_handled_at_once_with_all_that_comes_of_it() -> None:
+    class Relay(Process):
+        def on_receive(self, message: Any) -> None:
+            last.tell(message)
+
+    steps = Steps()
+    runtime = Runtime(steps)
+    relay, last = runtime.spawn(Relay), runtime.spawn(Recorder)
+
+    relay.arrive("first")
+    got_at_once = list(last.got)
+    relay.arrive("second")
+
+    assert got_at_once == ["first"]
+    assert last.got == ["first"]  # one in a round of the loop: the rest waits until the sockets were looked at
+
+
+def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> None:
+    steps = Steps()
+    runtime = Runtime(steps)
+    process = runtime.spawn(Recorder)
+
+    def arrive_in_a_round(count: int) -> int:
+        """Return how many were handled before the round was over."""
+        before = len(process.got)
+        for _ in range(count):
+            process.arrive("mail")
+        handled = len(process.got) - before
+        while steps.waiting:
+            steps.run_one()
+        assert len(process.got) == before + count
+        return handled
+
+    assert arrive_in_a_round(2) == 1
+    assert [arrive_in_a_round(1) for _ in range(GATHER_ROUNDS)] == [0] * GATHER_ROUNDS
+    assert arrive_in_a_round(1) == 1
+
+
+def test_a_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
+    steps = Steps()
+    runtime = Runtime(steps)
+    fails, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
+
+    fails.arrive(ZeroDivisionError("a bug"))
+    fails.arrive("dropped")
+    other.arrive("behind it")
+    while steps.waiting:
+        steps.run_one()
+    for _ in range(GATHER_ROUNDS):  # they met in one round
+        other.arrive("gathered")
+        while steps.waiting:
+            steps.run_one()
+    other.arrive("alone")
+
+    assert not fails.alive
+    assert other.got == ["behind it", *["gathered"] * GATHER_ROUNDS, "alone"]
+
+
+def test_an_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
+    steps = Steps()
+    runtime = Runtime(steps)
+    interrupted, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
+
+    class Both(Process):
+        def on_receive(self, message: Any) -> None:
+            interrupted.tell(KeyboardInterrupt())
+            other.tell(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        runtime.spawn(Both).arrive("mail")
+    while steps.waiting:
+        steps.run_one()
+    other.arrive("later")
+
+    assert other.got == ["mail", "later"]
+
+
+@pytest.mark.parametrize("begin", ["tell", "arrive"])
+def test_what_arrives_within_a_turn_waits_for_its_place(begin: str) -> None:
+    class Reader(Process):
+        def on_receive(self, message: Any) -> None:
+            other.arrive(message)
+            got.append("the rest of the turn")
+
+    steps, got = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    other = runtime.spawn(Recorder, got)
+
+    getattr(runtime.spawn(Reader), begin)("mail")
+    while steps.waiting:
+        steps.run_one()
+
+    assert got == ["the rest of the turn", "mail"]
+
+
+def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
+    class Asked(Process):
+        def on_receive(self, message: Any) -> None:
+            seen.append(self.runtime.is_last(self))
+
+    seen: list[bool] = []
+    runtime = Runtime()
+    first, second = runtime.spawn(Asked), runtime.spawn(Asked)
+
+    for process in (first, second, second):
+        process.tell("look")
+    runtime.run_until_idle()
+
+    assert seen == [False, False, True]
+
+
+def test_an_arrival_that_makes_much_work_lets_the_loop_go_on_when_its_time_is_up() -> None:
+    class Endless(Process):
+        def on_receive(self, message: Any) -> None:
+            self.tell(message)
+
+    steps, now_s = Steps(), iter(range(1_000_000))
+    runtime = Runtime(steps, turn_s=10, clock=lambda: next(now_s))
+
+    runtime.spawn(Endless).arrive("go on")
+
     assert len(steps.waiting) == 1
 
 

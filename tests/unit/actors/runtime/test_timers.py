@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.helpers.manual_time import ManualHandle, ManualTime
 from wakeq.actors.runtime import Alarm, Process, Runtime, Timers
 from wakeq.actors.runtime.timers import ALARMS_PER_TURN_MAX
+from wakeq.testing.manual_time import ManualHandle, ManualTime
 
 
 class Owner(Process):

@@ -355,6 +355,29 @@ def test_a_long_error_of_a_nack_is_cut_not_refused() -> None:
     assert nack.error == "e" * 1000
 
 
+def test_a_nack_may_be_no_failure_or_for_good() -> None:
+    assert one('{"cmd":"NACK","qname":"q","uid":"u","failed":false,"delay":3}') == Nack("q", "u", delay=3, failed=False)
+    assert one('{"cmd":"NACK","qname":"q","uid":"u","dead":true,"error":"e"}') == Nack("q", "u", error="e", dead=True)
+    assert one('{"cmd":"NACK","qname":"q","uid":"u","failed":true,"dead":false}') == Nack("q", "u")
+    assert encode_commands([Nack("q", "u")]) == b'{"cmd":"NACK","qname":"q","uid":"u"}\n'
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ('"dead":true,"delay":0', "give delay or dead, not both"),
+        ('"dead":true,"failed":false', "give dead or failed false, not both"),
+        ('"dead":null', "dead must be true or false, not null"),
+        ('"failed":"no"', "failed must be true or false, not text"),
+    ],
+)
+def test_a_nack_that_contradicts_itself_is_refused(fields: str, why: str) -> None:
+    code, detail = refusal(f'{{"cmd":"NACK","qname":"q","uid":"u",{fields}}}')
+
+    assert code == "BAD_FIELD"
+    assert detail.startswith(why)
+
+
 def test_an_update_tells_apart_unchanged_and_back_to_default() -> None:
     update = one('{"cmd":"UPDATE","qname":"q","max_size":null,"wake":"ready","dead_letter":""}')
 
@@ -392,6 +415,13 @@ def test_defaults_of_the_small_commands() -> None:
 def test_error_count_is_always_in_a_message() -> None:
     assert encode([Msgs("q", [Delivery("u", 0, "a")])]) == (
         b'{"cmd":"msgs","qname":"q","messages":[{"uid":"u","error_count":0,"msg":"a"}]}\n'
+    )
+
+
+def test_failures_are_said_only_when_they_are_given() -> None:
+    assert encode([Msg("q", "u", 2, "a", failures=0), Msgs("q", [Delivery("u", 2, "a", failures=1)])]) == (
+        b'{"cmd":"msg","qname":"q","uid":"u","error_count":2,"msg":"a","failures":0}\n'
+        b'{"cmd":"msgs","qname":"q","messages":[{"uid":"u","error_count":2,"msg":"a","failures":1}]}\n'
     )
 
 

@@ -2,8 +2,8 @@
 
     advance(seconds) --> callbacks that fall due, in order, each followed by settle() --> the new time
 
-It stands in for the cluster clock (`now_ms`), the monotonic clock (`monotonic_s`) and the loop's timer at
-once.  It never reads a real clock and never sleeps.
+It stands in for the wall clock (`now_ms`), the monotonic clock (`monotonic_s`) and the loop's timer at once.  `tick` is
+told each span that passes, so that another clock by hand can go along.  It never reads a real clock and never sleeps.
 """
 
 import heapq
@@ -11,10 +11,13 @@ import math
 from collections.abc import Callable
 
 US_PER_S = 1_000_000
+CLEAR_EVERY = 1_000  # callbacks that were asked for, between two looks for those that were cancelled
 
 
 class ManualHandle:
     """What call_later returns."""
+
+    __slots__ = ("callback",)
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self.callback: Callable[[], object] | None = callback
@@ -33,9 +36,11 @@ class ManualTime:
         start_ms: int = 1_700_000_000_000,
         start_monotonic_s: float = 1000.0,
         settle: Callable[[], object] = lambda: None,
+        tick: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self.settle = settle
         self.calls = 0  # callbacks that were run
+        self._tick = tick
         self._start_ms = start_ms
         self._start_monotonic_s = start_monotonic_s
         self._passed_us = 0  # whole microseconds, so that many small steps do not drift
@@ -56,7 +61,7 @@ class ManualTime:
         self._order += 1
         due_us = self._passed_us + max(0, math.ceil(round(delay_s * US_PER_S, 3)))
         heapq.heappush(self._waiting, (due_us, self._order, handle))
-        if len(self._waiting) > 1000 and self._order % 1000 == 0:
+        if len(self._waiting) > CLEAR_EVERY and self._order % CLEAR_EVERY == 0:
             self._waiting = [entry for entry in self._waiting if entry[2].callback is not None]
             heapq.heapify(self._waiting)
         return handle
@@ -66,18 +71,41 @@ class ManualTime:
         """How many callbacks are still to come."""
         return sum(handle.callback is not None for _, _, handle in self._waiting)
 
+    def forget(self) -> None:
+        """Call nobody back any more who asked until now."""
+        self._waiting.clear()
+
     def advance(self, seconds: float) -> None:
         """Let time pass; every callback sees the very moment at which it is due."""
+        if seconds < 0:
+            raise ValueError(f"time was to be advanced by {seconds} s; it only goes forward")
         until_us = self._passed_us + round(seconds * US_PER_S)
         self.settle()
+        while self._call_next(until_us):
+            self.settle()
+        self._pass_until(until_us)
+        self.settle()
+
+    def advance_to_next(self, seconds: float) -> bool:
+        """Let time pass up to the next callback and run it; False if there is none within so many seconds."""
+        if not self._call_next(self._passed_us + round(seconds * US_PER_S)):
+            return False
+        self.settle()
+        return True
+
+    def _call_next(self, until_us: int) -> bool:
         while self._waiting and self._waiting[0][0] <= until_us:
             due_us, _, handle = heapq.heappop(self._waiting)
-            if handle.callback is None:
-                continue
-            self._passed_us = max(self._passed_us, due_us)
             callback, handle.callback = handle.callback, None
-            self.calls += 1
-            callback()
-            self.settle()
-        self._passed_us = until_us
-        self.settle()
+            if callback is not None:
+                self._pass_until(due_us)
+                self.calls += 1
+                callback()
+                return True
+        return False
+
+    def _pass_until(self, moment_us: int) -> None:
+        span_us = moment_us - self._passed_us
+        if span_us > 0:
+            self._passed_us = moment_us
+            self._tick(span_us / US_PER_S)

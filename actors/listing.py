@@ -1,0 +1,45 @@
+"""Listing: the figures of many queues, asked for a slice at a time.
+
+    names --> a slice of them is asked --> all of it answered --> the next slice ... --> one answer with every row
+
+If all were asked at once, whoever comes meanwhile would stand behind thousands of queues.  A queue that is gone when
+its turn comes is left out.  Pure: who asks and who answers is the business of Queues.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from wakeq.actors.messages import Asker, Refusal
+
+SLICE_QUEUES = 128  # asked together: some milliseconds of work
+
+
+class Listing:
+    """One look at many queues, for one asker."""
+
+    __slots__ = ("_missing", "_names", "_rows", "asker")
+
+    def __init__(self, asker: Asker, names: Sequence[str]) -> None:
+        self.asker = asker
+        self._names = names
+        self._rows: list[dict[str, Any] | Refusal | None] = []  # of those that were asked
+        self._missing = 0  # of these, how many have not answered
+
+    def next_slice(self) -> list[tuple[int, str]]:
+        """Return the place and name of those to ask now; nothing when all were asked."""
+        start = len(self._rows)
+        names = self._names[start : start + SLICE_QUEUES]
+        self._rows += [None] * len(names)
+        self._missing += len(names)
+        return list(enumerate(names, start))
+
+    def add(self, place: int, row: dict[str, Any] | Refusal | None) -> bool:
+        """Take an answer; return whether the slice is complete."""
+        self._rows[place] = row
+        self._missing -= 1
+        return not self._missing
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The figures of those that exist."""
+        return [row for row in self._rows if isinstance(row, dict)]

@@ -1,0 +1,276 @@
+"""QueueCuts: what the queues hold is written down in cuts of the state store.
+
+    Collect --> each queue its part --> one transaction in the state's thread --> Flushed
+
+The third part of Queues.  A cut is everything up to one index of the log: while parts are collected nothing new is
+told to any queue.  Queues are asked, and told, a slice at a time: whoever comes meanwhile stands behind one slice.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from wakeq.actors.barrier import Barrier
+from wakeq.actors.bodies import share_of
+from wakeq.actors.messages import (
+    Collect,
+    Collected,
+    Deserted,
+    Flushed,
+    Item,
+    Tick,
+)
+from wakeq.actors.queue_deliveries import Services
+from wakeq.actors.queue_rebuilds import QueueRebuilds
+from wakeq.actors.queue_registry import NOTES_MAX, Settings
+from wakeq.actors.raft_log import Roll, Throttle
+from wakeq.actors.runtime import Process
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.flush import Part, make_cut
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.store import Store
+
+BACKLOG_CUTS = 2  # times flush_bytes of the log that the state store does not have yet; beyond it proposals wait
+COLLECT_SHARE = 10  # at most one part in so many of the time goes into collecting from many queues
+FLUSH_AFTER_S_MAX = 15.0
+SLICE_QUEUES = 128  # asked or told together
+
+
+class FlushDone(msgspec.Struct, frozen=True, gc=False):
+    """The state store's report of a cut."""
+
+    cut: int
+    error: BaseException | None
+    more_graves: bool = False
+
+
+class StillToTell(msgspec.Struct, frozen=True, gc=False):
+    """To itself: these queues have yet to hear that their cut is written."""
+
+    flushed: Flushed
+    names: list[str]
+
+
+class QueueCuts(QueueRebuilds):
+    """One cut after the other."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: SegmentedLog,
+        disk: Disk,
+        services: Services,
+        settings: Settings,
+        applied: tuple[int, int, int],
+        snapshots: Process,
+    ) -> None:
+        super().__init__(store, disk, services, settings)
+        self.applied = applied  # index, term, moment of the last entry that was handed to its queues
+        self.flushed_index = applied[0]
+        self.flushes = 0
+        self._log = log
+        self._snapshots = snapshots
+        self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
+        self._barrier: Barrier | None = None
+        self._under_way = 0  # entries of several queues that not all of them have applied: one may be set aside yet
+        self._cut = 0
+        self._parts: list[Part] | None = None  # being collected
+        self._unasked: list[str] = []  # queues that are still to be asked for their part
+        self._owing: set[str] = set()  # queues that were asked and have not handed it in
+        self._flushing: list[str] | None = None
+        self._flushing_index = 0
+        self._flushing_bytes = 0
+        self._flush_queued = False
+        self._collecting_since_s = self._collecting_s = 0.0  # of the last cut
+        self._bytes = 0  # of the log, when the last cut was begun
+        self._flushed_bytes = 0  # of the log, when the last cut that is written was begun
+        self._throttled = False
+        self._ready: Callable[[], None] | None = None
+
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes of the log that the state store does not have yet."""
+        return self._log.written_bytes - self._flushed_bytes
+
+    @property
+    def _held(self) -> bool:
+        return self._barrier is not None or self._parts is not None or bool(self._rebuilding)
+
+    @property
+    def _may_cut(self) -> bool:
+        return not (self._held or self._halted or self._under_way) and self._flushing is None
+
+    def _is_in_cut(self, name: str) -> bool:
+        handed_in = self._parts is not None and name not in self._owing and name not in self._unasked
+        return handed_in or self._flushing is not None
+
+    # --- when ------------------------------------------------------------------------------------------------------
+
+    def _flush_in_time(self) -> None:
+        """Have a cut made soon; at once if much has come together."""
+        written = self._log.written_bytes
+        if not self._flush_queued:
+            self._flush_later()
+        if written - self._bytes > self._settings.flush_bytes and self._may_cut:
+            self._begin_cut()
+        if written - self._bytes > BACKLOG_CUTS * self._settings.flush_bytes and not self._throttled:
+            self._throttled = True
+            self._services.raft_log.tell(Throttle(True))
+
+    def on_tick(self, message: Tick) -> None:
+        self._flush_queued = False
+        if self._waiting or not self._may_cut:
+            self._flush_later()
+        else:
+            self._begin_cut()
+
+    def _flush_later(self) -> None:
+        self._flush_queued = True
+        after_s = max(self._settings.flush_after_ms / 1000, COLLECT_SHARE * self._collecting_s)
+        self._services.later(min(after_s, FLUSH_AFTER_S_MAX), lambda: self.tell(Tick("flush")))
+
+    def flush_now(self, ready: Callable[[], None]) -> None:
+        """Write everything down, then call `ready`; for a clean stop."""
+        self._ready = ready
+        if self._may_cut:
+            self._begin_cut()
+
+    def _finish_ready(self) -> None:
+        if self._ready is not None and self._flushing is None and self._parts is None:
+            if self.flushed_index < self.applied[0] or self._waiting or self._held:
+                if self._may_cut and not self._waiting:
+                    self._begin_cut()  # otherwise what is under way comes here again
+            else:
+                ready, self._ready = self._ready, None
+                ready()
+
+    # --- from the first question to the last word ------------------------------------------------------------------
+
+    def _begin_cut(self) -> None:
+        """Ask every queue that was told something for what changed; meanwhile nothing else is told."""
+        self._bytes = self._log.written_bytes
+        assert not self._held, "a cut holds the effect of everything up to its index"
+        if not self._told and not self._graves and not self._asides and self.applied[0] == self.flushed_index:
+            self._finish_ready()
+            return
+        self._cut += 1
+        self._parts = []
+        self._collecting_since_s = time.perf_counter()
+        self._unasked = list(self._told)
+        self._collect_slice()
+
+    def _collect_slice(self) -> None:
+        """Ask the next queues: if all were asked at once, whoever comes meanwhile would stand behind all of them."""
+        names, self._unasked = self._unasked[:SLICE_QUEUES], self._unasked[SLICE_QUEUES:]
+        self._owing = set(names)
+        collect = Collect(self._cut, self)
+        for name in names:
+            if name in self._processes:  # else it is being rebuilt, and is asked when it is
+                self._processes[name].tell(collect)
+        if not names:
+            self._write_cut()
+
+    def on_collected(self, message: Collected) -> None:
+        if message.cut != self._cut or self._parts is None or message.part.name not in self._owing:
+            return
+        self._owing.discard(message.part.name)
+        self._parts.append(message.part)
+        self._told[message.part.name] = []  # its part says it all; so much is better freed a little at a time
+        if len(self._notes) < NOTES_MAX:
+            self._notes += message.unchanged
+        if not self._owing:
+            self._collect_slice()
+
+    def _write_cut(self) -> None:
+        self._collecting_s = time.perf_counter() - self._collecting_since_s
+        parts, self._parts = self._parts, None
+        assert parts is not None, "collected first"
+        applied, graves, asides = self.applied, self._graves, self._asides
+        self._flushing = list(self._told)
+        self._told, self._graves, self._asides = {}, [], {}
+        cut, store = self._cut, self._store
+
+        def work() -> bool:
+            store.commit(make_cut(store, applied, parts, graves, asides))
+            return bool(graves)
+
+        def done(result: bool | BaseException) -> None:
+            error = result if isinstance(result, BaseException) else None
+            self.tell(FlushDone(cut, error, result is True))
+
+        self._flushing_index, self._flushing_bytes = applied[0], self._bytes
+        self._disk.submit(work, done)
+        self._go_on()
+
+    def on_flush_done(self, message: FlushDone) -> None:
+        if message.error is not None:
+            raise message.error
+        assert self._flushing is not None, "a cut was written"
+        self.flushes += 1
+        self.flushed_index, self._flushed_bytes = self._flushing_index, self._flushing_bytes
+        if message.more_graves:
+            self._sweep()
+        if self._throttled:
+            self._throttled = False
+            self._services.raft_log.tell(Throttle(False))
+        self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
+        self._snapshots.tell(Flushed(message.cut, 0))
+        if not self._halted:
+            self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
+        self._tell_flushed(Flushed(message.cut, share_of(len(self._processes))), self._flushing)
+
+    def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
+        """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""
+        for name in names[:SLICE_QUEUES]:
+            if name in self._processes:
+                self._processes[name].tell(flushed)
+        if len(names) > SLICE_QUEUES:
+            self.tell(StillToTell(flushed, names[SLICE_QUEUES:]))
+            return
+        written, self._flushing = self._flushing or [], None
+        for name in written:
+            if name not in self.catalog.queues and name in self._processes:
+                self.tell(Deserted(name, self._processes[name]))
+        for name in self._rebuilding:
+            self._reread(name)
+        self._finish_ready()
+        self._go_on()
+
+    def on_still_to_tell(self, message: "StillToTell") -> None:
+        self._tell_flushed(message.flushed, message.names)
+
+    def _sweep(self) -> None:
+        def swept(result: bool | BaseException) -> None:
+            if isinstance(result, BaseException):
+                self.tell(FlushDone(0, result))
+            elif result:
+                self._sweep()
+
+        self._disk.submit(self._store.sweep, swept)
+
+    def _footer_notes(self) -> bytes:
+        """Return what a reader of the sealed log needs: what changed nothing, and the queues' names and counters."""
+        queues = {
+            record.id: (record.name, self._processes[record.name].ledger.next_number)
+            for record in self.catalog.queues.values()
+            if record.name in self._processes
+        }
+        notes, self._notes = self._notes, []
+        return msgspec.msgpack.encode({"through": self.applied[0], "unchanged": notes, "queues": queues})
+
+    # --- processes that nothing needs any more -----------------------------------------------------------------------
+
+    def on_deserted(self, message: Deserted) -> None:
+        """A queue that does not exist has nobody left who waits for it: nothing needs its process."""
+        if self._processes.get(message.queue) is message.process:
+            self._stop_deserted(message.queue)
+
+    def _stop_deserted(self, name: str) -> None:
+        """End a process that nothing needs; what it was told since the last cut may still have to be collected."""
+        process = self._processes.get(name)
+        known = name in self.catalog.queues or name in self._told or name in (self._flushing or ())
+        if process is not None and not known and process.idle and process.is_deserted:
+            del self._processes[name]
+            self.runtime.end(process, None)  # at once: a stop by mail would leave its name taken, and lose what comes

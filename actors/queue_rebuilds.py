@@ -1,0 +1,172 @@
+"""QueueRebuilds: what becomes of a queue that crashes, and of the entry that it cannot apply.
+
+    Crashed --> read from the state store, told again what it was told since the last cut --> leads again
+    the third crash on one entry --> halted --> SetAside (through the log) --> rebuilt without that entry
+
+The second part of Queues.  It never gives up an answer: what the queue had not answered comes from the repetition.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+import msgspec
+
+from wakeq.actors.messages import (
+    Abandon,
+    Asker,
+    Committed,
+    Crashed,
+    Item,
+    Outcome,
+    Propose,
+)
+from wakeq.actors.queue import Abandoned, QueueProcess
+from wakeq.actors.queue_deliveries import Lead, Services
+from wakeq.actors.queue_registry import QueueRegistry, Settings
+from wakeq.protocol.commands import (
+    Noop,
+    Result,
+    SetAside,
+)
+from wakeq.protocol.errors import StorageError
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.flush import StoredQueue, load_queues
+from wakeq.storage.store import Store
+
+CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count together if they are no further apart
+CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
+SEQUENCES_A_MS = 1_000  # more than a queue delivers: so the sequences of a rebuilt one are behind its predecessor's
+
+
+class Reread(msgspec.Struct, frozen=True, gc=False):
+    """What the state store knows of a queue that crashed."""
+
+    name: str
+    stored: StoredQueue | None
+    error: BaseException | None
+
+
+class QueueRebuilds(QueueRegistry):
+    """Queues that crash, and what is set aside for it."""
+
+    def __init__(self, store: Store, disk: Disk, services: Services, settings: Settings) -> None:
+        super().__init__(services, settings)
+        self._store = store
+        self._disk = disk
+        self._told: dict[str, list[Item]] = {}  # since the last cut was begun; rebuilds a queue that crashes
+        self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
+        self._aside: set[int] = set()
+        self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, entry) -> when
+
+    @abstractmethod
+    def _is_in_cut(self, name: str) -> bool:
+        """Whether a cut that is not written yet has the part of this queue."""
+
+    @abstractmethod
+    def _catch_up(self, name: str, process: QueueProcess) -> None:
+        """Ask a rebuilt queue what its predecessor left unanswered."""
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Hand out what is committed until something holds it up."""
+
+    def restore_asides(self, asides: Iterable[int]) -> None:
+        self._aside.update(asides)
+
+    def on_crashed(self, message: Crashed) -> None:
+        """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
+        name = message.queue
+        if self._processes.get(name) is not message.process:
+            return
+        if isinstance(message.error, StorageError):
+            raise message.error
+        del self._processes[name]
+        key = name, message.index
+        now_ms = self._services.now_ms()
+        recent = [at_ms for at_ms in self._crashes.get(key, ()) if key[1] or now_ms - at_ms < CRASHES_WITHIN_MS]
+        self._crashes[key] = recent = [] if isinstance(message.error, Abandoned) else [*recent, now_ms]
+        if len(recent) < CRASHES_MAX:
+            self._rebuild(name)
+        elif message.index:
+            self._halted[name] = message.index
+            self._services.raft_log.tell(Propose([(SetAside(name, message.index, message.reason), None)]))
+        else:
+            raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
+
+    def _rebuild(self, name: str) -> None:
+        """From the state store, and what the queue was told since; a cut that is being written is waited for."""
+        self._rebuilding.add(name)
+        if not self._is_in_cut(name):
+            self._reread(name)
+
+    def _reread(self, name: str) -> None:
+        store = self._store
+
+        def work() -> StoredQueue | None:
+            with store.read() as view:
+                return next((stored for stored in load_queues(view, name)), None)
+
+        def done(result: StoredQueue | BaseException | None) -> None:
+            error = result if isinstance(result, BaseException) else None
+            self.tell(Reread(name, None if isinstance(result, BaseException) else result, error))
+
+        self._disk.submit(work, done)
+
+    def on_reread(self, message: Reread) -> None:
+        if message.error is not None:
+            raise message.error
+        name = message.name
+        self._rebuilding.discard(name)
+        process = self._processes[name] = self.runtime.spawn(
+            QueueProcess, name, self._services, self._settings.limits, self
+        )
+        if message.stored is not None:
+            process.restore(message.stored)
+        told = self._told.get(name)
+        if told:
+            for item in told:
+                if item[0] in self._aside:
+                    self._answer_aside(item)
+            process.tell(Committed([item for item in told if item[0] not in self._aside]))
+        if self.term:  # not before all that its predecessor proposed is applied
+            self._unled.add(name)
+            self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
+        else:
+            self.runtime.register(("queue", name), process)
+        self._catch_up(name, process)
+        self._go_on()
+
+    def _lead_rebuilt(self, process: QueueProcess) -> None:
+        """Everything that a crashed queue had proposed is applied: its successor, if it lives, may hand out."""
+        name = process.name
+        if self._processes.get(name) is process:
+            self._unled.discard(name)
+            self.runtime.register(("queue", name), process)
+            process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
+
+    # --- entries that are set aside ----------------------------------------------------------------------------------
+
+    def _free_halted(self, items: list[Item]) -> None:
+        """What sets an entry aside cannot wait for its turn: a cut or a barrier may be waiting for the halted queue."""
+        for item in items:
+            if type(item[3]) is SetAside:
+                self._route_set_aside(item[3], item)
+
+    def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
+        if entry.index in self._aside:
+            return False
+        self._aside.add(entry.index)
+        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+        if self._halted.get(entry.queue) == entry.index:
+            del self._halted[entry.queue]
+            self._rebuild(entry.queue)
+        for name, told in self._told.items():  # others that had a part in it
+            if name in self._processes and any(told_item[0] == entry.index for told_item in told):
+                self._processes[name].tell(Abandon(entry.index))
+        return False
+
+    def _answer_aside(self, item: Item) -> None:
+        """Nobody applies this entry: whoever asked for it hears so, for each thing in it."""
+        entry, asker = item[3], item[4]
+        count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
+        self._answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))

@@ -1,0 +1,271 @@
+"""QueueRegistry: which queues exist, with which policies, and the process of each.
+
+    entries that make, change and end queues --> catalog, processes, graves
+    straight commands for queues without a process --> a process, if somebody is going to wait; else an answer
+
+The lowest part of Queues.  The catalog changes by committed entries alone.
+"""
+
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.listing import Listing
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    EndWaits,
+    Fetch,
+    Gone,
+    HeldBack,
+    Item,
+    Leaving,
+    Nack,
+    Outcome,
+    Peek,
+    Propose,
+    Refusal,
+    Sleep,
+    Stats,
+    Subscribe,
+    Touch,
+    Woken,
+)
+from wakeq.actors.queue import QueueProcess
+from wakeq.actors.queue_deliveries import Lead, Services
+from wakeq.actors.queue_state import QueueMeta
+from wakeq.actors.runtime import Process
+from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check
+from wakeq.protocol.commands import (
+    CreateQueue,
+    DeleteQueue,
+    Imported,
+    PurgeQueue,
+    Result,
+    UpdateQueue,
+)
+from wakeq.protocol.errors import BadField
+from wakeq.protocol.publishers import Limits
+from wakeq.storage.flush import Grave, StoredQueue
+
+FLUSH_AFTER_MS = 1_000
+FLUSH_BYTES = 16 << 20  # of the log, since the last cut
+NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
+
+DEFAULT_QUEUE = ""
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What Queues is told to do."""
+
+    limits: Limits = Limits()
+    flush_after_ms: int = FLUSH_AFTER_MS
+    flush_bytes: int = FLUSH_BYTES
+    defaults: Policies = Policies()  # of the default queue
+
+
+class QueueRegistry(Process):
+    """The catalog, and a process for each queue in it and for each name that somebody waits for."""
+
+    def __init__(self, services: Services, settings: Settings) -> None:
+        super().__init__()
+        self.catalog = Catalog()
+        self.term = 0
+        self._services = services
+        self._settings = settings
+        self._processes: dict[str, QueueProcess] = {}
+        self._graves: list[Grave] = []
+        self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
+        self._notes: list[tuple[int, int, int]] = []
+        self._rebuilding: set[str] = set()
+        self._unled: set[str] = set()  # rebuilt, and not handing out yet
+        self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all messages in all queues."""
+        return sum(process.ledger.bytes for process in self._processes.values())
+
+    def exists(self, name: str) -> bool:
+        return name in self.catalog.queues
+
+    def restore(self, stored: StoredQueue) -> None:
+        """Take a queue from the state store; only before any mail."""
+        meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+        self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
+        self._spawn(meta.name).restore(stored)
+
+    def _lead(self, term: int) -> None:
+        """Lead: every queue builds what only a leader has; the default queue always exists."""
+        self.term = term
+        for process in self._processes.values():
+            process.tell(Lead(term))
+        if DEFAULT_QUEUE not in self.catalog.queues:
+            create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
+            self._services.raft_log.tell(Propose([(create, None)]))
+
+    def _spawn(self, name: str) -> QueueProcess:
+        process = self.runtime.spawn(QueueProcess, name, self._services, self._settings.limits, self)
+        self._processes[name] = process
+        self.runtime.register(("queue", name), process)
+        return process
+
+    def _create(self, name: str, policies: Policies, item: Item) -> None:
+        self.catalog.put(name, item[0], policies, item[2])
+        self._process(name)
+
+    def _process(self, name: str) -> QueueProcess:
+        """Return the process of a queue, which need not exist yet."""
+        process = self._processes.get(name)
+        if process is None:
+            process = self._spawn(name)
+            if self.term:
+                process.tell(Lead(self.term))
+        return process
+
+    def _serving(self, name: str) -> QueueProcess | None:
+        """Return the process of a queue, unless it has just crashed: what it is told then, nobody hears."""
+        process = self._processes.get(name)
+        return process if process is not None and process.alive else None
+
+    def _answer(self, asker: Asker | None, outcome: Any) -> None:
+        if asker is None:
+            return
+        if type(asker.ticket) is HeldBack:
+            asker.process.tell(asker.ticket.otherwise)
+        else:
+            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+
+    def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
+        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * len(entry.numbers)))
+
+    def _note_refused(self, item: Item, code: int) -> None:
+        """Remember for the readers of the log that an entry changed nothing."""
+        if len(self._notes) < NOTES_MAX:
+            self._notes.append((item[0], 0, code))
+
+    # --- entries that name one queue -------------------------------------------------------------------------------
+
+    def _route_create(self, entry: CreateQueue, item: Item) -> bool:
+        if entry.queue in self.catalog.queues:
+            self._answer(item[4], Outcome(entry.queue, 0, [Result.EXISTS]))
+            self._note_refused(item, Result.EXISTS)
+            return False
+        self._create(entry.queue, entry.policies, item)
+        return True
+
+    def _route_update(self, entry: UpdateQueue, item: Item) -> bool:
+        record = self._existing(entry, item)
+        if record is None:
+            return False
+        try:
+            policies = changed(record.policies, entry.changes)
+            check(entry.queue, policies)
+        except BadField as error:
+            self._answer(item[4], Refusal(error.code, str(error)))
+            return False
+        self.catalog.put(entry.queue, record.id, policies, record.created_ms)
+        return True
+
+    def _route_delete(self, entry: DeleteQueue, item: Item) -> bool:
+        record = self._existing(entry, item)
+        if record is None:
+            return False
+        if entry.queue == DEFAULT_QUEUE:
+            self._answer(item[4], Outcome(entry.queue, 0, [Result.DEFAULT_QUEUE]))
+            self._note_refused(item, Result.DEFAULT_QUEUE)
+            return False
+        self._graves.append(Grave(entry.queue, record.id))
+        self.catalog.remove(entry.queue)
+        return True
+
+    def _route_purge(self, entry: PurgeQueue, item: Item) -> bool:
+        record = self._existing(entry, item)
+        if record is None:
+            return False
+        self._graves.append(Grave(entry.queue, record.id))
+        self.catalog.put(entry.queue, item[0], record.policies, record.created_ms)
+        return True
+
+    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue, item: Item) -> QueueRecord | None:
+        record = self.catalog.find(entry.queue)
+        if record is None:
+            self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
+            self._note_refused(item, Result.NO_QUEUE)
+        return record
+
+    def _route_imported(self, entry: Imported, item: Item) -> bool:
+        return False
+
+    # --- straight commands of queues that have no process yet ------------------------------------------------------
+
+    def _forward(self, message: Any) -> None:
+        name = message.queue
+        process = self._processes.get(name)
+        has_crashed = process is not None and not process.alive  # the news stands behind this message
+        if has_crashed or name in self._rebuilding or name in self._halted or name in self._unled:
+            self._put_off(message)
+            return
+        if process is None:
+            if not _creates_interest(message):
+                self._refuse(message)
+                return
+            process = self._process(name)
+        process.tell(message)
+
+    def _put_off(self, message: Any) -> None:
+        """The queue is being rebuilt: nothing for now, and a sleeper is to come again."""
+        match message:
+            case Fetch():
+                message.subscriber.tell(Answered([(message.ticket, want.place, None) for want in message.wants]))
+            case Sleep(asker=asker):
+                asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+                asker.process.tell(Woken(message.queue))
+            case Touch() | Nack() | Peek() | Stats():
+                self._answer(message.asker, Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again"))
+
+    def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
+        refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        if isinstance(message, Fetch):
+            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+        elif isinstance(message, Touch | Nack):
+            places = message.asker.place
+            outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
+            message.asker.process.tell(Answered([(message.asker.ticket, places, outcome)]))
+        else:
+            self._answer(message.asker, refusal)
+
+    def on_stats(self, message: Stats) -> None:
+        if not message.all_queues:
+            self._forward(message)
+            return
+        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
+        self._ask_figures(Listing(message.asker, names))
+
+    def _ask_figures(self, listing: Listing) -> None:
+        """Ask the next queues of a listing; a slice in which none is left is passed over."""
+        while names := listing.next_slice():
+            asked = [(place, self._serving(name)) for place, name in names]
+            complete = [listing.add(place, None) for place, process in asked if process is None]
+            for place, process in asked:
+                if process is not None:
+                    process.tell(Stats(Asker(self, listing, place), process.name))
+            if not any(complete):
+                return
+        self._answer(listing.asker, listing.rows)
+
+    def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
+        """For a queue that had no process: if it has one by now, it hears; else there is nothing to do."""
+        process = self._processes.get(message.queue)
+        if process is not None:
+            process.tell(message)
+
+
+def _creates_interest(message: Any) -> bool:
+    """Whether somebody will wait for a queue that does not exist: then it is empty instead of unknown."""
+    match message:
+        case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
+            return True
+        case Fetch():
+            return not message.must_exist and any(want.wait_ms for want in message.wants)
+    return False

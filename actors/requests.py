@@ -1,0 +1,261 @@
+"""Requests: what is on its way on one connection: begun, parked or answered, and the order of it all.
+
+    runs of like commands --> begun, or parked --> Answered --> replies, in the order of the requests --> Door
+
+A pipelining client sees its commands as if done one after the other: a run waits while one before it may still change
+the same queue.  It knows no command by what it does: how a run is begun is the business of the subscriber, and how a
+reply is made that of `worker_replies.py`.
+"""
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.door import Door
+from wakeq.actors.messages import Leaving, Outcome, Refusal
+from wakeq.actors.runtime import Process
+from wakeq.actors.worker_replies import REPLIES, acked, concerns, published, refused, runs_of, settled_reply
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.uid import parse
+from wakeq.protocol.wire import worker as wire
+
+IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
+IN_FLIGHT_LOW = 4_096
+IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a subscriber holds its client to, and tells it in HELLO."""
+
+    message_bytes_max: int = 1 << 20
+    version: str = "0"
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What every subscriber works with."""
+
+    raft_log: Process
+    queues: Process
+    limits: Limits
+    exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog by now
+    defaults: Policies | None = None  # of a queue that a publish creates; None: those that are built in
+
+
+class Pending(msgspec.Struct, gc=False, eq=False):
+    """A run of commands on its way: its replies by place, and how many are missing."""
+
+    commands: Sequence[Any]
+    replies: list[Any]
+    missing: int
+    busy: tuple[str, ...] = ()  # queues that it may still change
+    waits: tuple[str, ...] = ()  # queues in which a FET without cmd_id waits
+
+
+class Part(msgspec.Struct, gc=False):
+    """A NACK or TOUCH whose uids are answered one by one."""
+
+    pending: Pending
+    place: int
+    uids: list[str]
+    results: list[Any] = []
+
+    def __post_init__(self) -> None:
+        self.results = [None] * len(self.uids)
+
+
+class Requests(Process):
+    """See the head of this file.  Idle, it is little more than its door."""
+
+    _closing = ""  # why the connection is to be closed as soon as everything is answered
+
+    def __init__(self, door: Door[wire.Reply], worker: int, services: Services) -> None:
+        super().__init__()
+        self._door = door
+        self._worker = worker
+        self._services = services
+        self._pendings: deque[Pending] | None = None  # in the order of the requests
+        self._parked: deque[Sequence[Any]] | None = None  # runs that wait for what stands before them
+        self._busy: dict[str, int] | None = None  # queues that something before may still change
+        self._in_flight = self._in_flight_bytes = 0
+        self._paused = False
+        self._ended = False
+
+    @abstractmethod
+    def _begin_run(self, run: Sequence[Any]) -> None:
+        """Do what a run of like commands asks for."""
+
+    def _queue(self, name: str) -> Process:
+        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
+        return self.runtime.whereis(("queue", name)) or self._services.queues
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def _receive(self, commands: Sequence[Any]) -> None:
+        self._in_flight += len(commands)
+        much = self._in_flight > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX
+        if much and not self._paused:
+            self._paused = True
+            self._door.pause()
+        if self._parked:
+            self._parked.extend(runs_of(commands))
+            return
+        for run in runs_of(commands):
+            if self._parked or not self._start(run):
+                if self._parked is None:
+                    self._parked = deque()
+                self._parked.append(run)
+        self._send()
+
+    def _start(self, run: Sequence[Any]) -> bool:
+        """Begin a run; False if it has to wait for what stands before it."""
+        if self._busy and any(concerns(command, self._busy) for command in run):
+            return False
+        self._begin_run(run)
+        return True
+
+    def _start_parked(self) -> bool:
+        """Begin what was parked as far as possible; True if anything was begun."""
+        started = False
+        while self._parked:
+            if not self._start(self._parked[0]):
+                return started
+            self._parked.popleft()
+            started = True
+        self._parked = None
+        return started
+
+    def _begin(self, run: Sequence[Any], busy: tuple[str, ...] = ()) -> Pending:
+        """Note a run whose replies are all missing."""
+        pending = Pending(run, [None] * len(run), len(run))
+        if self._pendings is None:
+            self._pendings = deque()
+        self._pendings.append(pending)
+        if busy:
+            self._make_busy(pending, busy)
+        return pending
+
+    def _make_busy(self, pending: Pending, names: tuple[str, ...]) -> None:
+        pending.busy += names
+        if self._busy is None:
+            self._busy = {}
+        for name in names:
+            self._busy[name] = self._busy.get(name, 0) + 1
+
+    def _free(self, name: str) -> None:
+        assert self._busy is not None, "made busy before"
+        left = self._busy[name] - 1
+        if left:
+            self._busy[name] = left
+        else:
+            del self._busy[name]
+            self._busy = self._busy or None
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def _reply(self, pending: Pending, place: int, reply: wire.Reply) -> None:
+        if pending.replies[place] is None:
+            pending.replies[place] = reply
+            pending.missing -= 1
+
+    def _answered(self, answers: Sequence[tuple[Any, Any, Any]]) -> None:
+        for ticket, place, answer in answers:
+            if type(ticket) is Part:
+                self._answer_part(ticket, place, answer)
+            elif type(place) is list:
+                self._answer_many(ticket, place, answer)
+            else:
+                if ticket.replies[place] is not None:
+                    continue  # told twice: the queue was rebuilt meanwhile
+                self._reply(ticket, place, self._reply_to(ticket.commands[place], answer))
+                if len(ticket.commands) == 1 and self._is_apart(ticket):
+                    self._in_flight -= 1
+                    self._door.send(ticket.replies)
+        self._send()
+
+    def _is_apart(self, pending: Pending) -> bool:
+        command = pending.commands[0]
+        return type(command) is wire.Fet and bool(command.wait) and command.cmd_id is not msgspec.UNSET
+
+    def _answer_many(self, pending: Pending, places: list[int], answer: Outcome | Refusal) -> None:
+        """One entry answered many commands: PUBs or ACKs of one queue."""
+        commands, replies = pending.commands, pending.replies
+        if type(answer) is Refusal:
+            for place in places:
+                self._reply(pending, place, refused(answer, commands[place].cmd_id))
+            self._stay(commands, places)
+            return
+        assert type(answer) is Outcome, "outcomes only"
+        name, results = answer.queue, answer.results
+        if replies[places[0]] is not None:
+            return  # told twice: the queue was rebuilt meanwhile
+        if type(commands[places[0]]) is wire.Pub:
+            made = published(name, answer, results, [commands[place].cmd_id for place in places])
+        else:
+            made = [acked(commands[place], code) for place, code in zip(places, results, strict=True)]
+        for place, reply in zip(places, made, strict=True):
+            replies[place] = reply
+        pending.missing -= len(places)
+
+    def _stay(self, commands: Sequence[Any], places: Sequence[int]) -> None:
+        """The log did not take acknowledgements: tell their queues that nothing is leaving."""
+        for place in places:
+            command = commands[place]
+            if isinstance(command, wire.Ack):
+                uids = command.uids or [command.uid or ""]
+                for queue_id, number in filter(None, map(parse, uids)):
+                    self._queue(command.qname).tell(Leaving(command.qname, queue_id, [number], undone=True))
+
+    def _answer_part(self, part: Part, places: Any, answer: Outcome | Refusal) -> None:
+        """Some uids of one NACK or TOUCH were answered."""
+        pending, place = part.pending, part.place
+        command = pending.commands[place]
+        if isinstance(answer, Refusal):
+            self._reply(pending, place, refused(answer, command.cmd_id))
+            return
+        for at, code in zip(places, answer.results, strict=True):
+            part.results[at] = code
+        if None not in part.results:
+            self._reply(pending, place, settled_reply(command, part.uids, part.results))
+
+    def _reply_to(self, command: Any, answer: Any) -> wire.Reply:
+        if type(answer) is Refusal:
+            self._stay([command], [0])
+            return refused(answer, command.cmd_id)
+        return REPLIES[type(command)](command, answer)
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Write what is answered, up to the first that is not; begin what waited for it."""
+        while True:
+            out: list[Any] = []
+            pendings = self._pendings
+            while pendings and not pendings[0].missing:
+                pending = pendings.popleft()
+                out += pending.replies
+                self._in_flight -= len(pending.commands)
+                for name in pending.busy:
+                    self._free(name)
+            if out:
+                self._door.send(out)
+            if not self._start_parked():
+                break
+        if not self._pendings:
+            self._pendings = None
+            self._in_flight_bytes = 0
+            self._finish_if_answered()
+        if self._paused and self._in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+            self._paused = False
+            self._door.resume()
+
+    def _finish_if_answered(self) -> None:
+        if self._pendings or self._parked:
+            return
+        if self._closing:
+            reason, self._closing = self._closing, ""
+            self._door.close(reason)
+        elif self._ended:
+            self._door.hang_up()

@@ -1,0 +1,217 @@
+"""RingCommands: how a subscriber begins what must last: it becomes an entry and goes round the ring.
+
+    runs of PUB, ACK, DEL, CREATE, UPDATE, DROP or PURGE --> entries, with their Asker --> Propose
+
+All plain commands of a run for one queue make one entry.  Whether an entry is accepted is decided in its queue.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from wakeq.actors.messages import Asker, Leaving, Propose
+from wakeq.actors.requests import Pending, Requests
+from wakeq.actors.worker_replies import (
+    draft_of,
+    drafts_of,
+    named_by,
+    plain_draft_of,
+    plain_drafts_of,
+    queue_entry_of,
+    settled_by,
+    token_of,
+)
+from wakeq.protocol import commands as log
+from wakeq.protocol.commands import ANY_TOKEN, Draft, Publish, Token
+from wakeq.protocol.errors import BadField, Refused
+from wakeq.protocol.wire import worker as wire
+
+Proposed = tuple[log.Entry, Asker | None]
+
+
+class Gathered(NamedTuple):
+    """Plain publishes to one queue that become one entry; either all of them are numbered or none is."""
+
+    drafts: list[Draft]
+    places: list[int]
+    ordinals: list[int]
+
+    def add(self, drafts: Sequence[Draft], place: int, ordinal: int | None) -> None:
+        self.drafts.extend(drafts)
+        self.places.append(place)
+        if ordinal is not None:
+            self.ordinals.append(ordinal)
+
+
+class RingCommands(Requests):
+    """A subscriber's commands that go round the ring."""
+
+    _session = ""  # of HELLO; numbers of publishes count within it
+
+    # --- publishing ------------------------------------------------------------------------------------------------
+
+    def _publish(self, run: Sequence[Any]) -> None:
+        """Make one entry of all plain publishes to a queue."""
+        drafts = plain_drafts_of(run, self._services.limits.message_bytes_max)
+        if drafts is None:
+            self._publish_mixed(run)
+            return
+        name = run[0].qname
+        pending = self._begin(run, (name,))
+        entry = Publish(name, drafts, door=self._door.kind, worker=self._worker)
+        self._propose([(entry, Asker(self, pending, list(range(len(run)))))], (name,))
+
+    def _publish_mixed(self, run: Sequence[Any]) -> None:
+        """The same for publishes of any kind; one that is a whole of its own has its own entry."""
+        pending = self._begin(run)
+        gathered: dict[str, Gathered] = {}
+        items: list[Proposed] = []
+        for place, pub in enumerate(run):
+            try:
+                drafts = self._drafts_of(pub)
+            except Refused as error:
+                self._reply(pending, place, wire.nok(error, pub.cmd_id))
+                continue
+            if _is_whole(pub):
+                self._close_gathered(gathered, pub.qname, items, pending)
+                items.append((self._whole(pub, drafts), Asker(self, pending, place)))
+                continue
+            found = gathered.get(pub.qname)
+            if found is not None and bool(found.ordinals) != (pub.n is not None):
+                self._close_gathered(gathered, pub.qname, items, pending)
+                found = None
+            if found is None:
+                found = gathered[pub.qname] = Gathered([], [], [])
+            found.add(drafts, place, pub.n)
+        for name in list(gathered):
+            self._close_gathered(gathered, name, items, pending)
+        if items:
+            names = tuple({entry.queue for entry, _ in items})
+            self._make_busy(pending, names)
+            self._propose(items, names)
+
+    def _drafts_of(self, pub: wire.Pub) -> list[Draft]:
+        limit = self._services.limits.message_bytes_max
+        drafts = drafts_of(pub, limit) if _is_whole(pub) else [plain_draft_of(pub, limit)]
+        if pub.n is not None and not self._session:
+            raise BadField("n needs a session: send HELLO with one first")
+        return drafts
+
+    def _propose(self, items: list[Proposed], names: Sequence[str]) -> None:
+        """Propose; queues that would be created get the policies that this node's settings give them."""
+        services = self._services
+        if services.defaults is not None:
+            missing = [name for name in names if not services.exists(name)]
+            items[:0] = [(log.CreateQueue(name, services.defaults), None) for name in missing]
+        services.raft_log.tell(Propose(items))
+
+    def _close_gathered(
+        self, gathered: dict[str, Gathered], name: str, items: list[Proposed], pending: Pending
+    ) -> None:
+        found = gathered.pop(name, None)
+        if found is not None:
+            drafts, places, ordinals = found
+            session = self._session if ordinals else ""
+            entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
+            items.append((entry, Asker(self, pending, places)))
+
+    def _whole(self, pub: wire.Pub, drafts: list[Draft]) -> Publish:
+        numbered = pub.n is not None and pub.id is None
+        return Publish(
+            pub.qname,
+            drafts,
+            atomic=True,
+            id=pub.id or "",
+            session=self._session if numbered else "",
+            ordinals=[pub.n] if numbered and pub.n is not None else [],
+            door=self._door.kind,
+            worker=self._worker,
+        )
+
+    # --- acknowledging ---------------------------------------------------------------------------------------------
+
+    def _ack(self, run: Sequence[Any]) -> None:
+        """Make one entry of all plain acknowledgements of a queue."""
+        pending = self._begin(run)
+        gathered: dict[str, list[int]] = {}
+        items: list[Proposed] = []
+        for place, command in enumerate(run):
+            if command.uids is not None or command.publish is not None:
+                if command.qname in gathered:  # what came before goes before
+                    self._ack_plain(command.qname, gathered.pop(command.qname), run, pending, items)
+                self._ack_whole(command, pending, place, items)
+            else:
+                gathered.setdefault(command.qname, []).append(place)
+        for name, places in gathered.items():
+            self._ack_plain(name, places, run, pending, items)
+        if items:
+            follow_ups = {publish.queue for entry, _ in items if type(entry) is log.Ack for publish in entry.publishes}
+            self._propose(items, tuple(follow_ups))
+
+    def _ack_plain(
+        self,
+        name: str,
+        places: list[int],
+        run: Sequence[Any],
+        pending: Pending,
+        items: list[Proposed],
+    ) -> None:
+        uids, tokens, good = [], [], []
+        for place in places:
+            command = run[place]
+            try:
+                tokens.append(ANY_TOKEN if command.lease is None else token_of(command.lease))
+            except BadField as error:
+                self._reply(pending, place, wire.nok(error, command.cmd_id))
+                continue
+            uids.append(command.uid)
+            good.append(place)
+        if uids:
+            entry = self._ack_entry(name, uids, tokens)
+            items.append((entry, Asker(self, pending, good)))
+
+    def _ack_entry(self, name: str, uids: list[str], tokens: list[Token], publishes: Sequence[Publish] = ()) -> log.Ack:
+        queue_id, numbers = named_by(uids)
+        foreign = {i: uids[i] for i, number in enumerate(numbers) if number < 0} if min(numbers) < 0 else {}
+        self._queue(name).tell(Leaving(name, queue_id, [number for number in numbers if number > 0]))
+        return log.Ack(
+            name, queue_id, numbers, tokens, list(publishes), foreign, worker=self._worker, door=self._door.kind
+        )
+
+    def _ack_whole(self, command: wire.Ack, pending: Pending, place: int, items: list[Proposed]) -> None:
+        """An acknowledgement of several, or one with follow-ups."""
+        limit = self._services.limits.message_bytes_max
+        try:
+            uids, tokens = settled_by(command)
+            publishes = [
+                Publish(
+                    part.qname,
+                    [draft_of(wire.followup_content(part), limit)],
+                    atomic=True,
+                    door=self._door.kind,
+                    worker=self._worker,
+                )
+                for part in command.publish or ()
+            ]
+        except Refused as error:
+            self._reply(pending, place, wire.nok(error, command.cmd_id))
+            return
+        if publishes:
+            self._make_busy(pending, (command.qname, *{publish.queue for publish in publishes}))
+        items.append((self._ack_entry(command.qname, uids, tokens, publishes), Asker(self, pending, place)))
+
+    # --- queues --------------------------------------------------------------------------------------
+
+    def _change_queue(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        pending = self._begin(run)
+        try:
+            entry = queue_entry_of(command)
+        except Refused as error:
+            self._reply(pending, 0, wire.nok(error, command.cmd_id))
+            return
+        self._make_busy(pending, (command.qname,))
+        self._services.raft_log.tell(Propose([(entry, Asker(self, pending, 0))]))
+
+
+def _is_whole(pub: wire.Pub) -> bool:
+    return pub.id is not None or pub.messages is not None

@@ -1,0 +1,187 @@
+"""StraightCommands: how a subscriber begins what the leader's memory answers, without the log.
+
+    FET, NACK, TOUCH, SUB, UNS, ISLP, PEEK, STATS, LIST --> the queue's process
+
+What comes back is `Answered` like everything else.  Which message is handed out is decided in the queue.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    EndWaits,
+    Fetch,
+    Gone,
+    Nack,
+    Peek,
+    Refusal,
+    Sleep,
+    Stats,
+    Subscribe,
+    Touch,
+    Want,
+)
+from wakeq.actors.requests import Part, Pending, Requests
+from wakeq.actors.worker_replies import reason_of, refused, settled_by, want_of
+from wakeq.protocol.commands import Token
+from wakeq.protocol.errors import Refused
+from wakeq.protocol.wire import worker as wire
+
+EVERY_QUEUE = "\0"  # no queue's name: a look at all of them, one at a time on each connection
+QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
+
+
+class StraightCommands(Requests):
+    """A subscriber's commands that go straight to a queue."""
+
+    _waits: list[Pending] | None = None  # those in which a FET waits until the client goes on
+    _known: set[str] | None = None  # queues that know of this subscriber
+
+    def _know(self, name: str) -> bool:
+        """Remember a queue that hears of this subscriber's end; False if there are too many already."""
+        if self._known is None:
+            self._known = set()
+        if len(self._known) >= QUEUES_MAX and name not in self._known:
+            return False
+        self._known.add(name)
+        return True
+
+    def _end_waits(self, run: Sequence[Any]) -> None:
+        """A FET that waits without a cmd_id ends when the client goes on with anything but another such FET."""
+        if run and type(run[0]) is wire.Fet and all(command.wait for command in run):
+            return
+        waits, self._waits = self._waits, None
+        for pending in waits or ():
+            for name in pending.waits:
+                self._queue(name).tell(EndWaits(self, pending, name))
+
+    # --- fetching and sleeping -------------------------------------------------------------------------------------
+
+    def _fetch(self, run: Sequence[Any]) -> None:
+        """Tell each queue what is wanted of it."""
+        if any([command.wait for command in run]):
+            self._fetch_waiting(run)
+            return
+        pending = self._begin(run)
+        wants: dict[str, list[Want]] = {}
+        for place, command in enumerate(run):
+            wants.setdefault(command.qname, []).append(want_of(place, command))
+        for name, mine in wants.items():
+            self._ask_queue(name, pending, mine)
+
+    def _fetch_waiting(self, run: Sequence[Any]) -> None:
+        """The same if some of them wait; a FET with wait and cmd_id is answered whenever it is."""
+        apart: list[wire.Fet] = []
+        rest: list[wire.Fet] = []
+        for command in run:
+            (apart if command.wait and command.cmd_id is not msgspec.UNSET else rest).append(command)
+        for command in apart:
+            alone = Pending([command], [None], 1)
+            self._ask_queue(command.qname, alone, [want_of(0, command)])
+        if not rest:
+            return
+        pending = self._begin(rest)
+        last_plain = max((place for place, command in enumerate(rest) if not command.wait), default=-1)
+        wants: dict[str, list[Want]] = {}
+        for place, command in enumerate(rest):
+            want = want_of(place, command)
+            if want.wait_ms and (place < last_plain or self._ended):  # the client went on: it is over before it began
+                want = Want(want.place, want.count)
+            wants.setdefault(command.qname, []).append(want)
+        if any(command.wait for command in rest):
+            pending.waits = tuple({command.qname for command in rest if command.wait})
+            self._waits = [*(before for before in self._waits or () if before.missing), pending]
+        for name, mine in wants.items():
+            self._ask_queue(name, pending, mine)
+
+    def _ask_queue(self, name: str, pending: Pending, wants: list[Want]) -> None:
+        if not self._know(name):
+            refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
+            self.tell(Answered([(pending, want.place, refusal) for want in wants]))
+            return
+        subscribed = self.runtime.groups.has(("subscribers", name), self)
+        message = Fetch(name, self, pending, wants, self._worker, self._door.kind, subscribed)
+        self._queue(name).tell(message)
+
+    def _sleep(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        pending = self._begin(run)
+        if not self._know(command.qname):
+            refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
+            self._reply(pending, 0, refused(refusal, command.cmd_id))
+            return
+        subscribed = self.runtime.groups.has(("subscribers", command.qname), self)
+        self._queue(command.qname).tell(Sleep(Asker(self, pending, 0), command.qname, subscribed))
+
+    def _subscribe(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        name = command.qname
+        pending = self._begin(run)
+        if not self._know(name):
+            refusal = wire.Nok(err="BUSY", detail=f"one connection may know {QUEUES_MAX} queues", cmd_id=command.cmd_id)
+            self._reply(pending, 0, refusal)
+            return
+        self.runtime.groups.join(("subscribers", name), self)
+        self._queue(name).tell(Subscribe(name))
+        self._reply(pending, 0, wire.Oksub(qname=name, cmd_id=command.cmd_id))
+
+    def _unsubscribe(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        pending = self._begin(run)
+        self.runtime.groups.leave(("subscribers", command.qname), self)
+        self._queue(command.qname).tell(Gone(self, command.qname, asleep_only=True))
+        self._reply(pending, 0, wire.Okuns(qname=command.qname, cmd_id=command.cmd_id))
+
+    # --- deliveries ---------------------------------------------------------------------------------------------------
+
+    def _nack(self, run: Sequence[Any]) -> None:
+        self._settle_straight(run, self._nack_one)
+
+    def _nack_one(self, command: wire.Nack, pending: Pending, uids: list[str], tokens: list[Token]) -> None:
+        delay_ms = None if command.delay is None else command.delay * 1000
+        places = list(range(len(uids)))
+        asker = Asker(self, Part(pending, 0, uids), places)
+        nack = Nack(asker, command.qname, uids, tokens, delay_ms, command.error or "", reason_of(command))
+        self._queue(command.qname).tell(nack)
+
+    def _touch(self, run: Sequence[Any]) -> None:
+        self._settle_straight(run, self._touch_one)
+
+    def _touch_one(self, command: wire.Touch, pending: Pending, uids: list[str], tokens: list[Token]) -> None:
+        timeout_ms = 0 if command.timeout is None else command.timeout * 1000
+        asker = Asker(self, Part(pending, 0, uids), list(range(len(uids))))
+        self._queue(command.qname).tell(Touch(asker, command.qname, uids, tokens, timeout_ms))
+
+    def _settle_straight(
+        self, run: Sequence[Any], begin: Callable[[Any, Pending, list[str], list[Token]], None]
+    ) -> None:
+        """Tell a queue about deliveries; what it answers uid by uid becomes one reply for each command."""
+        (command,) = run
+        pending = self._begin(run)
+        try:
+            uids, tokens = settled_by(command)
+        except Refused as error:
+            self._reply(pending, 0, wire.nok(error, command.cmd_id))
+            return
+        self._make_busy(pending, (command.qname,))
+        begin(command, pending, uids, tokens)
+
+    def _look(self, run: Sequence[Any]) -> None:
+        (command,) = run
+        pending = self._begin(run)
+        asker = Asker(self, pending, 0)
+        match command:
+            case wire.Peek():
+                self._queue(command.qname).tell(Peek(asker, command.qname, command.state, command.count))
+            case wire.List():
+                self._make_busy(pending, (EVERY_QUEUE,))
+                self._services.queues.tell(Stats(asker, "", all_queues=True, prefix=command.prefix))
+            case wire.Stats(qname=str(name)):
+                self._queue(name).tell(Stats(asker, name))
+            case _:
+                self._make_busy(pending, (EVERY_QUEUE,))
+                self._services.queues.tell(Stats(asker, "", all_queues=True))

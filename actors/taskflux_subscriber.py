@@ -1,0 +1,308 @@
+"""TaskFluxSubscriber: one connection of the TaskFlux protocol.
+
+    Received (listener) --> Conversation --> intents --> the log or the queue --> outcomes --> Conversation --> Door
+
+The conversation knows the order of things and this process how each is done: what must last goes round the ring, like
+intents in a row as one entry; what the leader's memory answers goes straight to the queue.  A record that the client
+holds is a lease, renewed as long as the connection lives.  It knows no queue rule.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from wakeq.actors.door import CarefulDoor, Closed, Drained, Ended, Idle, Received
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    EndWaits,
+    Fetch,
+    Gone,
+    Leaving,
+    Nack,
+    Propose,
+    Refusal,
+    Stats,
+    Touch,
+)
+from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
+from wakeq.actors.runtime import Alarm, Process, Timers
+from wakeq.actors.taskflux_dequeues import Dequeues, Question, delivery_of, record_of
+from wakeq.actors.taskflux_replies import Known, changed, counted, listed, refusal, removed, returned, stored
+from wakeq.protocol import commands as log
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.wire.taskflux.conversation import Conversation
+from wakeq.protocol.wire.taskflux.dialects import Dialect
+from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting, Store
+from wakeq.protocol.wire.taskflux.packets import (
+    ClusterMetadataRequest,
+    Count,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    ListQueues,
+    Response,
+)
+from wakeq.protocol.wire.taskflux.queues import policies_of
+
+RENEWALS_PER_LEASE = 3
+
+Proposed = tuple[log.Entry, Asker | None]
+Read = Callable[[Sequence[Intent], Any, Known], Sequence[Outcome]]
+
+
+class Services(NamedTuple):
+    """What every subscriber of this protocol works with."""
+
+    raft_log: Process
+    queues: Process
+    timers: Timers
+    now_ms: Callable[[], int]
+    known: Known
+
+
+class Asked(NamedTuple):
+    """Intents that are answered together, and how the answer is read."""
+
+    intents: Sequence[Intent]
+    read: Read
+
+
+class TaskFluxSubscriber(Process):
+    """See the head of this file."""
+
+    def __init__(self, door: CarefulDoor[Response], dialect: Dialect, worker: int, services: Services) -> None:
+        super().__init__()
+        self._door = door
+        self._worker = worker
+        self._services = services
+        self._conversation = Conversation(dialect, services.known.payload_bytes_max)
+        self._dequeues: Dequeues | None = None
+        self._in_flight_bytes = 0
+        self._paused = False
+        self._is_closed = False
+        self._renews_at_ms = 0  # when the lease of a held record is to be renewed, if one is held by then
+
+    def on_receive(self, message: Any) -> None:
+        _HANDLERS[type(message)](self, message)
+
+    # --- in and out --------------------------------------------------------------------------------------------------
+
+    def on_received(self, message: Received[Any]) -> None:
+        self._in_flight_bytes += message.size_bytes
+        self._go_on(self._conversation.receive(message.commands))
+
+    def on_answered(self, message: Answered) -> None:
+        outcomes: list[tuple[Intent, Outcome]] = []
+        known = self._services.known
+        for ticket, _, answer in message.answers:
+            if type(ticket) is Asked:
+                outcomes += zip(ticket.intents, ticket.read(ticket.intents, answer, known), strict=True)
+            elif type(ticket) is Question and ticket is ticket.dequeues.question:
+                outcomes += self._found(ticket.dequeues, answer)
+        if outcomes:
+            self._go_on(self._conversation.resolve(outcomes))
+
+    def on_drained(self, message: Drained) -> None:
+        self._go_on(self._conversation.go_on())
+
+    def on_ended(self, message: Ended) -> None:
+        self._go_on(self._conversation.ended())
+
+    def on_idle(self, message: Idle) -> None:
+        """Nothing is sent: the client is not listening, or does not know what to do with it."""
+        if not self._conversation.in_flight:
+            self._door.drop("idle for too long")
+
+    def on_closed(self, message: Closed) -> None:
+        """Give back what was held; the process ends when that is done."""
+        self._is_closed = True
+        self._go_on(self._conversation.lost())
+
+    def on_failure(self, *_: Any) -> None:
+        self._door.close("internal error")
+        if self._dequeues is not None:
+            self._queue(self._dequeues.queue).tell(Gone(self, self._dequeues.queue))
+
+    def _go_on(self, intents: Sequence[Intent]) -> None:
+        """Do what is to be done, and say what is known."""
+        conversation = self._conversation
+        while intents:
+            known_at_once = self._begin(intents)
+            intents = conversation.resolve(known_at_once) if known_at_once else []
+        if self._is_closed:
+            if not conversation.under_way:
+                self.stop()
+            return
+        answers = conversation.answers()
+        if answers:
+            self._door.send(answers)
+            if self._door.is_congested:
+                conversation.is_held_up = True
+        if conversation.held is not None:
+            self._renew_in_time(conversation.held.handle.lease_ms)
+        self._bound()
+        if conversation.finished:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Everything is said."""
+        if self._conversation.has_ended:
+            self._door.hang_up()
+        else:
+            self._door.close(self._conversation.closing)
+
+    def _bound(self) -> None:
+        """Read no more while too much is under way."""
+        in_flight = self._conversation.in_flight
+        if not (in_flight or self._conversation.is_deciding):
+            self._in_flight_bytes = 0
+        self._door.keep(self._in_flight_bytes)
+        if self._paused:
+            if in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+                self._paused = False
+                self._door.resume()
+        elif in_flight > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
+            self._paused = True
+            self._door.pause()
+
+    # --- beginning ---------------------------------------------------------------------------------------------------
+
+    def _queue(self, name: str) -> Process:
+        """Return whom to tell about a queue: its process, or the supervisor if it has none."""
+        return self.runtime.whereis(("queue", name)) or self._services.queues
+
+    def _begin(self, intents: Sequence[Intent]) -> list[tuple[Intent, Outcome]]:
+        """Begin intents, in their order; return what is known of them at once."""
+        items: list[Proposed] = []
+        known: list[tuple[Intent, Outcome]] = []
+        for _, alike in groupby(intents, self._kin):
+            run = list(alike)
+            _BEGIN[type(run[0].work)](self, run, items, known)
+        if items:
+            self._services.raft_log.tell(Propose(items))
+        return known
+
+    def _kin(self, intent: Intent) -> Any:
+        """Return what intents in a row must have in common to be begun together."""
+        work: Any = intent.work
+        kind = type(work)
+        return (kind, work.queue, work.handle.queue_id) if kind is Remove else (kind is Dequeue or id(intent))
+
+    def _store(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+        work: Any = run[0].work
+        oversized = len(work.enqueues[0].payload) > self._services.known.payload_bytes_max
+        drafts = [Draft(b"" if oversized else enqueue.payload, enqueue.key) for enqueue in work.enqueues]
+        door, worker = self._door.kind, self._worker
+        entry = log.Publish(work.queue, drafts, door=door, worker=worker, must_exist=True, oversized=oversized)
+        items.append((entry, self._asker(run, stored)))
+
+    def _remove(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+        first: Any = run[0].work
+        holdings = [intent.work.handle for intent in run]  # type: ignore[union-attr]
+        numbers = [holding.number for holding in holdings]
+        queue_id = first.handle.queue_id
+        self._queue(first.queue).tell(Leaving(first.queue, queue_id, numbers))
+        tokens = [holding.token for holding in holdings]
+        entry = log.Ack(first.queue, queue_id, numbers, tokens, worker=self._worker, door=self._door.kind)
+        items.append((entry, self._asker(run, removed)))
+
+    def _return(self, run: Sequence[Intent], *_: Any) -> None:
+        work: Any = run[0].work
+        asker = Asker(self, Asked(run, returned), [0])
+        nack = Nack(asker, work.queue, [work.handle.uid], [work.handle.token], 0, reason=work.reason)
+        self._queue(work.queue).tell(nack)
+
+    def _create(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+        work: Any = run[0].work
+        items.append((log.CreateQueue(work.queue, policies_of(work)), self._asker(run, changed)))
+
+    def _delete(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
+        work: Any = run[0].work
+        items.append((log.DeleteQueue(work.queue), self._asker(run, changed)))
+
+    def _count(self, run: Sequence[Intent], *_: Any) -> None:
+        work: Any = run[0].work
+        self._queue(work.queue).tell(Stats(self._asker(run, counted), work.queue))
+
+    def _list(self, run: Sequence[Intent], *_: Any) -> None:
+        self._services.queues.tell(Stats(self._asker(run, listed), "", all_queues=True))
+
+    def _describe_cluster(self, run: Sequence[Intent], _: Any, known: list[tuple[Intent, Outcome]]) -> None:
+        known.append((run[0], self._services.known.nodes()))
+
+    def _asker(self, run: Sequence[Intent], read: Read) -> Asker:
+        return Asker(self, Asked(run, read), None)
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def _dequeue(self, run: Sequence[Intent], *_: Any) -> None:
+        self._dequeues = Dequeues(run)
+        self._fetch(self._dequeues)
+
+    def _fetch(self, dequeues: Dequeues) -> None:
+        """Ask the queue for what is to be asked now."""
+        name, question = dequeues.queue, dequeues.ask()
+        who = (name, self, question, [question.want], self._worker, self._door.kind)
+        self._queue(name).tell(Fetch(*who, must_exist=True, removes=self._conversation.dialect.is_one_phase))
+
+    def _found(self, dequeues: Dequeues, answer: Any) -> list[tuple[Intent, Outcome]]:
+        """A queue answered the Dequeues under way; return those that are over by that."""
+        dequeues.question = None
+        if isinstance(answer, Refusal):
+            over = dequeues.refused(refusal(answer, self._services.known))
+        elif answer is None:
+            over = dequeues.found_nothing()
+        elif self._conversation.dialect.is_one_phase:
+            over = dequeues.found([record_of(found) for found in answer])
+        else:
+            now_ms = self._services.now_ms()
+            over = dequeues.found([delivery_of(found, now_ms) for found in answer])
+        if not dequeues.are_over:
+            self._fetch(dequeues)
+        return over
+
+    def _stop_waiting(self, *_: Any) -> None:
+        assert self._dequeues is not None, "it waits for one of them"
+        self._dequeues.stop()
+        self._queue(self._dequeues.queue).tell(EndWaits(self, self._dequeues.question, self._dequeues.queue))
+
+    def _renew_in_time(self, lease_ms: int) -> None:
+        """See that a record which is still held after a part of its lease gets a new one."""
+        moment_ms = self._services.now_ms() + lease_ms // RENEWALS_PER_LEASE
+        if not self._renews_at_ms or moment_ms < self._renews_at_ms:
+            self._renews_at_ms = moment_ms
+            self._services.timers.set(self, moment_ms)
+
+    def on_alarm(self, message: Alarm) -> None:
+        """Renew the lease of what is held, however long it has been so: to look at that would cost more."""
+        self._renews_at_ms = 0
+        held = self._conversation.held
+        if held is not None:
+            uid, token = held.handle.uid, held.handle.token
+            self._queue(held.queue).tell(Touch(Asker(self, None, [0]), held.queue, [uid], [token], 0))
+            self._renew_in_time(held.handle.lease_ms)
+
+
+_HANDLERS: dict[type, Callable[[TaskFluxSubscriber, Any], None]] = {
+    Received: TaskFluxSubscriber.on_received,
+    Answered: TaskFluxSubscriber.on_answered,
+    Drained: TaskFluxSubscriber.on_drained,
+    Ended: TaskFluxSubscriber.on_ended,
+    Idle: TaskFluxSubscriber.on_idle,
+    Closed: TaskFluxSubscriber.on_closed,
+    Alarm: TaskFluxSubscriber.on_alarm,
+}
+
+_BEGIN: dict[type, Callable[..., None]] = {
+    Store: TaskFluxSubscriber._store,
+    Remove: TaskFluxSubscriber._remove,
+    Return: TaskFluxSubscriber._return,
+    CreateQueue: TaskFluxSubscriber._create,
+    DeleteQueue: TaskFluxSubscriber._delete,
+    Count: TaskFluxSubscriber._count,
+    ListQueues: TaskFluxSubscriber._list,
+    ClusterMetadataRequest: TaskFluxSubscriber._describe_cluster,
+    Dequeue: TaskFluxSubscriber._dequeue,
+    StopWaiting: TaskFluxSubscriber._stop_waiting,
+}

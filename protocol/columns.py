@@ -1,0 +1,165 @@
+"""Columns: the messages of one incarnation of a queue by number: their sizes, and what few of them have besides.
+
+    drafts, moment --> append --> columns --> what a message was published with; it lives until it is removed
+
+Pure, and the lower half of the ledger: what becomes of a message after its publication is decided there.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from wakeq.protocol.chunks import CHUNK, CHUNK_SHIFT, Chunk
+from wakeq.protocol.commands import Draft
+
+MASK = CHUNK - 1
+
+
+class Columns:
+    """Numbers run on from 1; CHUNK neighbours share a Chunk, which goes with the last of them."""
+
+    __slots__ = (
+        "_dirty_chunks", "aliased", "aliases", "bytes", "chunks", "has_moments", "has_timeouts", "living",
+        "next_number",
+    )  # fmt: skip
+
+    def clear(self) -> None:
+        """Begin with nothing."""
+        self.next_number = 1
+        self.chunks: dict[int, Chunk] = {}
+        self.has_moments = False  # whether any message ever had a delay or an expiry
+        self.has_timeouts = False  # whether any message ever had its own
+        self.aliases: dict[str, int] = {}  # uids of imported messages
+        self.aliased: dict[int, str] = {}
+        self.living = 0
+        self.bytes = 0
+        self._dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def lives(self, number: int) -> bool:
+        chunk = self.chunks.get(number >> CHUNK_SHIFT)
+        offset = number & MASK
+        return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
+
+    def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
+        """Return how many of these living messages, from the first, have bodies of so many bytes together."""
+        for place, number in enumerate(numbers):
+            bytes_max -= self.chunks[number >> CHUNK_SHIFT].sizes[number & MASK] - 1
+            if bytes_max < 0:
+                return place
+        return len(numbers)
+
+    def priority_of(self, number: int) -> int:
+        column = self.chunks[number >> CHUNK_SHIFT].priorities
+        return 0 if column is None else column[number & MASK]
+
+    def expires_of(self, number: int) -> int:
+        """Return the moment at which a living message expires, 0 for never."""
+        column = self.chunks[number >> CHUNK_SHIFT].expiries
+        return 0 if column is None else column[number & MASK]
+
+    def own_timeout_of(self, number: int) -> int:
+        column = self.chunks[number >> CHUNK_SHIFT].timeouts
+        return 0 if column is None else column[number & MASK]
+
+    def published_due_of(self, number: int) -> int:
+        column = self.chunks[number >> CHUNK_SHIFT].dues
+        return 0 if column is None else column[number & MASK]
+
+    def are_plain(self, numbers: Sequence[int] | range) -> bool:
+        """Whether new messages, published together, have no priority, delay or expiry; True only if it is certain."""
+        if not isinstance(numbers, range) or not numbers:
+            return False
+        for chunk_id in range(numbers[0] >> CHUNK_SHIFT, (numbers[-1] >> CHUNK_SHIFT) + 1):
+            chunk = self.chunks[chunk_id]
+            if chunk.only_sizes:
+                continue
+            if chunk.priorities is not None or chunk.dues is not None or chunk.expiries is not None:
+                return False
+        return True
+
+    def living_numbers(self) -> Iterator[int]:
+        """Yield every living number in the order of publication."""
+        for chunk_id in sorted(self.chunks):
+            base = chunk_id << CHUNK_SHIFT
+            for offset, size in enumerate(self.chunks[chunk_id].sizes):
+                if size:
+                    yield base + offset
+
+    # --- adding and removing -----------------------------------------------------------------------------------------
+
+    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
+        if len(drafts) == 1 and self._append_one(drafts[0]):
+            return
+        done, count = 0, len(drafts)
+        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
+        while done < count:
+            number = self.next_number
+            chunk_id, offset = number >> CHUNK_SHIFT, number & MASK
+            chunk = self.chunks.get(chunk_id)
+            if chunk is None:
+                chunk = self.chunks[chunk_id] = Chunk(offset)
+            part = drafts[done : done + CHUNK - offset]
+            if not plain:
+                self._append_columns(chunk, part, at_ms, number)
+            sizes = [len(draft.body) + len(draft.headers) + 1 for draft in part]
+            chunk.sizes.extend(sizes)
+            chunk.level()
+            chunk.living += len(part)
+            self.bytes += sum(sizes) - len(part)
+            self.next_number += len(part)
+            self._dirty_chunks[chunk_id] = None
+            done += len(part)
+        self.living += count
+
+    def _append_one(self, draft: Draft) -> bool:
+        """The hot path of a publish of one message: True if it fits between others that only have a size."""
+        if draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms or draft.alias:
+            return False
+        number = self.next_number
+        chunk_id = number >> CHUNK_SHIFT
+        chunk = self.chunks.get(chunk_id)
+        if chunk is None:
+            chunk = self.chunks[chunk_id] = Chunk(number & MASK)
+        elif not chunk.only_sizes:
+            return False
+        size = len(draft.body) + len(draft.headers)
+        chunk.sizes.append(size + 1)
+        chunk.living += 1
+        self.next_number = number + 1
+        self.bytes += size
+        self.living += 1
+        self._dirty_chunks[chunk_id] = None
+        return True
+
+    def _append_columns(self, chunk: Chunk, part: Sequence[Draft], at_ms: int, number: int) -> None:
+        chunk.fill("priorities", [d.priority for d in part])
+        chunk.fill("dues", [at_ms + d.delay_ms if d.delay_ms else 0 for d in part])
+        chunk.fill("expiries", [at_ms + d.expires_ms if d.expires_ms else 0 for d in part])
+        chunk.fill("timeouts", [d.timeout_ms for d in part])
+        self._note_columns(chunk)
+        for i, draft in enumerate(part):
+            if draft.alias:
+                self.aliases[draft.alias] = number + i
+                self.aliased[number + i] = draft.alias
+
+    def _cross_out(self, chunk: Chunk, number: int) -> None:
+        """Take a living message out of its chunk."""
+        sizes, offset = chunk.sizes, number & MASK
+        self.bytes -= sizes[offset] - 1
+        sizes[offset] = 0
+        chunk.living -= 1
+        self.living -= 1
+        if not chunk.living and len(sizes) == CHUNK:
+            del self.chunks[number >> CHUNK_SHIFT]
+        self._dirty_chunks[number >> CHUNK_SHIFT] = None
+
+    def _note_columns(self, chunk: Chunk) -> None:
+        self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
+        self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
+
+    def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
+        """Take back columns that were written down."""
+        self.chunks[chunk_id] = chunk
+        self._note_columns(chunk)
+        self.living += chunk.living
+        self.bytes += sum(chunk.sizes) - chunk.living

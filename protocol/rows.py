@@ -1,0 +1,115 @@
+"""Rows: one message as it lies in the state store <-> bytes.
+
+In: what a message is and what became of it; out: the value of a MESSAGES record, and back.  `docs/files.md` says every
+byte; a change here changes that page and a version number.  Damage raises BadRecord, never anything else.
+"""
+
+import struct
+import zlib
+
+import msgspec
+
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.records import BadRecord
+
+_CRC = struct.Struct(">I")
+# status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
+# priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
+ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
+STATUS_MAX = 255
+
+
+class Side(msgspec.Struct, gc=False):
+    """What a message has beyond its columns once it was delivered: counts, the last delivery, the last error."""
+
+    deliveries: int = 0
+    nacks: int = 0
+    timeouts: int = 0
+    disconnects: int = 0
+    term: int = 0
+    sequence: int = 0
+    until_ms: int = 0  # > 0 while it is out with a worker
+    due_ms: int = 0  # when it came back: available from this moment
+    error: str = ""
+
+    @property
+    def failures(self) -> int:
+        """Deliveries that failed; the others were given back, or one is still out."""
+        return self.nacks + self.timeouts + self.disconnects
+
+
+class Row(msgspec.Struct, gc=False):
+    """One message as it lies in the state store."""
+
+    body: bytes
+    headers: bytes = b""
+    priority: int = 0
+    timeout_ms: int = 0
+    due_ms: int = 0
+    expires_ms: int = 0
+    published_ms: int = 0
+    side: Side | None = None
+
+
+def encode_row(row: Row) -> bytes:
+    """Return the value of a MESSAGES record: the document's fields first, the item last.
+
+    Of a message that was delivered, `due_ms` is what its side says: 0 while it is out.
+    """
+    side = row.side or _NO_SIDE
+    not_acknowledged = side.deliveries - (side.until_ms > 0)
+    error = side.error.encode()
+    fixed = ROW.pack(
+        min(not_acknowledged, STATUS_MAX), row.timeout_ms, side.due_ms if row.side else row.due_ms, row.expires_ms,
+        row.priority, side.deliveries, side.nacks, side.timeouts, side.disconnects,
+        side.term, side.sequence, side.until_ms, row.published_ms, len(row.headers), len(error), 0,
+    )  # fmt: skip
+    tail = b"".join((row.headers, error, row.body))
+    return b"".join((fixed[:-4], _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed[:-4]))), tail))
+
+
+def encode_fresh(
+    fresh: dict[int, tuple[Draft, int]], columns: dict[int, tuple[int, int]], sides: dict[int, Side]
+) -> list[bytes]:
+    """Return the values of new messages.  Those that only have a body share everything before it."""
+    values = []
+    head, head_crc, head_ms = b"", 0, -1
+    crc32, pack = zlib.crc32, _CRC.pack
+    simple = not (sides or columns)
+    for number, (draft, at_ms) in fresh.items():
+        body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
+        if headers or priority or timeout_ms or not (simple or (number not in sides and number not in columns)):
+            due_ms, expires_ms = columns.get(number, (0, 0))
+            row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
+            values.append(encode_row(row))
+            continue
+        if at_ms != head_ms:
+            head, head_ms = ROW.pack(*_PLAIN, at_ms, 0, 0, 0)[:-4], at_ms
+            head_crc = crc32(head)
+        values.append(head + pack(crc32(body, head_crc)) + body)
+    return values
+
+
+_NO_SIDE = Side()
+_PLAIN = (0,) * 12  # every field of a row before the moment of publication, of a message that only has a body
+
+
+def decode_row(value: bytes) -> Row:
+    """Return a message as it was stored; raise BadRecord if its checksum does not fit."""
+    try:
+        (
+            _, timeout_ms, due_ms, expires_ms, priority, deliveries, nacks, timeouts, disconnects,
+            term, sequence, until_ms, published_ms, headers_size, error_size, checksum,
+        ) = ROW.unpack_from(value)  # fmt: skip
+    except struct.error:
+        raise BadRecord(f"a stored message has {len(value)} bytes, at least {ROW.size} are needed") from None
+    if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
+        raise BadRecord("the checksum of a stored message does not fit")
+    at = ROW.size + headers_size
+    headers, error = value[ROW.size : at], value[at : at + error_size]
+    side = None
+    if deliveries:
+        side = Side(
+            deliveries, nacks, timeouts, disconnects, term, sequence, until_ms, due_ms, error.decode(errors="replace")
+        )
+    return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)

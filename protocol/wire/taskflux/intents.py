@@ -1,0 +1,76 @@
+"""What a TaskFlux conversation wants done, and what it is told has become of it.
+
+Every Intent but StopWaiting has an outcome: a Response; a Delivery for a Dequeue that found a record; for a Store one
+Response, or one for each record.  Whoever does them keeps them in their order and tells each outcome once it is
+durable; a NotLeader is an outcome like any other.  Dequeues that come together are of one queue, and one after the
+other: none waits before those in front are over.
+"""
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from wakeq.protocol.commands import Reason
+from wakeq.protocol.wire.taskflux.packets import (
+    ClusterMetadataRequest,
+    Count,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    Enqueue,
+    ListQueues,
+    Record,
+    Response,
+)
+
+
+class Store(Struct, frozen=True, gc=False):
+    """Enqueues of one queue that the client has acknowledged.  Outcome: a Response for all, or one for each."""
+
+    queue: str
+    enqueues: list[Enqueue]
+
+
+class Delivery(Struct, frozen=True, gc=False):
+    """The outcome of a Dequeue that found a record.  `handle` is plain data that comes back with Remove or Return."""
+
+    record: Record
+    handle: Any
+
+
+class Remove(Struct, frozen=True, gc=False):
+    """The client has taken the record.  Outcome: Ok once that is durable."""
+
+    queue: str
+    handle: Any
+
+
+class Return(Struct, frozen=True, gc=False):
+    """The record is to be available again.  Outcome: Ok once it is.
+
+    `reason` tells a client that gave it back, or went away with it, from one that never had it.
+    """
+
+    queue: str
+    handle: Any
+    reason: Reason = Reason.NACK
+
+
+class StopWaiting(Struct, frozen=True, gc=False):
+    """Nobody waits for the Dequeues under way any more: they are to have their outcomes now."""
+
+
+Work: TypeAlias = (
+    Store | Dequeue | Count | CreateQueue | DeleteQueue | ListQueues | ClusterMetadataRequest
+    | Remove | Return | StopWaiting
+)  # fmt: skip
+Outcome: TypeAlias = Response | Delivery | list[Response]
+
+
+class Intent(Struct, gc=False, eq=False):
+    """Something to be done for the client.  All but `work` is the conversation's own."""
+
+    work: Work
+    answer: Response | list[Response] | None = None
+    instead: Response | None = None  # is answered in place of Ok
+    then: "Intent | None" = None  # of a Dequeue: what an Ack that is already here will do with the record

@@ -1,0 +1,214 @@
+"""What is said in the TaskFlux protocol: one Struct for each packet, command and response.
+
+A command is its CommandRequest, a response its CommandResponse: nobody needs the envelope by itself.  What differs
+between dialects (markers, numbers of codes, a record's id) is not in here, see taskflux/dialects.py.
+Queue names are text with one character for each byte, so that a forbidden name comes through as it was sent;
+only `check_name` makes a name of it.
+"""
+
+from enum import IntEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from wakeq.protocol.errors import WakeqError
+
+METHOD_NONE = ord("N")  # the only method of authorization: there is none
+PAYLOAD_BYTES_MAX = 16 << 20  # the manual's limit for all queues (section 6)
+UNLIMITED = -1  # of a size in CreateQueue
+UNKNOWN_NODE = -1  # of a leader's id
+DEFAULT_IMPLEMENTATION, H4, QA = 0, 1, 2
+
+KeyRange: TypeAlias = tuple[int, int]  # both ends belong to it
+
+
+class ErrorCode(IntEnum):
+    """Why a command was not done.  The numbers are those of the dialect `spec`; the others have their own."""
+
+    UNKNOWN = 0
+    BAD_NAME = 1
+    NO_QUEUE = 2
+    QUEUE_EXISTS = 3
+    KEY_OUTSIDE = 4  # reserved: a key outside of a queue's range is a KeyRangeViolation
+    BAD_KEY_RANGE = 5
+    BAD_QUEUE_SIZE = 6
+    BAD_PAYLOAD_SIZE = 7
+    NO_KEY_RANGE = 8
+    BAD_IMPLEMENTATION = 9
+
+
+class Bad(Struct, frozen=True, gc=False):
+    """What stands where a packet could not be read.  If the error closes, nothing comes behind it."""
+
+    error: WakeqError
+
+
+# From the client --------------------------------------------------------------------------------------------------
+
+
+class AuthorizationRequest(Struct, frozen=True, gc=False):
+    method: int = METHOD_NONE
+
+
+class BootstrapRequest(Struct, frozen=True, gc=False):
+    """The version of the client.  0.1 of it selects the dialect `legacy`."""
+
+    major: int
+    minor: int
+    patch: int
+
+
+class Ack(Struct, frozen=True, gc=False):
+    pass
+
+
+class Nack(Struct, frozen=True, gc=False):
+    pass
+
+
+class ClusterMetadataRequest(Struct, frozen=True, gc=False):
+    pass
+
+
+class Enqueue(Struct, frozen=True, gc=False):
+    queue: str
+    key: int
+    payload: bytes
+
+
+class Dequeue(Struct, frozen=True, gc=False):
+    queue: str
+    timeout_ms: int = 0  # 0: answer at once
+
+
+class Count(Struct, frozen=True, gc=False):
+    queue: str
+
+
+class CreateQueue(Struct, frozen=True, gc=False):
+    queue: str
+    implementation: int = DEFAULT_IMPLEMENTATION
+    queue_size_max: int = UNLIMITED
+    payload_bytes_max: int = UNLIMITED
+    key_range: KeyRange | None = None
+
+
+class DeleteQueue(Struct, frozen=True, gc=False):
+    queue: str
+
+
+class ListQueues(Struct, frozen=True, gc=False):
+    pass
+
+
+# From the server --------------------------------------------------------------------------------------------------
+
+
+class AuthorizationResponse(Struct, frozen=True, gc=False):
+    """`reason` is sent only without success."""
+
+    success: bool
+    reason: str = ""
+
+
+class BootstrapResponse(Struct, frozen=True, gc=False):
+    """`reason` is sent only without success."""
+
+    success: bool
+    reason: str = ""
+
+
+class Ok(Struct, frozen=True, gc=False):
+    pass
+
+
+class ErrorResponse(Struct, frozen=True, gc=False):
+    """A failure outside of what queues decide.  `code` is as it is on the wire; `legacy` has none."""
+
+    code: int
+    details: str
+
+
+class NotLeader(Struct, frozen=True, gc=False):
+    """`leader` is a place in the list of addresses."""
+
+    leader: int = UNKNOWN_NODE
+
+
+class ClusterMetadataResponse(Struct, frozen=True, gc=False):
+    addresses: tuple[str, ...]
+    leader: int
+    responder: int
+
+
+class EnqueueResponse(Struct, frozen=True, gc=False):
+    """Only in `legacy`: whether the record was added."""
+
+    added: bool
+
+
+class Record(Struct, frozen=True, gc=False):
+    """The answer to a Dequeue that found something.  Only `csharp` sends the id."""
+
+    key: int
+    payload: bytes
+    id: int = 0
+
+
+class Empty(Struct, frozen=True, gc=False):
+    """The answer to a Dequeue that found nothing."""
+
+
+class CountResponse(Struct, frozen=True, gc=False):
+    count: int
+
+
+class BusinessError(Struct, frozen=True, gc=False):
+    code: ErrorCode
+    details: str = ""
+
+
+class QueueInfo(Struct, frozen=True, gc=False):
+    """One queue of a list.  `metadata` are its policies in words; a key may occur more than once."""
+
+    queue: str
+    count: int
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+class ListQueuesResponse(Struct, frozen=True, gc=False):
+    queues: tuple[QueueInfo, ...]
+
+
+class GeneralViolation(Struct, frozen=True, gc=False):
+    """A policy without a code of its own."""
+
+    message: str
+
+
+class QueueSizeViolation(Struct, frozen=True, gc=False):
+    limit: int
+
+
+class PayloadSizeViolation(Struct, frozen=True, gc=False):
+    limit: int
+
+
+class KeyRangeViolation(Struct, frozen=True, gc=False):
+    key_min: int
+    key_max: int
+
+
+OK, ACK, NACK, EMPTY = Ok(), Ack(), Nack(), Empty()
+VIOLATIONS = (GeneralViolation, QueueSizeViolation, PayloadSizeViolation, KeyRangeViolation)
+
+Violation: TypeAlias = GeneralViolation | QueueSizeViolation | PayloadSizeViolation | KeyRangeViolation
+Request: TypeAlias = (
+    AuthorizationRequest | BootstrapRequest | Ack | Nack | ClusterMetadataRequest
+    | Enqueue | Dequeue | Count | CreateQueue | DeleteQueue | ListQueues
+)  # fmt: skip
+Response: TypeAlias = (
+    AuthorizationResponse | BootstrapResponse | Ok | ErrorResponse | NotLeader | ClusterMetadataResponse
+    | EnqueueResponse | Record | Empty | CountResponse | BusinessError | ListQueuesResponse | Violation
+)  # fmt: skip
+Packet: TypeAlias = Request | Response

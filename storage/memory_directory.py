@@ -1,0 +1,64 @@
+"""MemoryDirectory: what a node must not lose, kept in memory: it outlives the node's processes, not the program.
+
+    open_log() --> the node's own log, on a file that has no name    metadata, store --> the same without a disk
+
+A crash loses what was not synced, as on a disk: only bytes that were written to the log are found again.  Nothing is
+shared with another directory, and after `close` nothing is left.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from wakeq.protocol.log_format import HEADER_BYTES, Identity, SegmentHeader, Walk
+from wakeq.storage.memory import MemoryStore
+from wakeq.storage.metadata import Metadata, State
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.segments import Active, Recovery, note_records, reader
+
+FOLDER: Final = Path("memory:")  # stands in messages where a data directory has its path
+NEVER_FULL_BYTES: Final = 1 << 62  # a file without a name cannot be sealed under another one
+
+
+class MemoryMetadata(Metadata):
+    """Term and vote by the rules of the file, without the file."""
+
+    def __init__(self, identity: Identity) -> None:
+        super().__init__(FOLDER / "raft.metadata", -1, identity, 0, State())
+
+    def _put(self, slot: bytes) -> None:
+        """What is remembered is all there is."""
+
+
+class MemoryDirectory:
+    """One node's files.  Whoever opens the log closes it; the directory itself stays until `close`."""
+
+    def __init__(self) -> None:
+        self.identity = Identity(os.urandom(16), 1)
+        self.metadata: Metadata = MemoryMetadata(self.identity)
+        self.store = MemoryStore(self.identity.cluster_id, self.identity.node_id)
+        self._descriptor = os.memfd_create("wakeq-log", os.MFD_CLOEXEC)
+
+    @property
+    def snapshot_path(self) -> Path:
+        """Where an image would be; a log that is never sealed needs none."""
+        return FOLDER / "raft.snapshot"
+
+    def open_log(self) -> SegmentedLog:
+        """Return the log with what was written before; behind the last record lie the zeros that were written ahead."""
+        path = FOLDER / "raft.log"
+        header = SegmentHeader(self.identity, first_index=1, previous_term=0)
+        size_bytes = max(HEADER_BYTES, os.fstat(self._descriptor).st_size)
+        active = Active(path, os.dup(self._descriptor), header, HEADER_BYTES, size_bytes, 1, 0)
+        walk = Walk(
+            reader(active.descriptor, path), offset=HEADER_BYTES, end=size_bytes, seed=active.seed, next_index=1
+        )
+        note_records(active, ((index, term, len(payload)) for index, term, payload in walk))
+        entries = active.next_index - 1
+        return SegmentedLog(FOLDER, [], active, Recovery(entries, 0, f"{path}: {entries} entries"), NEVER_FULL_BYTES)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1

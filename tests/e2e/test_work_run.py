@@ -1,0 +1,111 @@
+"""`wakeq run` against a real broker: a worker from code, and with --reload the code that is there now."""
+
+import signal
+import sys
+from pathlib import Path
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.started import Started, eventually
+from wakeq import Client
+
+SHOP = """
+import os, time
+from pathlib import Path
+from wakeq import Worker
+
+worker = Worker()
+
+@worker.task("jobs")
+def job(name: str) -> None:
+    print("{word} " + name, flush=True)
+    while name == "slow" and not Path("gate").exists():
+        time.sleep(0.02)
+    print("{word} " + name + " done", flush=True)
+"""
+
+
+def address_of(broker: BrokerProcess) -> str:
+    host, port = broker.worker_address
+    return f"{host}:{port}"
+
+
+def run(broker: BrokerProcess, folder: Path, *flags: str) -> Started:
+    arguments = ["-m", "wakeq", "--broker", address_of(broker), "run", "shop:worker", *flags]
+    return Started([sys.executable, *arguments], cwd=folder)
+
+
+def write(folder: Path, text: str) -> None:
+    """Put the module there in one step, so that nobody imports half of it."""
+    (folder / "shop.new").write_text(text)
+    (folder / "shop.new").rename(folder / "shop.py")
+
+
+def test_a_worker_from_code_works_until_it_is_told_to_stop(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, SHOP.format(word="one"))
+    with Client(address_of(broker)) as client, run(broker, tmp_path, "--concurrency", "1") as worker:
+        client.publish("jobs", {"name": "tea"})
+        assert (worker.line(), worker.line()) == ("one tea", "one tea done")
+
+        assert worker.stop() == 0
+
+
+def test_concurrency_is_what_the_command_line_says(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, SHOP.format(word="one"))
+    with Client(address_of(broker)) as client:
+        client.publish_many("jobs", [{"name": "slow"}, {"name": "tea"}])
+
+        with run(broker, tmp_path, "--concurrency", "1") as worker:
+            assert worker.line() == "one slow"
+            (tmp_path / "gate").touch()
+            assert (worker.line(), worker.line()) == ("one slow done", "one tea")
+
+
+def test_a_drain_ends_when_its_queues_have_nothing_more(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, SHOP.format(word="one"))
+    with Client(address_of(broker)) as client:
+        client.publish_many("jobs", [{"name": "tea"}, {"name": "milk"}])
+
+        with run(broker, tmp_path, "--concurrency", "1", "--drain") as worker:
+            assert worker.end() == 0
+
+        assert worker.lines_so_far() == ["one tea", "one tea done", "one milk", "one milk done"]
+        assert client.stats("jobs")["acked"] == 2
+
+
+def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    write(tmp_path, SHOP.format(word="one"))
+    with Client(address_of(broker)) as client, run(broker, tmp_path, "--reload") as worker:
+        client.publish("jobs", {"name": "slow"})
+        assert worker.line() == "one slow"
+
+        write(tmp_path, SHOP.format(word="two"))
+        eventually(lambda: client.stats("jobs")["subscribers"] == 0, "the old worker takes nothing more")
+        client.publish("jobs", {"name": "tea"})
+        (tmp_path / "gate").touch()
+
+        assert (worker.line(), worker.line(), worker.line()) == ("one slow done", "two tea", "two tea done")
+        assert worker.stop() == 0
+
+
+def test_code_that_is_broken_is_waited_for(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, "this is no Python")
+    with Client(address_of(broker)) as client, run(broker, tmp_path, "--reload") as worker:
+        eventually(lambda: "it starts again when a file changes" in worker.errors, "it says what it waits for")
+
+        write(tmp_path, SHOP.format(word="whole"))
+        client.publish("jobs", {"name": "tea"})
+
+        assert worker.line() == "whole tea"
+        assert "SyntaxError" in worker.errors
+
+
+def test_a_signal_ends_it_also_while_it_waits_for_a_change(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, "this is no Python")
+    with run(broker, tmp_path, "--reload") as worker:
+        eventually(lambda: "it starts again when a file changes" in worker.errors, "it says what it waits for")
+
+        worker.signal(signal.SIGINT)
+
+        assert worker.end() == 128 + signal.SIGINT

@@ -1,0 +1,155 @@
+"""FluxLoad: TaskFlux clients and JSON workers at work on one queue, and a ledger of what they were promised.
+
+    seed --> enqueue, dequeue, ack, nack; PUB, FET, ACK --> (crashes) --> drain --> what is wrong
+
+Whatever is asked for is in the ledger before it is said.  It never repairs an answer: what may have been done or not
+is neither promised nor removed.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from tests.helpers.line_client import AsyncLineClient, Message
+from wakeq.client.taskflux.aio import AsyncTaskFluxClient
+from wakeq.client.taskflux.records import Record
+from wakeq.protocol.errors import OutcomeUnknown, WakeqError
+
+QUEUE = "mixed"
+TIMEOUT_S = 5  # the shortest: what was held when the broker died is back after that
+BACKLOG_MAX = 2_000
+QUIET_S = TIMEOUT_S + 2.5  # empty for so long is empty
+PAUSE_S = 0.005
+BATCH_MAX = 20
+NACK_SHARE = 0.1
+
+
+class Changed(Exception):
+    """A client gives its record back."""
+
+
+class FluxLoad:
+    """See the head of this file.  `wrong` are the ledger's complaints."""
+
+    def __init__(
+        self, worker_address: Callable[[], tuple[str, int]], taskflux_address: tuple[str, int], seed: int
+    ) -> None:
+        self._worker_address = worker_address
+        self._taskflux = "{}:{}".format(*taskflux_address)
+        self._draw = random.Random(seed)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._last = 0
+        self.promised: set[str] = set()
+        self.asked: set[str] = set()
+        self.seen: Counter[str] = Counter()
+        self.removed: set[str] = set()
+        self.wrong: list[str] = []
+        self.done: Counter[str] = Counter()
+
+    async def start(self) -> None:
+        """Make the queue and set everybody to work."""
+        worker = await AsyncLineClient.connect(self._worker_address())
+        await worker.call({"cmd": "CREATE", "qname": QUEUE, "timeout": TIMEOUT_S})
+        worker.close()
+        roles = (self._enqueues, self._enqueues, self._dequeues, self._dequeues, self._publishes, self._fetches)
+        self._tasks = [asyncio.create_task(self._again(role)) for role in roles]
+
+    async def stop(self) -> None:
+        """Let everybody end, then take what is left; what was promised and never seen is lost."""
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+        async with AsyncTaskFluxClient(self._taskflux) as client:
+            while True:
+                async with client.dequeue(QUEUE, wait=QUIET_S) as record:
+                    if record is None:
+                        break
+                    self._take(record.payload.decode())
+                self.removed.add(record.payload.decode())
+        lost = self.promised - self.seen.keys()
+        self.wrong += [f"{task} was stored and never came" for task in sorted(lost)]
+
+    async def _again(self, role: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do the same until the end, through all crashes."""
+        while not self._stopping:
+            try:
+                await role()
+            except (WakeqError, OSError):
+                await asyncio.sleep(PAUSE_S)
+
+    def _new_tasks(self) -> list[str]:
+        count = self._draw.randint(1, BATCH_MAX)
+        self._last += count
+        tasks = [f"task-{number}" for number in range(self._last - count, self._last)]
+        self.asked.update(tasks)
+        return tasks
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.promised) - len(self.removed) > BACKLOG_MAX
+
+    def _take(self, task: str) -> None:
+        self.seen[task] += 1
+        if task not in self.asked:
+            self.wrong.append(f"{task} was never enqueued")
+        if task in self.removed:
+            self.wrong.append(f"{task} came after it was removed")
+
+    # --- roles -----------------------------------------------------------------------------------------------------
+
+    async def _enqueues(self) -> None:
+        async with AsyncTaskFluxClient(self._taskflux) as client:
+            while not self._stopping:
+                if self._is_full:
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                tasks = self._new_tasks()
+                records = [(self._draw.randint(-5, 5), task) for task in tasks]
+                with suppress(OutcomeUnknown):
+                    await client.enqueue_many(QUEUE, records)
+                    self.promised.update(tasks)
+                    self.done["enqueue"] += len(tasks)
+
+    async def _dequeues(self) -> None:
+        async with AsyncTaskFluxClient(self._taskflux) as client:
+            while not self._stopping:
+                taken: Record | None = None
+                with suppress(Changed):
+                    async with client.dequeue(QUEUE, wait=0.5) as taken:
+                        if taken is not None:
+                            self._take(taken.payload.decode())
+                            if self._draw.random() < NACK_SHARE:
+                                self.done["nack"] += 1
+                                raise Changed
+                    if taken is not None:  # its Ack was answered
+                        self.removed.add(taken.payload.decode())
+                        self.done["dequeue"] += 1
+
+    async def _publishes(self) -> None:
+        worker = await AsyncLineClient.connect(self._worker_address())
+        while not self._stopping:
+            if self._is_full:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            tasks = self._new_tasks()
+            replies = await asyncio.gather(
+                *[worker.call({"cmd": "PUB", "qname": QUEUE, "message": task}) for task in tasks]
+            )
+            self.promised.update(task for task, reply in zip(tasks, replies, strict=True) if reply["cmd"] == "ok")
+            self.done["publish"] += len(tasks)
+
+    async def _fetches(self) -> None:
+        worker = await AsyncLineClient.connect(self._worker_address())
+        while not self._stopping:
+            message: Message = await worker.call({"cmd": "FET", "qname": QUEUE, "lease": True})
+            if message["cmd"] != "msg":
+                await asyncio.sleep(PAUSE_S)
+                continue
+            self._take(message["msg"])
+            acked = await worker.call({"cmd": "ACK", "qname": QUEUE, "uid": message["uid"]})
+            if acked["cmd"] == "okack":
+                self.removed.add(message["msg"])
+                self.done["fetch"] += 1

@@ -1,0 +1,118 @@
+"""HandTaskFlux: one TaskFlux connection of the broker by hand, from packets to packets.
+
+    client.ask(Dequeue("q")) --> bytes --> RequestReader --> TaskFluxSubscriber ... --> encoder --> packets
+
+Everything is served to the end before an answer is looked at, and no time passes.
+"""
+
+from collections.abc import Sequence
+
+from tests.helpers.broker import Broker
+from wakeq.actors.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received
+from wakeq.actors.taskflux_replies import Known
+from wakeq.actors.taskflux_subscriber import Services, TaskFluxSubscriber
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
+from wakeq.protocol.wire.taskflux.encoder import encode
+from wakeq.protocol.wire.taskflux.packets import (
+    AuthorizationRequest,
+    Bad,
+    BootstrapRequest,
+    ClusterMetadataResponse,
+    Packet,
+    Response,
+)
+from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
+
+PAYLOAD_BYTES_MAX = 1000  # of this node
+
+
+class HandTaskFluxDoor:
+    """A connection that keeps what it was told to send."""
+
+    kind = DOOR_TASKFLUX
+    peer = "test"
+
+    def __init__(self) -> None:
+        self.sent: list[Response] = []
+        self.ended = ""
+        self.paused = self.is_congested = False
+        self.kept_bytes = 0
+
+    def send(self, replies: Sequence[Response], /) -> None:
+        self.sent += replies
+
+    def close(self, reason: str, /) -> None:
+        self.ended = f"closed: {reason}"
+
+    def drop(self, reason: str, /) -> None:
+        self.ended = f"dropped: {reason}"
+
+    def hang_up(self) -> None:
+        self.ended = "hung up"
+
+    def keep(self, size_bytes: int, /) -> None:
+        self.kept_bytes = size_bytes
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+
+class HandTaskFlux:
+    """A client, as a test plays it."""
+
+    def __init__(self, broker: Broker, dialect: Dialect = SPEC, *, addresses: tuple[str, ...] = ("a:1",)) -> None:
+        self.broker = broker
+        self.dialect = dialect
+        self.door = HandTaskFluxDoor()
+        listens_to = SPEC if dialect is LEGACY else dialect
+        self._reader = RequestReader(listens_to)
+        nodes = ClusterMetadataResponse(addresses, len(addresses) - 1, 0)
+        known = Known(broker.queues.catalog.find, lambda: nodes, PAYLOAD_BYTES_MAX)
+        services = Services(broker.raft_log, broker.queues, broker.timers, broker.now_ms, known)
+        self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
+        self.say(AuthorizationRequest(), BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0))
+        self.take()
+
+    def send(self, data: bytes) -> None:
+        """Let one read of the connection bring these bytes; nothing is served yet."""
+        packets = self._reader.receive(data)
+        if packets:
+            self.process.tell(Received(packets, len(data)))
+
+    def say(self, *packets: Packet) -> None:
+        """Let one read bring these packets; nothing is served yet."""
+        self.send(encode(packets, self.dialect))
+
+    def take(self) -> list[Packet | Bad]:
+        """Let everything come to rest; return what was sent since, as a client reads it."""
+        self.broker.settle()
+        sent, self.door.sent = self.door.sent, []
+        return ResponseReader(self.dialect).receive(encode(sent, self.dialect))
+
+    def ask(self, *packets: Packet) -> list[Packet | Bad]:
+        """Send in one read; return what comes of it."""
+        self.say(*packets)
+        return self.take()
+
+    def end(self) -> None:
+        """Say that nothing more will be said."""
+        self.process.tell(Ended())
+
+    def close(self) -> None:
+        """Lose the connection."""
+        self.process.tell(Closed("gone"))
+        self.broker.settle()
+
+    def be_quiet(self) -> None:
+        """Say nothing for the idle limit."""
+        self.process.tell(Idle())
+        self.broker.settle()
+
+    def read_on(self) -> None:
+        """Read everything that was sent, at last."""
+        self.door.is_congested = False
+        self.process.tell(Drained())
+        self.broker.settle()

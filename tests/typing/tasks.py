@@ -1,0 +1,102 @@
+"""What type checkers are to say of tasks: each line that is marked as an error is one, and no other.
+
+Never run; test_typing.py has mypy and pyright read it.
+"""
+
+from typing import assert_type
+
+from wakeq import Reject, Retry, Snooze, Worker, current
+
+worker = Worker("127.0.0.1:2601", concurrency=8)
+
+
+@worker.task("emails", timeout=60, retry=Retry(max=5, backoff="exponential"))
+def send(to: str, copies: int = 1) -> bool:
+    return bool(to) and copies > 0
+
+
+@worker.task("pages")
+async def fetch(url: str) -> bytes:
+    return url.encode()
+
+
+# A call is a call of the handler.
+assert_type(send("a@b.c"), bool)
+send(to=5)  # error
+send()  # error
+send("a", copies="two")  # error
+
+
+async def waits() -> None:
+    """A coroutine is awaited."""
+    assert_type(await fetch("http://x"), bytes)
+    await fetch(5)  # error
+    assert_type(await send.publish_async(to="a@b.c"), str)
+    assert_type(await fetch.options(delay=60).publish_async("http://x"), str)
+    await send.publish_async(to=5)  # error
+    await send.publish_async()  # error
+
+
+# A run says how many handlers there were; what it is told is checked.
+assert_type(worker.run(drain=True, limit=10), int)
+worker.run(limit="10")  # error
+
+
+# A publication takes the same arguments, and says which message it made.
+assert_type(send.publish(to="a@b.c"), str)
+assert_type(fetch.publish(url="http://x"), str)
+assert_type(send.publish_many([{"to": "a"}, {"to": "b"}]), list[str])
+send.publish(to=5)  # error
+send.publish(too="a")  # error
+send.publish()  # error
+
+# Options keep the arguments, and are checked themselves.
+assert_type(send.options(delay=60, priority=-5).publish("a", copies=2), str)
+send.options(delay=60).publish(to=5)  # error
+send.options(later=60)  # error
+
+# A follow-up is a publication.
+current().then(send, to="a@b.c")
+current().then(send.options(delay=60), "a@b.c", copies=2)
+current().then("audit", {"sent": 1})
+current().then(send, to=5)  # error
+current().then(send)  # error
+current().then("audit")  # error
+assert_type(current().delivery, int)
+assert_type(current().lease, str | None)
+
+
+# What a decorator is given is checked too.
+@worker.task("bad-timeout", timeout="long")  # error
+def bad_timeout() -> None: ...
+
+
+@worker.task("by-the-queue", retry=None)
+def by_the_queue() -> None: ...
+
+
+@worker.task("bad-mode", mode="fork")  # error
+def bad_mode() -> None: ...
+
+
+def endings(how: str) -> None:
+    """A handler may end like this."""
+    match how:
+        case "retry":
+            raise Retry("busy", delay=30)
+        case "snooze":
+            raise Snooze(60)
+        case "reject":
+            raise Reject("never")
+        case _:
+            raise Retry(backoff="linear")  # error
+
+
+class Mailer:
+    """A task may be kept and passed on with its type."""
+
+    def __init__(self) -> None:
+        self.send = send
+
+    def mail(self) -> str:
+        return self.send.publish(to="a@b.c")

@@ -1,0 +1,215 @@
+"""A MoniQue connection: what is answered, in which order, and that nothing a client says ends it."""
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeq.protocol.errors import Busy
+from wakeq.protocol.exchange import ANY, SUBSCRIPTIONS_MAX, Exchange, Subscription, TooManySubscriptions
+from wakeq.protocol.wire.monique.commands import (
+    Bad,
+    Command,
+    Error,
+    Ping,
+    Pong,
+    PushedFromMq,
+    PushedToMq,
+    PushToMq,
+    Reply,
+    Subscribe,
+    Subscribed,
+    Tagged,
+    Unsubscribe,
+    Unsubscribed,
+)
+from wakeq.protocol.wire.monique.conversation import Conversation, Intent, Push
+from wakeq.protocol.wire.monique.errors import BadMessage
+from wakeq.protocol.wire.monique.frames import decode, encode
+from wakeq.protocol.wire.monique.tags import read_tag
+
+TAG = "config:example_clock:i::c"
+PAIRS = (Subscription("example_clock", ANY), Subscription("example_clock", ANY), Subscription(ANY, "error"))
+
+
+def done(conversation: Conversation, intents: list[Intent]) -> list[Reply]:
+    conversation.resolve((intent, None) for intent in intents)
+    return conversation.answers()
+
+
+class Scheduler:
+    """What a server makes of the conversations with its clients, in its shortest form."""
+
+    def __init__(self, clients: str) -> None:
+        self.exchange = Exchange[str]()
+        self.conversations = {name: Conversation() for name in clients}
+        self.received: dict[str, list[bytes]] = {name: [] for name in clients}
+
+    def say(self, name: str, commands: list[Command | Bad]) -> list[Reply]:
+        conversation = self.conversations[name]
+        conversation.resolve([(intent, self._do(name, intent)) for intent in conversation.receive(commands)])
+        return conversation.answers()
+
+    def _do(self, name: str, intent: Intent) -> TooManySubscriptions | None:
+        match intent.work:
+            case Subscribe(data=subscriptions):
+                try:
+                    self.exchange.subscribe(name, subscriptions)
+                except TooManySubscriptions as error:
+                    return error
+            case Unsubscribe(data=subscriptions):
+                self.exchange.unsubscribe(name, subscriptions)
+            case Push(tag=tag, message=message):
+                for subscriber, frames in self.exchange.share_out(
+                    [(tag.spec, tag.type, frame) for frame in encode([PushedFromMq(Tagged(message, tag.text))])]
+                ).items():
+                    self.received[subscriber] += frames
+        return None
+
+
+def test_a_ping_is_answered_at_once_with_its_own_nanoseconds() -> None:
+    conversation = Conversation()
+
+    assert conversation.receive([Ping(1528135691016224827), Ping(2**64 - 1)]) == []
+    assert conversation.answers() == [Pong(1528135691016224827), Pong(2**64 - 1)]
+    assert conversation.answers() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"), [(Subscribe, Subscribed), (Unsubscribe, Unsubscribed)], ids=["subscribe", "unsubscribe"]
+)
+@pytest.mark.parametrize("pairs", [PAIRS, ()], ids=["some", "none"])
+def test_subscriptions_are_acknowledged_as_they_came_once_they_are_in_effect(
+    command: Any, answer: Any, pairs: tuple[Subscription, ...]
+) -> None:
+    conversation = Conversation()
+
+    (intent,) = conversation.receive([command(pairs)])
+
+    assert intent.work == command(pairs)
+    assert conversation.answers() == []
+    assert done(conversation, [intent]) == [answer(pairs)]
+
+
+@pytest.mark.parametrize("tag", [TAG, TAG.encode()], ids=["str", "bin"])
+def test_a_push_is_acknowledged_with_its_tag_in_the_form_in_which_it_came(tag: str | bytes) -> None:
+    conversation = Conversation()
+
+    (intent,) = conversation.receive([PushToMq(Tagged(b"\x89...", tag))])
+
+    assert intent.work == Push(read_tag(TAG), b"\x89...")
+    assert done(conversation, [intent]) == [PushedToMq(tag)]
+
+
+@pytest.mark.parametrize("tag", ["Config:a_b:i::c", "config:a_b", b"\xff", msgpack.packb(TAG.encode())])
+def test_a_push_with_a_bad_tag_is_refused_and_not_passed_on(tag: str | bytes) -> None:
+    conversation = Conversation()
+
+    assert conversation.receive([PushToMq(Tagged(b"m", tag)), Ping(1)]) == []
+
+    error, pong = conversation.answers()
+    assert isinstance(error, Error)
+    assert "tag" in error.error
+    assert pong == Pong(1)
+
+
+def test_a_bad_frame_is_answered_in_its_place() -> None:
+    conversation = Conversation()
+
+    assert conversation.receive(decode([b"\xc1", *encode([Ping(1), Pong(2)])])) == []
+
+    assert [type(answer) for answer in conversation.answers()] == [Error, Pong, Error]
+
+
+def test_answers_come_in_the_order_of_the_commands_whatever_is_done_first() -> None:
+    conversation = Conversation()
+    subscribe, push, late = conversation.receive(
+        [Ping(1), Subscribe(PAIRS), Ping(2), PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"n", TAG.encode()))]
+    )
+    assert conversation.answers() == [Pong(1)]
+    assert conversation.in_flight == 4
+
+    assert done(conversation, [late, push]) == []
+    assert done(conversation, [subscribe]) == [Subscribed(PAIRS), Pong(2), PushedToMq(TAG), PushedToMq(TAG.encode())]
+    assert conversation.in_flight == 0
+
+
+def test_what_failed_is_answered_with_its_error_in_its_place() -> None:
+    conversation = Conversation()
+    full, bad = conversation.receive([Subscribe(PAIRS), Ping(1), PushToMq(Tagged(b"m", TAG))])
+
+    conversation.resolve([(bad, BadMessage("it has no id")), (full, Busy("later"))])
+
+    assert conversation.answers() == [Error("later"), Pong(1), Error("it has no id")]
+
+
+def test_an_outcome_that_is_told_twice_counts_once() -> None:
+    conversation = Conversation()
+    first, _ = conversation.receive([PushToMq(Tagged(b"m", TAG)), PushToMq(Tagged(b"m", "data:a:i::c"))])
+
+    conversation.resolve([(first, None), (first, Busy("later"))])
+
+    assert conversation.answers() == [PushedToMq(TAG)]
+    conversation.resolve([(first, None)])
+    assert conversation.answers() == []
+    assert conversation.in_flight == 1
+
+
+@given(st.lists(st.sampled_from("spab"), max_size=12), st.randoms())
+def test_any_order_of_outcomes_gives_the_answers_in_order(kinds: list[str], chance: Any) -> None:
+    commands: list[Any] = [
+        {"s": Subscribe(PAIRS), "p": Ping(n), "a": PushToMq(Tagged(b"m", f"data:a:{n}::c")), "b": Unsubscribe(())}[kind]
+        for n, kind in enumerate(kinds)
+    ]
+    conversation = Conversation()
+    intents = conversation.receive(commands)
+    chance.shuffle(intents)
+
+    answers = conversation.answers()
+    for intent in intents:
+        answers += done(conversation, [intent])
+
+    expected = {"s": "Subscribed", "p": "Pong", "a": "PushedToMq", "b": "Unsubscribed"}
+    assert [type(answer).__name__ for answer in answers] == [expected[kind] for kind in kinds]
+    assert [answer.data for answer in answers if isinstance(answer, PushedToMq)] == [
+        command.data.tag for command in commands if isinstance(command, PushToMq)
+    ]
+
+
+# --- with an exchange ---
+
+
+def test_a_new_client_receives_nothing_and_a_subscribed_one_its_own_pushes_too() -> None:
+    scheduler = Scheduler("ab")
+    push = PushToMq(Tagged(b"m", TAG))
+
+    assert scheduler.say("a", [push]) == [PushedToMq(TAG)]
+    assert scheduler.received == {"a": [], "b": []}
+    replies = scheduler.say("a", [Subscribe(PAIRS), push, Unsubscribe(PAIRS), push])
+
+    assert [type(reply).__name__ for reply in replies] == ["Subscribed", "PushedToMq", "Unsubscribed", "PushedToMq"]
+    assert scheduler.received == {"a": encode([PushedFromMq(Tagged(b"m", TAG))]), "b": []}
+
+
+def test_a_pushed_message_comes_with_its_tag_as_text_and_its_bytes_unchanged() -> None:
+    scheduler = Scheduler("ab")
+    scheduler.say("b", [Subscribe((Subscription(ANY, ANY),))])
+
+    scheduler.say("a", [PushToMq(Tagged(b"\xff encrypted", TAG.encode()))])
+
+    (frame,) = scheduler.received["b"]
+    assert msgpack.unpackb(frame) == {"command": "pushed_from_mq", "data": {"message": b"\xff encrypted", "tag": TAG}}
+
+
+def test_too_many_subscriptions_are_refused_together_and_the_connection_goes_on() -> None:
+    scheduler = Scheduler("a")
+    scheduler.say("a", [Subscribe(tuple(Subscription(f"s{n}", ANY) for n in range(SUBSCRIPTIONS_MAX)))])
+
+    error, pong = scheduler.say("a", [Subscribe(PAIRS), Ping(1)])
+
+    assert isinstance(error, Error)
+    assert f"at most {SUBSCRIPTIONS_MAX}" in error.error
+    assert pong == Pong(1)
+    assert scheduler.exchange.subscribers("example_clock", "config") == []

@@ -1,0 +1,411 @@
+"""One TaskFlux connection of a server: the order of things, the end of a connection, and what dialects change."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from wakeq.protocol.commands import Reason
+from wakeq.protocol.wire.taskflux.conversation import RUN_BYTES_MAX, Conversation
+from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting, Store
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    EMPTY,
+    NACK,
+    OK,
+    AuthorizationRequest,
+    AuthorizationResponse,
+    BootstrapRequest,
+    BootstrapResponse,
+    BusinessError,
+    ClusterMetadataRequest,
+    Count,
+    CountResponse,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    Enqueue,
+    EnqueueResponse,
+    ErrorCode,
+    ErrorResponse,
+    ListQueues,
+    NotLeader,
+    Packet,
+    QueueSizeViolation,
+    Record,
+    Response,
+)
+
+
+def ready(dialect: Dialect = SPEC) -> Conversation:
+    """Return a conversation behind the handshake."""
+    conversation = Conversation(SPEC if dialect is LEGACY else dialect)
+    version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
+    assert not conversation.receive([AuthorizationRequest(), version])
+    assert conversation.answers() == [AuthorizationResponse(True), BootstrapResponse(True)]
+    return conversation
+
+
+def works(intents: Iterable[Intent]) -> list[object]:
+    return [intent.work for intent in intents]
+
+
+def taken(conversation: Conversation, handle: Any = 7) -> None:
+    """Have a record delivered to the client."""
+    (dequeue,) = conversation.receive([Dequeue("q")])
+    assert not conversation.resolve([(dequeue, Delivery(Record(1, b"x", 7), handle))])
+    assert conversation.answers() == [Record(1, b"x", 7)]
+
+
+def test_pipelined_enqueues_are_under_way_together() -> None:
+    conversation = ready()
+    first, second = Enqueue("q", 1, b"a"), Enqueue("r", 2, b"b")
+
+    intents = conversation.receive([first, ACK, second, ACK])
+
+    assert works(intents) == [Store("q", [first]), Store("r", [second])]
+    assert conversation.answers() == [OK]
+    assert not conversation.resolve([(intents[1], QueueSizeViolation(3))])
+    assert conversation.answers() == []
+    assert not conversation.resolve([(intents[0], OK)])
+    assert conversation.answers() == [OK, OK, QueueSizeViolation(3)]
+    assert conversation.in_flight == 0
+
+
+@pytest.mark.parametrize("look", [Dequeue("q"), Count("q"), ListQueues()], ids=lambda look: type(look).__name__)
+def test_who_looks_at_queues_waits_for_what_was_enqueued_before(look: Packet) -> None:
+    conversation = ready()
+    (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, look])
+
+    assert works(conversation.resolve([(enqueue, OK)])) == [look]
+
+
+@pytest.mark.parametrize("first", [CreateQueue("q"), DeleteQueue("q"), Dequeue("q", 5)], ids=lambda p: type(p).__name__)
+def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet) -> None:
+    conversation = ready()
+    (alone,) = conversation.receive([first, ACK, ClusterMetadataRequest(), Enqueue("q", 1, b"a"), ACK])
+    assert conversation.in_flight == 5
+
+    begun = conversation.resolve([(alone, EMPTY if isinstance(first, Dequeue) else OK)])
+
+    assert works(begun) == [ClusterMetadataRequest(), Store("q", [Enqueue("q", 1, b"a")])]
+
+
+def test_pipelined_dequeues_do_not_wait_for_the_acknowledgements_before_them() -> None:
+    conversation = ready()
+    (first,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
+
+    removed, second = conversation.resolve([(first, Delivery(Record(1, b"a"), 71))])
+    (removed_too,) = conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+
+    assert removed.work == Remove("q", 71)
+    assert conversation.answers() == [Record(1, b"a")]
+    conversation.resolve([(removed, OK), (removed_too, OK)])
+    assert conversation.answers() == [OK, Record(2, b"b"), OK]
+
+
+def test_enqueues_of_one_queue_that_are_acknowledged_are_stored_together() -> None:
+    conversation = ready()
+    first, second, third = (Enqueue("q", key, b"a") for key in range(3))
+
+    (store,) = conversation.receive([first, ACK, second, ACK, third])
+    assert store.work == Store("q", [first, second])
+    assert conversation.answers() == [OK]
+    assert conversation.in_flight == 3
+    conversation.resolve([(store, [QueueSizeViolation(1), OK])])
+
+    assert conversation.answers() == [QueueSizeViolation(1), OK, OK, OK]
+    assert conversation.in_flight == 0
+    assert works(conversation.receive([ACK])) == [Store("q", [third])]
+
+
+def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
+    conversation = ready()
+    (store,) = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 2, b""), ACK])
+
+    conversation.resolve([(store, NotLeader(2))])
+
+    assert conversation.answers() == [OK, NotLeader(2), OK, NotLeader(2)]
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
+def test_what_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, int]) -> None:
+    conversation = ready()
+    conversation._payload_bytes_max = 2
+    first, second = (Enqueue("q", 1, bytes(size)) for size in sizes)
+
+    assert works(conversation.receive([first, ACK, second, ACK])) == [Store("q", [first]), Store("q", [second])]
+
+
+def warm_up(conversation: Conversation) -> None:
+    """Have two small records taken and acknowledged one after the other: from now on two may go together."""
+    (dequeue,) = conversation.receive([Dequeue("w")])
+    conversation.resolve([(dequeue, EMPTY)])
+    conversation.answers()
+
+
+def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
+    conversation = ready()
+    warm_up(conversation)
+
+    first, second = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK, Dequeue("q"), ACK])
+    late = conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+    removed = conversation.resolve([(first, EMPTY)])
+
+    assert works(late) == [Remove("q", 72)]
+    assert works(removed) == [Dequeue("q")]
+    assert conversation.answers() == [EMPTY, Record(2, b"b")]
+
+
+@pytest.mark.parametrize("between", [[], [NACK], [ACK, Dequeue("r")]], ids=["nothing", "a nack", "another queue"])
+def test_a_dequeue_that_is_not_acknowledged_goes_last(between: list[Packet]) -> None:
+    conversation = ready()
+    warm_up(conversation)
+
+    assert works(conversation.receive([Dequeue("q"), *between, Dequeue("q")])) == [Dequeue("q")]
+
+
+def test_after_much_was_brought_a_dequeue_goes_alone() -> None:
+    conversation = ready()
+    warm_up(conversation)
+    first, second = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK, Dequeue("q"), ACK, Dequeue("q"), ACK])
+    record = Record(1, bytes(RUN_BYTES_MAX + 1))
+
+    conversation.resolve([(first, Delivery(record, 71))])
+    begun = conversation.resolve([(second, EMPTY)])
+
+    assert works(begun) == [Dequeue("q")]
+
+
+def test_what_came_together_is_given_back_together_when_the_connection_is_lost() -> None:
+    conversation = ready()
+    warm_up(conversation)
+    first, second = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
+
+    assert works(conversation.lost()) == [StopWaiting()]
+    returned = conversation.resolve([(first, Delivery(Record(1, b"a"), 71)), (second, EMPTY)])
+
+    assert works(returned) == [Return("q", 71, Reason.RETURNED)]
+
+
+def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
+    conversation = ready()
+    conversation.is_held_up = True
+
+    begun = conversation.receive([Enqueue("q", 1, b"a"), ACK, Dequeue("q")])
+    conversation.resolve([(begun[0], OK)])
+
+    assert works(begun) == [Store("q", [Enqueue("q", 1, b"a")])]
+    assert works(conversation.go_on()) == [Dequeue("q")]
+
+
+def test_a_count_behind_a_nack_waits_until_the_record_is_back() -> None:
+    conversation = ready()
+    taken(conversation)
+    (returned,) = conversation.receive([NACK, Count("q")])
+
+    assert returned.work == Return("q", 7)
+    assert works(conversation.resolve([(returned, OK)])) == [Count("q")]
+
+
+def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q"), ACK])
+
+    assert not conversation.resolve([(dequeue, EMPTY)])
+    assert conversation.answers() == [EMPTY]
+
+
+def test_an_outcome_that_is_told_twice_counts_once() -> None:
+    conversation = ready()
+    (enqueue,) = conversation.receive([Enqueue("q", 1, b"a"), ACK, Count("q")])
+
+    (count,) = conversation.resolve([(enqueue, OK), (enqueue, NotLeader(2))])
+    conversation.resolve([(count, CountResponse(1)), (enqueue, OK)])
+
+    assert conversation.answers() == [OK, OK, CountResponse(1)]
+
+
+def test_not_leader_takes_the_place_of_any_outcome() -> None:
+    conversation = ready()
+    intents = conversation.receive([Enqueue("q", 1, b"a"), ACK])
+    conversation.resolve([(intents[0], NotLeader(2))])
+    taken_away = conversation.receive([Dequeue("q")])
+    conversation.resolve([(taken_away[0], NotLeader(2))])
+
+    assert conversation.answers() == [OK, NotLeader(2), NotLeader(2)]
+    assert not conversation.closing
+
+
+def test_a_record_whose_removal_failed_is_given_back() -> None:
+    conversation = ready()
+    taken(conversation)
+    (remove,) = conversation.receive([ACK])
+
+    assert works(conversation.resolve([(remove, NotLeader(1))])) == [Return("q", 7, Reason.RETURNED)]
+    assert conversation.answers() == [NotLeader(1)]
+
+
+@pytest.mark.parametrize("outcome", [OK, NotLeader(1)], ids=lambda outcome: type(outcome).__name__)
+def test_a_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Response) -> None:
+    conversation = ready()
+    taken(conversation)
+    (returned,) = conversation.receive([ListQueues()])
+    assert conversation.answers() == []
+    assert not conversation.finished
+
+    conversation.resolve([(returned, outcome)])
+
+    assert [type(answer) for answer in conversation.answers()] == [ErrorResponse]
+    assert conversation.finished
+
+
+# --- the end of a connection ---
+
+
+def test_a_lost_connection_forgets_what_was_to_be_stored() -> None:
+    conversation = ready()
+    conversation.receive([Enqueue("q", 1, b"a")])
+
+    assert not conversation.lost()
+    assert not conversation.receive([ACK])
+    assert conversation.finished
+
+
+def test_a_lost_connection_gives_back_what_it_held() -> None:
+    conversation = ready()
+    taken(conversation)
+
+    assert works(conversation.lost()) == [Return("q", 7, Reason.DISCONNECT)]
+
+
+def test_a_record_that_comes_for_a_lost_connection_is_given_back() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK])
+
+    assert works(conversation.lost()) == [StopWaiting()]
+    (returned,) = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+    assert returned.work == Return("q", 71, Reason.RETURNED)
+    assert conversation.under_way == 1
+    conversation.resolve([(returned, OK)])
+    assert conversation.under_way == 0
+
+
+def test_who_only_ends_is_answered_everything_he_asked() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q", 1000), ACK, Dequeue("q", 1000)])
+
+    (stop,) = conversation.ended()
+    assert stop.work == StopWaiting()
+    remove, again = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+    assert (remove.work, again.work) == (Remove("q", 71), Dequeue("q", 0))
+    assert not conversation.finished
+    assert works(conversation.resolve([(remove, OK), (again, Delivery(Record(2, b"b"), 72))])) == [
+        Return("q", 72, Reason.DISCONNECT)
+    ]
+
+    assert conversation.answers() == [Record(1, b"a"), OK, Record(2, b"b")]
+    assert conversation.finished
+
+
+def test_who_ends_while_he_waits_hears_that_there_was_nothing() -> None:
+    conversation = ready()
+    (dequeue,) = conversation.receive([Dequeue("q", 1000)])
+
+    assert works(conversation.ended()) == [StopWaiting()]
+    assert not conversation.closing
+    conversation.resolve([(dequeue, EMPTY)])
+
+    assert conversation.answers() == [EMPTY]
+    assert conversation.finished
+
+
+# --- csharp ---
+
+
+def test_csharp_refuses_fields_at_once_and_stays_open() -> None:
+    conversation = ready(CSHARP)
+
+    intents = conversation.receive(
+        [
+            Enqueue("a b", 1, b""), ACK,
+            CreateQueue("a b", 0, -2, -2, (2, 1)), CreateQueue("a b", 2, -2, -2), CreateQueue("a b", 2, -2, -2, (2, 1)),
+            CreateQueue("a b", 1, -2, -2), CreateQueue("a b", 1, -2), CreateQueue("a b", 1), CreateQueue("", 1),
+        ]
+    )  # fmt: skip
+
+    assert intents == []
+    assert conversation.answers() == [
+        ErrorResponse(1, ""),
+        *(ErrorResponse(number, "") for number in (8, 7, 4, 6, 5, 1)),
+        BusinessError(ErrorCode.QUEUE_EXISTS),
+    ]
+    assert not conversation.closing
+
+
+def test_csharp_says_nothing_about_an_error_but_its_code() -> None:
+    conversation = ready(CSHARP)
+    (store,) = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 1, b""), ACK])
+    unknown, missing = BusinessError(ErrorCode.UNKNOWN, "why"), BusinessError(ErrorCode.NO_QUEUE, "why")
+
+    conversation.resolve([(store, [unknown, missing])])
+
+    assert conversation.answers() == [OK, unknown, OK, BusinessError(ErrorCode.NO_QUEUE)]
+
+
+# --- spec: names and the order of checks ---
+
+
+def test_spec_checks_a_new_queue_in_its_order() -> None:
+    conversation = ready()
+
+    intents = conversation.receive(
+        [
+            CreateQueue("a b", 3), CreateQueue("", 3), CreateQueue("q", 2, -2, -2), CreateQueue("q", 2, -2, -2, (2, 1)),
+            CreateQueue("q", 1, -2, -2), CreateQueue("q", 1, -1, -2), CreateQueue(""),
+        ]
+    )  # fmt: skip
+
+    assert intents == []
+    codes = [answer.code for answer in conversation.answers() if isinstance(answer, BusinessError)]
+    assert codes == [1, 9, 8, 5, 6, 7, 3]
+
+
+def test_a_range_of_one_key_and_limits_of_zero_are_in_order() -> None:
+    create = CreateQueue("q", 2, 0, 0, (5, 5))
+
+    assert works(ready().receive([create])) == [create]
+    assert works(ready(CSHARP).receive([create])) == [create]
+
+
+# --- legacy ---
+
+
+def test_a_record_of_legacy_is_gone_when_it_comes() -> None:
+    conversation = ready(LEGACY)
+    (dequeue,) = conversation.receive([Dequeue("q")])
+
+    assert conversation.resolve([(dequeue, Record(1, b"a"))]) == []
+
+    assert conversation.answers() == [Record(1, b"a")]
+    assert conversation.lost() == []
+
+
+def test_dequeues_of_legacy_go_together() -> None:
+    conversation = ready(LEGACY)
+    warm_up(conversation)
+
+    intents = conversation.receive([Dequeue("q"), Dequeue("q"), Dequeue("r")])
+
+    assert works(intents) == [Dequeue("q"), Dequeue("q")]
+
+
+def test_legacy_stores_at_once_and_says_whether_it_was_added() -> None:
+    conversation = ready(LEGACY)
+    (store,) = conversation.receive([Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a"), Enqueue("q", 1, b"a")])
+    missing = BusinessError(ErrorCode.NO_QUEUE, "no such queue")
+
+    conversation.resolve([(store, [OK, QueueSizeViolation(1), missing])])
+
+    assert conversation.answers() == [EnqueueResponse(True), EnqueueResponse(False), missing]

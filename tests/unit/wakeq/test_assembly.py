@@ -1,0 +1,84 @@
+"""Assembly: what it brings back from the files is what was there, whatever the clocks and the queues did meanwhile."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker
+from wakeq.protocol.commands import Publish
+from wakeq.protocol.ledger import Ledger
+from wakeq.storage.flush import load_asides
+
+Q = "q"
+POISON = b"poison"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path / "data")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every ledger fail on one body; the list is of the moments at which one met it."""
+    met: list[int] = []
+    publish = Ledger.publish
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if any(draft.body == POISON for draft in entry.drafts):
+            met.append(at_ms)
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    return met
+
+
+def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Broker, poisoned: list[int]) -> None:
+    client = broker.client()
+    client.publish(Q, "before")
+    assert client.call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
+    times_met = len(poisoned)
+
+    broker.crash_and_restart()
+    broker.flush()
+
+    assert len(poisoned) == times_met
+    assert broker.client().fetch(Q)["msg"] == "before"
+    with broker.files.store.read() as view:
+        assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_asides(view).values())
+
+
+def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(broker: Broker) -> None:
+    broker.client().publish(Q)
+    before_ms = broker.now_ms()
+
+    broker.time.step_ms -= 3_600_000
+    broker.crash_and_restart()
+
+    assert broker.now_ms() >= before_ms
+
+
+def test_more_entries_than_one_batch_are_all_applied(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeq.assembly.REPLAY_BATCH", 7)
+    client = broker.client()
+    for number in range(20):
+        client.publish(Q, str(number))
+
+    broker.crash_and_restart()
+
+    client = broker.client()
+    assert [client.fetch(Q)["msg"] for _ in range(20)] == [str(number) for number in range(20)]
+
+
+def test_what_ends_an_essential_process_is_told(broker: Broker) -> None:
+    broker.may_fail = True
+
+    broker.timers.stop()
+    broker.settle()
+
+    assert [str(error) for error in broker.failures] == ["the process of the timers ended"]

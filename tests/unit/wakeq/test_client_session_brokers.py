@@ -1,0 +1,196 @@
+"""Proves what the conversation (session.py) makes of brokers that do not lead, are silent, or cannot be had."""
+
+import pytest
+
+from wakeq import errors
+from wakeq.client.session import (
+    PING_AFTER_S,
+    Answer,
+    Event,
+    Greeted,
+    Moved,
+    Session,
+)
+from wakeq.protocol.wire import worker as wire
+
+NOW_S = 100.0
+ANSWER_S = 30.0
+
+
+def sent(session: Session) -> list[wire.Command]:
+    """What the session sends now, as the broker reads it."""
+    commands = wire.decode(session.bytes_to_send())
+    assert not [bad for bad in commands if isinstance(bad, wire.Bad)]
+    return commands  # type: ignore[return-value]
+
+
+def online(session_id: str = "s") -> Session:
+    session = Session(session_id, answer_timeout_s=ANSWER_S)
+    session.connected(NOW_S)
+    session.bytes_to_send()
+    assert heard(session, wire.HelloReply(version="1")) == [Greeted()]
+    return session
+
+
+def heard(session: Session, *replies: wire.Reply, now_s: float = NOW_S) -> list[Event]:
+    """What the session makes of these replies."""
+    return session.receive(wire.encode(replies), now_s)
+
+
+def message(ticket: int, uid: str = "u") -> wire.Msg:
+    return wire.Msg(qname="q", uid=uid, error_count=0, msg="x", lease="1-1", cmd_id=ticket)
+
+
+# Leaders --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [wire.Pub(qname="q", message="x"), wire.Create(qname="q"), wire.Islp(qname="q")])
+def test_what_another_than_the_leader_refused_is_repeated_whatever_it_is(command: wire.Command) -> None:
+    session = online()
+    ticket = session.ask(command, NOW_S)
+    before = sent(session)
+
+    assert heard(session, wire.Nok(err="NOT_LEADER", leader="b:1", cmd_id=ticket)) == [Moved("b:1")]
+    assert session.disconnected() == []
+    session.connected(NOW_S)
+
+    assert sent(session)[1:] == before
+
+
+def test_a_refusal_of_one_connection_says_nothing_about_the_next_one() -> None:
+    session = online()
+    ticket = session.ask(wire.Create(qname="q"), NOW_S)
+    heard(session, wire.Nok(err="NOT_LEADER", cmd_id=ticket))
+    session.disconnected()
+    session.connected(NOW_S)
+
+    (answer,) = session.disconnected()
+
+    assert isinstance(answer.outcome, errors.Disconnected)
+
+
+@pytest.mark.parametrize("greeted", [True, False])
+def test_a_node_that_does_not_lead_may_say_so_of_what_has_no_ticket(greeted: bool) -> None:
+    session = online()
+    if not greeted:
+        session.connected(NOW_S)
+
+    assert heard(session, wire.Nok(err="NOT_LEADER", leader="b:1")) == [Moved("b:1")]
+
+
+def test_a_publish_of_unknown_outcome_is_repeated_elsewhere_with_its_number() -> None:
+    session = online()
+    ticket = session.ask(wire.Pub(qname="q", message="x"), NOW_S)
+    before = sent(session)
+
+    assert heard(session, wire.Nok(err="UNKNOWN", cmd_id=ticket)) == [Moved(None)]
+    session.disconnected()
+    session.connected(NOW_S)
+
+    assert sent(session)[1:] == before
+
+
+def test_an_unknown_outcome_of_what_must_not_be_done_twice_is_said() -> None:
+    session = online()
+    ticket = session.ask(wire.Create(qname="q"), NOW_S)
+    nok = wire.Nok(err="UNKNOWN", cmd_id=ticket)
+
+    assert heard(session, nok) == [Answer(ticket, nok)]
+
+
+# Signs of life --------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_overdue_means_that_the_broker_hangs() -> None:
+    session = online()
+    ticket = session.ask(wire.Ping(), NOW_S)
+
+    assert not session.is_hung(NOW_S + ANSWER_S - 1)
+    assert session.is_hung(NOW_S + ANSWER_S)
+    (answer,) = session.give_up_due(errors.Disconnected("hung"), NOW_S + ANSWER_S)
+    assert answer.ticket == ticket
+
+
+def test_a_fetch_that_waits_is_due_only_when_its_wait_is_over() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", wait=600.0), NOW_S)
+    heard(session, wire.Awk(qname="other"), now_s=NOW_S + 590)
+
+    assert not session.is_hung(NOW_S + 600 + ANSWER_S - 1)
+    assert session.is_hung(NOW_S + 600 + ANSWER_S)
+
+
+def test_a_hung_broker_is_the_answer_to_what_is_overdue_only() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", wait=600.0), NOW_S)
+    overdue = session.ask(wire.Ping(), NOW_S)
+    session.ask(wire.Ping(), NOW_S + 10)
+
+    answers = session.give_up_due(errors.Disconnected("hung"), NOW_S + ANSWER_S)
+
+    assert [answer.ticket for answer in answers] == [overdue]
+
+
+def test_a_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", wait=3000.0), NOW_S)
+    sent(session)
+
+    assert session.next_look_s() == NOW_S + PING_AFTER_S
+    assert not session.is_hung(NOW_S + PING_AFTER_S)
+    assert [type(command) for command in sent(session)] == [wire.Ping]
+    assert session.next_look_s() == NOW_S + PING_AFTER_S + ANSWER_S
+    assert session.is_hung(NOW_S + PING_AFTER_S + ANSWER_S)
+
+
+def test_an_answered_ping_is_a_minute_of_peace() -> None:
+    session = online()
+    at_s = NOW_S + PING_AFTER_S
+    session.is_hung(at_s)
+    (ping,) = sent(session)
+
+    heard(session, wire.Pong(cmd_id=ping.cmd_id), now_s=at_s)
+
+    assert session.next_look_s() == at_s + PING_AFTER_S
+    assert not session.is_hung(at_s + PING_AFTER_S - 1)
+    assert session.bytes_to_send() == b""
+
+
+def test_the_silence_of_a_client_that_asked_nothing_is_not_the_brokers() -> None:
+    session = online()
+
+    session.ask(wire.Ping(), NOW_S + 1000)
+
+    assert session.next_look_s() == NOW_S + 1000 + ANSWER_S
+
+
+def test_a_new_connection_gives_new_time_to_answer() -> None:
+    session = online()
+    session.ask(wire.Ping(), NOW_S)
+    session.disconnected()
+
+    session.connected(NOW_S + 25)
+
+    assert not session.is_hung(NOW_S + ANSWER_S)
+
+
+def test_the_silence_of_a_lost_connection_is_not_the_new_ones() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", wait=3000.0), NOW_S)
+    session.disconnected()
+
+    session.connected(NOW_S + PING_AFTER_S)
+
+    assert session.next_look_s() == NOW_S + 2 * PING_AFTER_S
+
+
+def test_giving_up_answers_everything_with_an_error_of_its_own() -> None:
+    session = online()
+    tickets = [session.ask(wire.Ping(), NOW_S), session.ask(wire.Fet(qname="q", wait=5.0), NOW_S)]
+    reason = errors.BrokerUnreachable("gone")
+
+    answers = session.give_up(reason)
+
+    assert [answer.ticket for answer in answers] == tickets
+    assert all(type(answer.outcome) is errors.BrokerUnreachable for answer in answers)
+    assert len({id(answer.outcome) for answer in answers}) == 2  # raised by two tasks, each with its own traceback

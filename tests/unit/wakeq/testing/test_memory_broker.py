@@ -1,0 +1,333 @@
+"""broker(): the real rules in memory, under a clock that the test drives, with faults that it can name."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from freezegun import freeze_time
+
+from wakeq.client import Client
+from wakeq.client.aio import AsyncClient
+from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound, Refused, StaleLease
+from wakeq.testing import Broker, broker
+
+Q = "emails"
+START_MS_MAX = 10.0
+
+
+@pytest.fixture
+def b() -> Iterator[Broker]:
+    with broker() as made:
+        yield made
+
+
+# Messages ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_client_of_a_broker_that_is_there(b: Broker) -> None:
+    uid = b.publish(Q, {"to": "ada"}, headers={"trace": "1"})
+
+    message = b.fetch(Q)
+
+    assert isinstance(b, Client)
+    assert message is not None
+    assert (message.uid, message.json(), message.headers, message.delivery) == (uid, {"to": "ada"}, {"trace": "1"}, 1)
+    assert message.ack()
+    assert b.stats(Q)["size"] == 0
+
+
+def test_the_errors_are_those_of_a_broker(b: Broker) -> None:
+    with pytest.raises(QueueNotFound):
+        b.fetch("nowhere")
+
+
+def test_each_broker_is_alone() -> None:
+    with broker() as one, broker() as other:
+        one.publish(Q, "of one")
+
+        assert Q not in [queue["qname"] for queue in other.queues()]
+
+
+# Time --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_delay_ends_when_the_clock_was_driven_that_far_and_not_before(b: Broker) -> None:
+    b.publish(Q, "later", delay=60)
+
+    b.advance(59.999)
+    early = b.fetch(Q)
+    b.advance(0.001)
+
+    assert early is None
+    assert b.fetch(Q) is not None
+
+
+def test_a_lease_runs_out_and_the_message_comes_back(b: Broker) -> None:
+    b.publish(Q, "work", timeout=30)
+    first = b.fetch(Q)
+    assert first is not None
+
+    b.advance(31)
+    second = b.fetch(Q)
+
+    assert second is not None
+    assert (second.uid, second.delivery) == (first.uid, 2)
+    with pytest.raises(StaleLease):
+        first.ack()
+
+
+def test_hours_of_retries_end_at_the_dead_letter_queue(b: Broker) -> None:
+    b.create_queue("dead")
+    retry = {"backoff": "exponential", "base": 60, "max": 1800, "jitter": 0.1}
+    b.create_queue(Q, max_deliveries=10, dead_letter="dead", retry=retry)
+    b.publish(Q, "hopeless")
+    began = b.now()
+
+    deliveries = 0
+    while b.stats("dead")["ready"] == 0:
+        message = b.fetch(Q, wait=3600)
+        assert message is not None
+        message.nack(error="no")
+        deliveries += 1
+
+    assert deliveries == 10
+    assert b.now() - began == timedelta(minutes=1 + 2 + 4 + 8 + 16 + 4 * 30)  # no jitter is drawn
+
+
+def test_a_fetch_that_waits_lets_the_clock_run_to_the_message_and_no_further(b: Broker) -> None:
+    b.publish(Q, "later", delay=3)
+    began = b.now()
+
+    found = b.fetch(Q, wait=10)
+    when_found = b.now()
+    nothing = b.fetch(Q, wait=10)
+
+    assert found is not None
+    assert nothing is None
+    assert when_found - began == timedelta(seconds=3)
+    assert b.now() - when_found == timedelta(seconds=10)
+
+
+def test_any_other_call_takes_no_time(b: Broker) -> None:
+    began = b.now()
+
+    for _ in range(100):
+        b.publish(Q, "m")
+        message = b.fetch(Q)
+        assert message is not None
+        message.touch(60)
+        message.ack()
+
+    assert b.now() == began
+
+
+def test_months_pass_in_no_time(b: Broker) -> None:
+    b.publish(Q, "in a month", delay=30 * 86_400)
+    began_s = time.process_time()
+
+    b.advance(30 * 86_400)
+
+    assert b.fetch(Q) is not None
+    assert time.process_time() - began_s < 1
+
+
+def test_the_clock_begins_at_the_present_moment_and_can_take_a_frozen_one_along() -> None:
+    with freeze_time("2030-01-01 12:00:00") as frozen, broker(tick=frozen.tick) as b:
+        b.publish(Q, "later", delay=60)
+        began = b.now()
+
+        b.fetch(Q, wait=90)
+
+        assert began == datetime(2030, 1, 1, 12, tzinfo=UTC)
+        assert b.now() == datetime.now(UTC) == began + timedelta(seconds=60)
+
+
+# Clients -----------------------------------------------------------------------------------------------------------
+
+
+def test_code_under_test_gets_a_client_of_its_own(b: Broker) -> None:
+    def signs_up(client: Client) -> None:
+        client.publish(Q, {"to": "ada"})
+
+    with b.client() as client:
+        signs_up(client)
+
+    assert b.stats(Q)["ready"] == 1
+
+
+def test_a_client_that_ends_gives_back_what_the_queue_says(b: Broker) -> None:
+    b.create_queue(Q, on_disconnect="release")
+    b.publish(Q, "work")
+    client = b.client()
+    taken = client.fetch(Q)
+
+    client.close()
+
+    assert taken is not None
+    assert b.fetch(Q) is not None
+
+
+def test_code_under_test_that_awaits_gets_a_client_too(b: Broker) -> None:
+    async def signs_up() -> tuple[str, timedelta]:
+        async with b.async_client() as client:
+            await client.publish(Q, {"to": "ada"}, delay=60)
+            began = b.now()
+            message = await client.fetch(Q, wait=90)
+            assert message is not None
+            async with message:
+                return message.json()["to"], b.now() - began
+
+    assert asyncio.run(signs_up()) == ("ada", timedelta(seconds=60))
+    assert b.stats(Q)["size"] == b.stats(Q)["leased"] == 0
+
+
+def test_a_task_that_only_fetches_lets_the_others_have_their_turn(b: Broker) -> None:
+    async def consumes(client: AsyncClient) -> str:
+        for _ in range(1_000):
+            if message := await client.fetch(Q, wait=10):
+                return message.text()
+        raise AssertionError("nobody else had a turn")
+
+    async def both() -> str:
+        async with b.async_client() as client:
+            consumer = asyncio.create_task(consumes(client))
+            await asyncio.sleep(0)
+            await client.publish(Q, "at last")
+            return await consumer
+
+    assert asyncio.run(both()) == "at last"
+
+
+def test_an_awaiting_client_survives_a_restart_and_hears_of_a_crash(b: Broker) -> None:
+    async def publishes() -> int:
+        client = b.async_client()
+        await client.publish(Q, "before")
+        b.crash()
+        with pytest.raises(BrokerUnreachable):
+            await client.publish(Q, "to nobody")
+        b.restart()
+        await client.publish(Q, "after")
+        await client.close()
+        return int(b.stats(Q)["ready"])
+
+    assert asyncio.run(publishes()) == 2
+
+
+def test_threads_may_share_it(b: Broker) -> None:
+    def publish() -> None:
+        with b.client() as client:
+            for _ in range(50):
+                client.publish(Q, "from a thread")
+                b.publish(Q, "from all")
+
+    threads = [threading.Thread(target=publish) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert b.stats(Q)["ready"] == 400
+
+
+def test_a_forked_child_is_told_that_the_broker_is_not_its_own(b: Broker) -> None:
+    b.publish(Q, "of the parent")
+
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            b.publish(Q, "of the child")
+        except BrokerUnreachable:
+            status = 3
+        finally:  # whatever it was, the child must not go on with these tests
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 3
+    assert b.stats(Q)["ready"] == 1
+
+
+# Faults ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_answered_is_there_after_a_crash(b: Broker) -> None:
+    uid = b.publish(Q, "promised")
+    b.publish(Q, "later", delay=60)
+
+    b.crash()
+    b.restart()
+
+    message = b.fetch(Q)
+    assert message is not None
+    assert message.uid == uid
+    assert b.stats(Q)["delayed"] == 1
+
+
+def test_while_it_is_down_time_goes_on_and_nobody_answers(b: Broker) -> None:
+    b.publish(Q, "later", delay=60)
+    client = b.client()
+
+    b.crash()
+    for one in (b, client):
+        with pytest.raises(BrokerUnreachable, match="restart"):
+            one.publish(Q, "to nobody")
+    b.advance(60)
+    b.restart()
+
+    assert client.fetch(Q) is not None
+    assert b.stats(Q)["published"] == 1
+
+
+def test_nothing_of_a_crashed_broker_is_left_to_fall_due(b: Broker) -> None:
+    b.publish(Q, "later", delay=60)
+
+    b.crash()
+
+    assert b._machine.time.waiting == 0
+
+
+def test_a_lease_outlives_a_restart(b: Broker) -> None:
+    b.publish(Q, "work")
+    message = b.fetch(Q)
+    b.advance(1)
+
+    b.restart()
+
+    assert message is not None
+    assert b.fetch(Q) is None
+    assert message.ack()
+
+
+def test_a_full_disk_refuses_publishes_and_takes_acknowledgements(b: Broker) -> None:
+    b.publish(Q, "work")
+    message = b.fetch(Q)
+
+    b.disk_full()
+    with pytest.raises(Refused, match="disk is full") as caught:
+        b.publish(Q, "more")
+    b.restart()
+    with pytest.raises(Refused, match="disk is full"):
+        b.publish(Q, "more")
+
+    assert caught.value.code == "DISK_FULL"
+    assert message is not None
+    assert message.ack()
+    b.disk_full(False)
+    assert b.publish(Q, "more")
+
+
+# Cost --------------------------------------------------------------------------------------------------------------
+
+
+def test_it_starts_and_ends_in_milliseconds() -> None:
+    def once_ms() -> float:
+        began_s = time.process_time()
+        with broker():
+            pass
+        return (time.process_time() - began_s) * 1000
+
+    assert min(once_ms() for _ in range(5)) < START_MS_MAX

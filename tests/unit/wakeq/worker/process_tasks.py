@@ -1,0 +1,37 @@
+"""Tasks that a spawned process can import, for test_processes.py."""
+
+import os
+import signal
+import sys
+
+from wakeq import Retry, current
+from wakeq.worker import Worker
+
+worker = Worker()
+
+
+@worker.task("pids", mode="process")
+def send_pid() -> None:
+    current().then("pids", os.getpid())
+
+
+@worker.task("ends", mode="process", retry=Retry(max=1, delay=4, jitter=0))
+def end(how: str) -> None:
+    match how:
+        case "return":
+            return
+        case "raise":
+            raise ValueError("no")
+        case "sys.exit":
+            sys.exit(3)
+        case "os._exit":
+            os._exit(3)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        case "terminate":
+            os.kill(os.getpid(), signal.SIGTERM)
+        case _:
+            while True:  # spin
+                pass

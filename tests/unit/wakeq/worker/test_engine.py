@@ -1,0 +1,690 @@
+"""Proves the loop between the broker and the handlers: nothing is lost, nothing is left leased, and nobody is deaf."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.unit.wakeq.worker.world import World, in_driven_time
+from wakeq.protocol.errors import Busy, Disconnected, QueueFull, QueueNotFound, StaleLease
+from wakeq.protocol.wire import worker as wire
+from wakeq.worker import Retry
+from wakeq.worker.verdict import Dead, Done, Failed, Returned
+
+
+def test_messages_that_are_there_and_messages_that_come_are_all_handled() -> None:
+    async def scenario() -> None:
+        world = World("a", "b")
+        world.broker.publish("a", "a1", "a2", "a3")
+        await world.start()
+        await asyncio.sleep(1)
+        assert world.broker.sleeping == {"a", "b"}
+
+        world.broker.publish("b", "b1")
+        await asyncio.sleep(1)
+
+        assert sorted(world.broker.acked) == ["a1", "a2", "a3", "b1"]
+        assert world.broker.sleeping == {"a", "b"}
+        assert await world.stop() == 0
+        assert world.broker.subscribed == set()
+
+    in_driven_time(scenario)
+
+
+def test_a_worker_that_sleeps_says_nothing_and_sets_no_timer() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.start()
+        await asyncio.sleep(1)
+        fetches = world.broker.fetches
+
+        await asyncio.sleep(3600)
+
+        assert world.broker.fetches == fetches
+        assert not world.broker.touched
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("turns", range(40))
+@pytest.mark.parametrize("takes_s", [0.0, 0.5])
+def test_a_stop_at_any_step_leaves_no_message_behind(turns: int, takes_s: float) -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=takes_s)
+        world.broker.publish("a", "a1", "a2", "a3")
+        world.broker.publish("b", "b1", "b2")
+        starting = asyncio.ensure_future(world.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await starting
+        started = list(world.pool.started)
+
+        left = await world.stop()
+
+        assert left == 0
+        assert world.pool.started == started
+        assert world.broker.leased == {}
+        ended = [*world.broker.acked, *world.given_back(), *world.broker.ready["a"], *world.broker.ready["b"]]
+        assert sorted(ended) == ["a1", "a2", "a3", "b1", "b2"]
+        assert all(options["failed"] is False for options in world.given_back().values())
+        assert set(world.broker.acked) == set(world.pool.started)
+
+    in_driven_time(scenario)
+
+
+def test_handlers_that_do_not_end_in_time_are_given_back_with_the_reason() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=100.0)
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+        await asyncio.sleep(1)
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 2
+        assert 25 <= world.loop.time() - began_s < 26
+        assert world.pool.abandoned == ["m1", "m2"] or world.pool.abandoned == ["m2", "m1"]
+        assert world.given_back().keys() == {"m1", "m2"}
+        assert world.given_back()["m1"]["failed"] is False
+        assert "had not ended" in world.given_back()["m1"]["error"]
+
+    in_driven_time(scenario)
+
+
+def test_handlers_that_end_during_the_grace_are_acknowledged_and_nobody_waits_longer() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10.0)
+        world.broker.publish("q", "m1", "m2", "m3")
+        await world.start()
+        await asyncio.sleep(1)
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 0
+        assert sorted(world.broker.acked) == ["m1", "m2"]
+        assert world.broker.ready["q"] == ["m3"]
+        assert 9 <= world.loop.time() - began_s < 10
+
+    in_driven_time(scenario)
+
+
+def test_a_second_signal_ends_the_grace() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=100.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        began_s = world.loop.time()
+        world.loop.call_later(3, world.hurry.set)
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 1
+        assert 3 <= world.loop.time() - began_s < 4
+        assert world.given_back().keys() == {"m1"}
+
+    in_driven_time(scenario)
+
+
+def test_a_broker_that_is_silent_at_the_end_is_not_waited_for_for_ever() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(0.5)
+        world.broker.silent = True
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 1
+        assert world.loop.time() - began_s < 10
+
+    in_driven_time(scenario)
+
+
+def test_the_lease_of_a_handler_that_runs_is_extended_in_time() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        began_s = world.loop.time()
+
+        await asyncio.sleep(301)
+
+        moments = [0.0, *(at_s - began_s for at_s, _ in world.broker.touched)]
+        gaps = [later - earlier for earlier, later in pairwise(moments)]
+        assert gaps[0] < 5  # before the shortest lease that a publisher may give ends
+        assert all(30 < gap < 60 for gap in gaps[1:])
+        assert 300 - moments[-1] < 60
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(101)
+
+        assert world.pool.abandoned == ["m1"]
+        assert world.given_back()["m1"] == {"delay": 7, "error": "the handler ran for more than 100 s (max_run)"}
+        await asyncio.sleep(2000)
+        assert world.broker.acked == []
+
+    in_driven_time(scenario)
+
+
+def test_what_was_fetched_ahead_is_given_back_if_it_cannot_start_soon() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=0.001)
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 60.0
+
+        await asyncio.sleep(10)
+        world.broker.publish("q", "late")
+        await asyncio.sleep(10)
+
+        assert len(world.broker.leased) == 1  # the one that runs
+        assert world.given_back()
+        assert all(options["failed"] is False for options in world.given_back().values())
+        assert world.broker.ready["q"] == ["late"]
+
+    in_driven_time(scenario)
+
+
+def test_a_stop_gives_back_at_once_what_was_fetched_ahead() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=0.001)
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 2.0
+        await asyncio.sleep(0.5)
+        stopping = asyncio.ensure_future(world.stop())
+
+        await asyncio.sleep(0.1)
+
+        assert len(world.broker.leased) == 1  # the one that runs
+        assert await stopping == 0
+        assert world.broker.leased == {}
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_that_ends_in_the_last_moment_has_ended() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=100.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        (job,) = world.engine._leases
+        world.engine._returns._woken = True  # the loop has been woken, and has not come to it yet
+        world.engine._returns.put(job, Done(), 1.0)
+
+        left = await world.stop(grace_s=0)
+
+        assert left == 0
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_every_place_that_becomes_free_is_filled_again() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        uids = [f"m{place}" for place in range(10)]
+        world.broker.publish("q", *uids)
+        await world.start()
+
+        await asyncio.sleep(6)
+
+        assert world.broker.acked == uids
+
+    in_driven_time(scenario)
+
+
+def test_what_is_fetched_later_is_looked_after_no_later() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(10)  # the lease of m1 is extended, and need not be looked at for long
+        fetched_s = world.loop.time()
+        world.broker.publish("q", "m2")
+
+        await asyncio.sleep(5)
+
+        assert [uid for at_s, uid in world.broker.touched if at_s > fetched_s] == ["m2"]
+
+    in_driven_time(scenario)
+
+
+def test_nothing_is_asked_before_the_queues_are_subscribed() -> None:
+    async def scenario() -> None:
+        world = World()
+
+        world.engine.connected()
+        await asyncio.sleep(1)
+
+        assert world.broker.fetches == 0
+
+    in_driven_time(scenario)
+
+
+def test_nothing_is_asked_without_a_connection() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        world.broker.publish("q", "m1", "m2", "m3")
+        await world.start()
+        await asyncio.sleep(0.5)
+        fetches = world.broker.fetches
+
+        world.break_connection()
+        await asyncio.sleep(5)
+
+        assert world.broker.fetches == fetches
+
+    in_driven_time(scenario)
+
+
+def test_what_a_handler_says_after_its_lease_was_lost_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=30.0)
+        world.broker.publish("q", "m1")
+        world.broker.stale.add("m1")
+        await world.start()
+
+        await asyncio.sleep(60)
+
+        assert world.broker.acked == []
+        assert world.broker.returned == []
+        assert len([record for record in caplog.records if "the lease of m1 was over" in record.message]) == 1
+
+    in_driven_time(scenario)
+
+
+def test_after_a_reconnect_it_asks_again_and_sleeps_again() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.start()
+        await asyncio.sleep(1)
+
+        world.break_connection()
+        world.broker.publish("q", "m1")
+        await asyncio.sleep(5)
+        assert world.broker.acked == []
+        world.engine.connected()
+        await asyncio.sleep(1)
+
+        assert world.broker.acked == ["m1"]
+        assert world.broker.sleeping == {"q"}
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("verb", ["fetch", "sleep"])
+@pytest.mark.parametrize("error", [Busy("not now"), Disconnected("broken")])
+def test_a_question_that_came_to_nothing_is_asked_again(verb: str, error: Any) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults[verb] = [error, error]
+        await world.start()
+        await asyncio.sleep(5)
+
+        world.broker.publish("q", "m1")
+        await asyncio.sleep(5)
+
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_an_end_that_was_not_heard_is_told_again(verb: str) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults[verb] = [Disconnected("broken"), Busy("not now")]
+        world.pool.verdicts["m2"] = Failed("no", 3)
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+
+        await asyncio.sleep(5)
+
+        assert world.broker.acked == ["m1"]
+        assert world.given_back() == {"m2": {"delay": 3, "error": "no"}}
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_each_verdict_is_told_in_its_own_words() -> None:
+    async def scenario() -> None:
+        world = World(slots=8)
+        followup = wire.Followup(qname="next", message="x")
+        world.pool.verdicts = {
+            "done": Done((followup,)), "failed": Failed("no"), "dead": Dead("never"), "returned": Returned("later", 9),
+        }  # fmt: skip
+        world.broker.publish("q", *world.pool.verdicts)
+        await world.start()
+
+        await asyncio.sleep(1)
+
+        assert world.broker.chained == [("done", [followup])]
+        assert world.given_back() == {
+            "failed": {"delay": None, "error": "no"},
+            "dead": {"error": "never", "dead": True},
+            "returned": {"delay": 9, "error": "later", "failed": False},
+        }
+
+    in_driven_time(scenario)
+
+
+def test_followups_that_are_refused_make_a_failure() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults["ack"] = [QueueFull("queue next is full")]
+        world.pool.verdicts["m1"] = Done((wire.Followup(qname="next", message="x"),))
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(1)
+
+        assert world.given_back()["m1"]["error"] == "its follow-ups were refused: queue next is full"
+        assert world.broker.leased == {}
+
+    in_driven_time(scenario)
+
+
+def test_an_acknowledgement_that_came_too_late_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults["ack"] = [StaleLease("handed out again")]
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(60)
+
+        assert len([record for record in caplog.records if "leases of m1 were over" in record.message]) == 1
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_a_lease_that_could_not_be_extended_is_tried_again_before_it_ends() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        world.broker.faults["touch"] = [Busy("not now"), Disconnected("no answer"), Busy("not now")]
+        await world.start()
+        began_s = world.loop.time()
+
+        await asyncio.sleep(20)
+
+        first_s, *others = (at_s - began_s for at_s, _ in world.broker.touched)
+        assert 3 < first_s < 7
+        assert not others
+
+    in_driven_time(scenario)
+
+
+def test_an_extension_that_is_refused_for_good_is_asked_for_once() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=30.0, timeout=60)
+        world.broker.publish("q", "m1")
+        world.broker.faults["touch"] = [QueueNotFound("deleted")]
+        await world.start()
+
+        await asyncio.sleep(20)
+
+        assert world.broker.touched == []
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_whose_lease_was_lost_keeps_its_place_until_it_ends() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=30.0)
+        world.broker.publish("q", "lost", "next")
+        world.broker.stale.add("lost")
+        await world.start()
+
+        await asyncio.sleep(20)
+        assert world.broker.fetches == 1  # a message that it cannot start is left to others
+        assert world.broker.ready["q"] == ["next"]
+        await asyncio.sleep(45)
+
+        assert world.broker.acked == ["next"]
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_whose_lease_was_lost_is_waited_for_in_a_stop_and_ended_when_it_ran_for_too_long() -> None:
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=1000.0, max_run=100)
+        world.broker.publish("q", "lost")
+        world.broker.stale.add("lost")
+        await world.start()
+        await asyncio.sleep(99)
+        assert world.pool.abandoned == []
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 0
+        assert world.pool.abandoned == ["lost"]
+        assert world.broker.returned == []
+
+    in_driven_time(scenario)
+
+
+# Ends that it comes to by itself ----------------------------------------------------------------------------------
+
+
+def test_a_drain_is_done_when_everything_was_handled_and_heard() -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=1.0, drain=True)
+        world.broker.publish("a", "a1", "a2", "a3")
+        world.broker.publish("b", "b1")
+        world.broker.faults["ack"] = [Disconnected("broken")]
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert sorted(world.broker.acked) == ["a1", "a2", "a3", "b1"]
+        assert world.engine.handled == 4
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_a_drain_of_empty_queues_is_done_at_once() -> None:
+    async def scenario() -> None:
+        world = World("a", "b", drain=True)
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert world.engine.handled == 0
+        assert world.broker.fetches == 2
+
+    in_driven_time(scenario)
+
+
+def test_a_drain_waits_for_what_comes_back_and_for_what_follows() -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=1.0, drain=True)
+        world.pool.verdicts["a1"] = Failed("no", 0)
+        world.broker.publish("a", "a1")
+        nack_many, ack_many = world.broker.nack_many, world.broker.ack_many
+
+        async def come_back(messages: Any, **options: Any) -> Any:
+            world.pool.verdicts.clear()
+            settled = await nack_many(messages, **options)
+            world.broker.publish("a", "a1")
+            return settled
+
+        async def follow(messages: Any) -> Any:
+            settled = await ack_many(messages)
+            if messages[0].uid == "a1":
+                world.broker.publish("b", "b1")
+            return settled
+
+        world.broker.nack_many, world.broker.ack_many = come_back, follow  # type: ignore[method-assign]
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert world.broker.acked == ["a1", "b1"]
+        assert world.engine.handled == 3
+
+    in_driven_time(scenario)
+
+
+def test_a_drain_ends_with_a_handler_whose_lease_was_lost() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=30.0, drain=True)
+        world.broker.publish("q", "m1")
+        world.broker.stale.add("m1")
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert world.broker.acked == []
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 1.0])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_no_more_is_taken_than_the_limit(limit: int, takes_s: float) -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=takes_s, limit=limit)
+        world.broker.publish("a", "a1", "a2", "a3")
+        await world.start()
+        await asyncio.sleep(10)
+        assert world.engine.done.is_set() == (limit < 3)
+        world.broker.publish("b", "b1", "b2", "b3")
+
+        await world.engine.done.wait()
+
+        assert len(world.broker.acked) == world.engine.handled == limit
+        assert len(world.broker.ready["a"] + world.broker.ready["b"]) == 6 - limit
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+# Handlers that can be ended ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ends_after_s", "hurried", "given_back_s"),
+    [(2.0, False, 2.0), (1000.0, False, 5.5), (0.2, True, 0.2), (1000.0, True, 1.0)],
+)
+def test_a_handler_that_can_be_ended_is_gone_before_its_message_is_given_back(
+    ends_after_s: float, hurried: bool, given_back_s: float
+) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10_000.0)
+        world.pool.ends_after_s = ends_after_s
+        world.pool.verdicts["m1"] = Dead("a bad end")
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        if hurried:
+            world.hurry.set()
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=0)
+
+        assert left == 1
+        assert world.loop.time() - began_s == pytest.approx(given_back_s, abs=0.1)
+        assert world.given_back()["m1"]["failed"] is False  # it was not its own fault
+
+    in_driven_time(scenario)
+
+
+def test_an_ending_handler_is_insisted_on_when_there_is_a_hurry() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10_000.0)
+        world.pool.ends_after_s = 1000.0
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        stopping = asyncio.ensure_future(world.stop(grace_s=0))
+        await asyncio.sleep(1)
+        assert world.pool.abandoned == ["m1"]
+
+        world.hurry.set()
+        await asyncio.sleep(0.1)
+
+        assert world.pool.abandoned == ["m1", "m1"]
+        assert await stopping == 1
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_that_ends_well_after_all_is_acknowledged() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10_000.0)
+        world.pool.ends_after_s = 1.0
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+
+        await world.stop(grace_s=0)
+
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10**6, max_run=60, mode="thread")
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+        await asyncio.sleep(1)
+        world.pool.worn_out = True
+        assert not world.engine.done.is_set()
+
+        await asyncio.sleep(60)
+
+        assert world.engine.done.is_set()
+        assert await world.stop() == 1
+
+    in_driven_time(scenario)
+    assert "the worker stops, and is to be started anew" in caplog.text
+    assert "goes on, also beside the next try" in caplog.text
+
+
+def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10**6)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+
+        assert await world.stop() == 1
+
+    in_driven_time(scenario)
+    assert "not waited for any longer: World.__init__.<locals>.handler with m1 of q" in caplog.text
+
+
+def test_the_start_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="wakeq.worker")
+
+    async def scenario() -> None:
+        await World("a", "b").start()
+
+    in_driven_time(scenario)
+    assert "serves a, b of broker.test:2601, 2 at once (thread)" in caplog.text

@@ -1,0 +1,164 @@
+"""Proves the body of a task's message: a JSON object of the parameters, read into the annotated types or refused."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import pytest
+from freezegun import freeze_time
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeq.worker.parameters import BadHandler, Misfit, Parameters
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Address:
+    street: str
+    number: int
+
+
+def rich(to: str, when: datetime, key: UUID, colour: Colour, address: Address, tags: list[str] = []) -> None:  # noqa: B006
+    """Takes one of each."""
+
+
+def test_arguments_of_all_kinds_come_back_as_they_were() -> None:
+    parameters = Parameters(rich)
+    given: dict[str, Any] = {
+        "to": "a@b.c",
+        "when": datetime(2026, 11, 18, 11, tzinfo=UTC),
+        "key": UUID(int=7),
+        "colour": Colour.RED,
+        "address": Address("Main", 5),
+        "tags": ["x"],
+    }
+
+    body = parameters.encode((), given)
+
+    assert parameters.decode(body) == given
+
+
+def test_the_body_is_what_another_language_would_write() -> None:
+    def send(to: str, copies: int = 1) -> None: ...
+
+    assert json.loads(Parameters(send).encode(("a@b.c",), {})) == {"to": "a@b.c"}
+    assert json.loads(Parameters(send).encode((), {"copies": 2, "to": "a"})) == {"to": "a", "copies": 2}
+
+
+def test_what_the_body_leaves_out_is_left_to_the_handlers_default() -> None:
+    def send(to: str, copies: int = 1, anything=None) -> None: ...  # type: ignore[no-untyped-def]
+
+    assert Parameters(send).decode(b'{"to":"a"}') == {"to": "a"}
+    assert Parameters(send).decode(b'{"to":"a","anything":[1]}') == {"to": "a", "anything": [1]}
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b'{"to":5}', "Expected `str`, got `int` - at `$.to`"),
+        (b"{}", "missing required field `to`"),
+        (b'{"to":"a","cc":"b"}', "unknown field `cc`"),
+        (b'["a"]', "Expected `object`, got `array`"),
+        (b"to: ada", "malformed"),
+        (b"\xff\xfe", "malformed|utf-8|invalid"),
+        (b"", "truncated"),
+    ],
+)
+def test_a_body_that_does_not_fit_says_where(body: bytes, complaint: str) -> None:
+    def send(to: str) -> None: ...
+
+    with pytest.raises(Misfit, match="(?i)" + complaint.replace("$", r"\$")):
+        Parameters(send).decode(body)
+
+
+def positional(to: str, /) -> None: ...
+def many(*to: str) -> None: ...
+def named(**fields: str) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [positional, many, named])
+def test_parameters_without_a_name_of_their_own_are_refused_at_once(handler: Callable[..., None]) -> None:
+    with pytest.raises(BadHandler, match=f"{handler.__name__}: the parameter .* name each parameter"):
+        Parameters(handler)
+
+
+def test_arguments_that_the_handler_does_not_take_are_refused_by_the_publisher() -> None:
+    def send(to: str) -> None: ...
+
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        Parameters(send).encode((), {"to": "a", "too": "a"})
+    with pytest.raises(TypeError, match="missing a required argument"):
+        Parameters(send).encode((), {})
+
+
+def test_an_argument_that_json_cannot_carry_is_refused_by_the_publisher() -> None:
+    def send(to: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"send: the arguments cannot be a message: .*object"):
+        Parameters(send).encode((object(),), {})
+
+
+def test_a_type_that_no_body_can_become_is_found_before_work_begins() -> None:
+    class Connection: ...
+
+    def send(over: Connection) -> None: ...
+
+    with pytest.raises(BadHandler, match=r"over is a .*Connection.*JSON cannot carry"):
+        Parameters(send).check()
+
+
+def test_an_annotation_that_names_nothing_is_found_before_work_begins() -> None:
+    def send(to: "Missing") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(BadHandler, match="Missing"):
+        Parameters(send).check()
+
+
+def anything(first: Any, second: list[Any], third: dict[str, int | None]) -> None: ...
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(first=JSON, second=st.lists(JSON), third=st.dictionaries(st.text(), st.none() | st.integers(0, 2**63 - 1)))
+def test_whatever_json_can_say_survives_the_way(first: Any, second: list[Any], third: dict[str, int | None]) -> None:
+    parameters = Parameters(anything)
+    given_arguments = {"first": first, "second": second, "third": third}
+
+    assert parameters.decode(parameters.encode((), given_arguments)) == given_arguments
+
+
+@given(body=st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
+def test_garbage_is_a_misfit_and_nothing_else(body: bytes) -> None:
+    with pytest.raises(Misfit):
+        Parameters(anything).decode(body)
+
+
+def test_a_body_that_is_nested_too_deep_is_a_misfit() -> None:
+    with pytest.raises(Misfit):
+        Parameters(anything).decode(b'{"first":' + b"[" * 100_000)
+
+
+def test_a_date_of_a_frozen_clock_is_a_date() -> None:
+    def bill(at: datetime, on: date) -> None: ...
+
+    with freeze_time("2030-01-02"):
+        body = Parameters(bill).encode((datetime.now(UTC), date.today()), {})
+
+    assert Parameters(bill).decode(body) == {"at": datetime(2030, 1, 2, tzinfo=UTC), "on": date(2030, 1, 2)}

@@ -1,0 +1,103 @@
+"""Proves Retry, Snooze and Reject: the delays they mean, and how a raised Retry and a task's policy go together."""
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from wakeq.protocol.wire.worker_commands import SECONDS_MAX
+from wakeq.worker.retry import Reject, Retry, Snooze
+
+
+def test_a_fixed_delay_stays_the_same() -> None:
+    retry = Retry(delay=30, jitter=0)
+
+    assert [retry.delay_after(failures, drawn=0.5) for failures in (0, 1, 9)] == [30, 30, 30]
+
+
+def test_an_exponential_delay_doubles_up_to_its_maximum() -> None:
+    retry = Retry(backoff="exponential", delay=2, delay_max=20, jitter=0)
+
+    assert [retry.delay_after(failures, drawn=0.0) for failures in range(6)] == [2, 4, 8, 16, 20, 20]
+    assert retry.delay_after(10_000, drawn=0.0) == 20
+
+
+def test_an_exponential_delay_begins_with_a_second_if_nothing_is_said() -> None:
+    assert Retry(backoff="exponential", jitter=0).delay_after(0, drawn=0.0) == 1
+
+
+def test_without_a_delay_the_policy_of_the_queue_decides() -> None:
+    assert Retry(max=3).delay_after(1, drawn=0.0) is None
+
+
+def test_the_jitter_takes_away_the_part_that_is_drawn_and_leaves_whole_seconds() -> None:
+    retry = Retry(delay=100, jitter=0.5)
+
+    assert [retry.delay_after(0, drawn=drawn) for drawn in (0.0, 0.5, 0.999, 1.0)] == [100, 75, 51, 50]
+
+
+def test_the_failure_behind_the_last_retry_is_the_last() -> None:
+    retry = Retry(max=2)
+
+    assert [retry.over(failures) for failures in range(4)] == [False, False, True, True]
+    assert Retry(max=0).over(0)
+    assert not Retry().over(10**9)
+
+
+def test_what_a_raised_retry_leaves_out_is_taken_from_the_policy() -> None:
+    policy = Retry(max=5, backoff="exponential", delay=4, jitter=0)
+
+    with_delay = Retry("busy", delay=30, jitter=0).filled_from(policy)
+    with_max = Retry(max=1).filled_from(policy)
+
+    assert (with_delay.reason, with_delay.max, with_delay.delay_after(3, drawn=0.0)) == ("busy", 5, 30)
+    assert (with_max.max, with_max.delay_after(3, drawn=0.0)) == (1, 32)
+    assert Retry(delay=7).filled_from(None).delay == 7
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max": -1}, {"delay": -0.5}, {"backoff": "linear"}, {"jitter": 2}],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_makes_no_sense_is_refused_where_it_is_written(options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Retry(**options)  # type: ignore[arg-type]
+
+
+def test_a_snooze_is_a_span_of_whole_seconds() -> None:
+    assert Snooze(0.2).seconds == 1
+    with pytest.raises(ValueError, match="Snooze"):
+        Snooze(-1)
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1])
+def test_a_delay_that_no_broker_takes_is_refused_where_it_is_written(seconds: float) -> None:
+    with pytest.raises(ValueError, match="Retry: delay is"):
+        Retry(delay=seconds)
+    with pytest.raises(ValueError, match="Retry: delay_max is"):
+        Retry(delay_max=seconds)
+    with pytest.raises(ValueError, match="Snooze: "):
+        Snooze(seconds)
+
+
+@pytest.mark.parametrize("make", [Retry, Reject, lambda reason: Snooze(1, reason)])
+def test_a_reason_is_text_whatever_was_given(make: Callable[[object], Retry | Reject | Snooze]) -> None:
+    ending = make(ValueError("why"))
+
+    assert (ending.reason, str(ending)) == ("ValueError: why", "ValueError: why")
+
+
+@pytest.mark.parametrize("span", ["3", timedelta(seconds=3), None, float("nan")])
+def test_a_span_that_is_no_number_is_refused_in_plain_words(span: Any) -> None:
+    with pytest.raises(ValueError, match=r"Snooze: seconds is .*; it is a number of seconds"):
+        Snooze(span)
+    with pytest.raises(ValueError, match=r"Retry: delay_max is .*; it is a number of seconds"):
+        Retry(delay_max=span)
+
+
+def test_a_number_of_retries_is_whole() -> None:
+    with pytest.raises(ValueError, match=r"Retry: max is 1\.5"):
+        Retry(max=1.5)  # type: ignore[arg-type]

@@ -1,0 +1,100 @@
+"""Proves what signals mean to a worker, and with which status its process ends."""
+
+import os
+import signal
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from wakeq.worker import BadHandler
+from wakeq.worker.stop import CHILD_NAME, Signals, refuse_in_child
+
+PATIENCE_S = 10.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_counted_and_told(number: signal.Signals) -> None:
+    told: list[int] = []
+
+    with Signals(told.append):
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+
+    assert told == [1, 2]
+
+
+def test_the_handlers_that_were_there_are_there_again() -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+
+    with Signals(lambda _count: None):
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_signal_that_another_thread_receives_is_told_while_the_main_thread_waits() -> None:
+    ended: Future[int] = Future()
+    other = threading.Thread(target=ended.exception, args=(PATIENCE_S,))
+    other.start()
+    assert other.ident is not None
+    to_other = threading.Timer(0.05, signal.pthread_kill, (other.ident, signal.SIGTERM))
+    to_other.start()
+
+    with Signals(lambda count: ended.set_result(count)) as signals:
+        told = signals.wait_for(ended)
+
+    assert told == 1
+    other.join()
+    to_other.join()
+
+
+def test_an_end_without_a_signal_ends_the_wait() -> None:
+    ended: Future[int] = Future()
+    threading.Timer(0.01, ended.set_result, (7,)).start()
+
+    with Signals(lambda _count: None) as signals:
+        assert signals.wait_for(ended) == 7
+
+
+def test_what_goes_wrong_rises_to_who_waits() -> None:
+    ended: Future[int] = Future()
+    ended.set_exception(ZeroDivisionError("a bug"))
+
+    with Signals(lambda _count: None) as signals, pytest.raises(ZeroDivisionError):
+        signals.wait_for(ended)
+
+
+@pytest.mark.parametrize(
+    ("received", "left", "status"),
+    [
+        ([], 0, None),
+        ([signal.SIGTERM], 0, None),
+        ([signal.SIGTERM], 2, 1),
+        ([signal.SIGTERM, signal.SIGTERM], 0, 143),
+        ([signal.SIGTERM, signal.SIGINT], 2, 130),
+    ],
+)
+def test_the_status_says_how_it_ended(received: list[signal.Signals], left: int, status: int | None) -> None:
+    with Signals(lambda _count: None) as signals:
+        for number in received:
+            os.kill(os.getpid(), number)
+
+    if status is None:
+        signals.exit(left)
+    else:
+        with pytest.raises(SystemExit) as ended:
+            signals.exit(left)
+        assert ended.value.code == status
+
+
+def test_a_process_of_the_worker_does_not_become_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_in_child()  # here is no such process
+
+    child: Any = type("Child", (), {"name": CHILD_NAME})
+    monkeypatch.setattr("multiprocessing.parent_process", lambda: object())
+    monkeypatch.setattr("multiprocessing.current_process", lambda: child)
+
+    with pytest.raises(BadHandler, match="if __name__ == '__main__'"):
+        refuse_in_child()

@@ -1,0 +1,234 @@
+"""Proves tasks: called they are the handler, published they are messages, with their options and follow-ups."""
+
+import asyncio
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+
+from wakeq import Message
+from wakeq.protocol.errors import BadName
+from wakeq.worker import BadHandler, Retry, Worker
+
+
+class Outbox:
+    """Keeps what is published."""
+
+    def __init__(self) -> None:
+        self.published: list[tuple[str, list[Any], dict[str, Any]]] = []
+
+    def publish(self, queue: str, body: Any, **options: Any) -> str:
+        self.published.append((queue, [body], options))
+        return "uid-1"
+
+    def publish_many(self, queue: str, bodies: Iterable[Any], **options: Any) -> list[str]:
+        found = list(bodies)
+        self.published.append((queue, found, options))
+        return [f"uid-{place}" for place in range(len(found))]
+
+
+PLAIN = {"delay": 0, "timeout": 60, "expires": 0, "priority": 0, "headers": None, "id": None}
+
+
+def test_a_task_that_is_called_is_its_handler() -> None:
+    worker = Worker()
+
+    @worker.task("sums")
+    def add(a: int, b: int = 2) -> int:
+        """Adds."""
+        return a + b
+
+    assert add(1) == 3
+    assert add(b=5, a=1) == 6
+    assert (add.__name__, add.__doc__) == ("add", "Adds.")
+    assert repr(add).startswith("<Task sums: ")
+
+
+def test_a_task_that_is_published_is_a_message_on_its_queue() -> None:
+    worker, outbox = Worker(), Outbox()
+
+    @worker.task("emails", timeout=90)
+    def send(to: str) -> None: ...
+
+    with worker.publishing_to(outbox):
+        uid = send.publish(to="a@b.c")
+        uids = send.publish_many([{"to": "x"}, {"to": "y"}])
+
+    assert (uid, uids) == ("uid-1", ["uid-0", "uid-1"])
+    assert outbox.published == [
+        ("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "timeout": 90}),
+        ("emails", [b'{"to":"x"}', b'{"to":"y"}'], {**PLAIN, "timeout": 90}),
+    ]
+
+
+def test_a_coroutine_publishes_without_holding_up_its_loop() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    class SlowOutbox(Outbox):
+        def publish(self, queue: str, body: Any, **options: Any) -> str:
+            assert answered.wait(10), "the loop stood still"
+            return super().publish(queue, body, **options)
+
+    @worker.task("emails")
+    async def send(to: str) -> None: ...
+
+    async def publish() -> str:
+        asyncio.get_running_loop().call_later(0.01, answered.set)
+        return await send.options(priority=3).publish_async(to="a@b.c")
+
+    outbox = SlowOutbox()
+    with worker.publishing_to(outbox):
+        uid = asyncio.run(publish())
+
+    assert uid == "uid-1"
+    assert outbox.published == [("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "priority": 3})]
+
+
+def test_options_change_one_publication_and_not_the_task() -> None:
+    worker, outbox = Worker(), Outbox()
+
+    @worker.task("emails")
+    def send(to: str) -> None: ...
+
+    with worker.publishing_to(outbox):
+        send.options(delay=60, priority=-5, expires=9, headers={"a": "b"}, id="once").publish(to="x")
+        send.publish(to="y")
+
+    changed = {**PLAIN, "delay": 60, "priority": -5, "expires": 9, "headers": {"a": "b"}, "id": "once"}
+    assert [options for _, _, options in outbox.published] == [changed, PLAIN]
+
+
+def test_a_queue_carries_one_task() -> None:
+    worker = Worker()
+
+    @worker.task("emails")
+    def send(to: str) -> None: ...
+
+    with pytest.raises(BadHandler, match="emails has a handler already"):
+
+        @worker.task("emails")
+        def send_again(to: str) -> None: ...
+
+
+def test_a_handler_of_raw_messages_says_how_to_publish_to_it() -> None:
+    worker = Worker()
+
+    @worker.task("raw")
+    def take(message: Message) -> None: ...
+
+    assert take.takes_message
+    with pytest.raises(TypeError, match=r"Client.publish\('raw', body\)"):
+        take.publish(message=None)  # type: ignore[arg-type]
+
+
+def test_the_way_to_run_a_handler_follows_from_what_it_is() -> None:
+    worker = Worker()
+
+    @worker.task("plain")
+    def plain() -> None: ...
+
+    @worker.task("coroutine")
+    async def coroutine() -> None: ...
+
+    assert (plain.mode, coroutine.mode) == ("thread", "coroutine")
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_coroutine_cannot_run_in_another_way(mode: Any) -> None:
+    worker = Worker()
+
+    async def handler() -> None: ...
+
+    with pytest.raises(BadHandler, match="its mode is coroutine"):
+        worker.task("coroutine", mode=mode)(handler)
+
+
+def test_a_worker_without_tasks_says_what_is_missing() -> None:
+    with pytest.raises(BadHandler, match="no tasks; decorate a function"):
+        Worker().check()
+
+
+def test_a_task_that_could_never_work_is_found_before_work_begins() -> None:
+    worker = Worker()
+
+    @worker.task("types")
+    def bad(over: object) -> None: ...
+
+    with pytest.raises(BadHandler, match="over"):
+        worker.check()
+
+
+@pytest.mark.parametrize("timeout", [4, 10**9])
+def test_a_timeout_that_the_broker_would_not_take_is_refused_at_once(timeout: int) -> None:
+    with pytest.raises(ValueError, match=f"task q: timeout is {timeout}"):
+        Worker().task("q", timeout=timeout)
+
+
+def test_a_name_that_the_broker_would_not_take_is_refused_at_once() -> None:
+    with pytest.raises(BadName):
+        Worker().task("two words")
+
+
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"prefetch": -1}])
+def test_numbers_that_make_no_sense_are_refused_where_they_are_written(options: Mapping[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Worker(**options)  # type: ignore[arg-type]
+
+
+def test_a_retry_is_kept_as_the_policy_of_the_task() -> None:
+    worker, policy = Worker(), Retry(max=5)
+
+    @worker.task("emails", retry=policy)
+    def send() -> None: ...
+
+    assert send.retry is policy
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": 7.5},
+        {"timeout": "60"},
+    ],
+)  # fmt: skip
+def test_a_setting_that_could_only_fail_later_is_refused_at_once_and_named(settings: dict[str, Any]) -> None:
+    ((name, value),) = settings.items()
+
+    with pytest.raises((TypeError, ValueError), match=f"task emails: {name} is {value!r}; "):
+        Worker().task("emails", **settings)
+
+
+def test_a_task_without_a_queue_is_told_what_to_write() -> None:
+    def handler() -> None: ...
+
+    with pytest.raises(BadHandler, match=r"write @worker\.task"):
+        Worker().task(handler)  # type: ignore[arg-type]
+
+
+def test_many_calls_are_mappings() -> None:
+    worker = Worker()
+
+    @worker.task("emails")
+    def send(to: str) -> None: ...
+
+    with worker.publishing_to(Outbox()), pytest.raises(TypeError, match=r"publish_many takes a mapping .*; got 'a'"):
+        send.publish_many(["a"])  # type: ignore[list-item]
+
+
+def test_a_method_is_no_handler_and_a_function_of_a_class_is() -> None:
+    worker = Worker()
+
+    class Shop:
+        @staticmethod
+        @worker.task("plain")
+        def sell(item: str) -> None: ...
+
+        def buy(self, item: str) -> None: ...
+
+    with pytest.raises(BadHandler, match="buy is a method"):
+        worker.task("buy")(Shop.buy)
+
+    def odd(self: int) -> None: ...
+
+    worker.task("odd")(odd)

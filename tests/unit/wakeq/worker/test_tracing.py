@@ -1,0 +1,119 @@
+"""Proves that a trace travels with a message: by headers, and as spans where OpenTelemetry is set up."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from wakeq import current
+from wakeq.client.message import Received
+from wakeq.worker import Worker, tracing
+from wakeq.worker.call import call
+from wakeq.worker.verdict import Done
+
+trace = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")
+sdk = pytest.importorskip("opentelemetry.sdk.trace", reason="opentelemetry-sdk is not installed")
+export = pytest.importorskip("opentelemetry.sdk.trace.export", reason="opentelemetry-sdk is not installed")
+memory = pytest.importorskip(
+    "opentelemetry.sdk.trace.export.in_memory_span_exporter", reason="opentelemetry-sdk is not installed"
+)
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the exporter of a program that has set up its tracing."""
+    exporter = memory.InMemorySpanExporter()
+    provider = sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    return exporter
+
+
+@pytest.fixture
+def not_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be a program without opentelemetry-api."""
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    tracing._installed.cache_clear()
+    yield
+    monkeypatch.undo()
+    tracing._installed.cache_clear()
+
+
+def run(*, trace_parent: bool = False, headers: dict[str, str] | None = None) -> Done:
+    """Handle one message whose handler publishes a follow-up."""
+
+    def handler() -> None:
+        current().then("next", "x")
+
+    task: Any = Worker(trace_parent=trace_parent).task("q")(handler)
+    message = Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=2, headers=headers or {})
+    verdict = call(task, message)
+    assert isinstance(verdict, Done)
+    return verdict
+
+
+def test_a_handler_runs_in_a_span_that_is_linked_to_its_publisher(spans: Any) -> None:
+    run(headers={"traceparent": PARENT})
+
+    (span,) = spans.get_finished_spans()
+    assert span.name == "process q"
+    assert span.attributes["messaging.message.id"] == "u1"
+    assert [f"{link.context.trace_id:032x}" for link in span.links] == [TRACE]
+    assert span.parent is None
+
+
+def test_a_span_is_the_child_of_its_publisher_if_that_is_asked_for(spans: Any) -> None:
+    run(trace_parent=True, headers={"traceparent": PARENT})
+
+    (span,) = spans.get_finished_spans()
+    assert f"{span.context.trace_id:032x}" == TRACE
+    assert span.links == ()
+
+
+def test_a_message_of_nobody_is_linked_to_nothing(spans: Any) -> None:
+    run()
+
+    (span,) = spans.get_finished_spans()
+    assert span.links == ()
+
+
+def test_what_a_handler_publishes_carries_the_trace_of_its_span(spans: Any) -> None:
+    verdict = run(headers={"traceparent": PARENT})
+
+    (span,) = spans.get_finished_spans()
+    carried = (verdict.then[0].headers or {})["traceparent"]
+    assert carried.split("-")[1] == f"{span.context.trace_id:032x}"
+
+
+def test_a_handler_that_raises_ends_its_span_with_the_error(spans: Any) -> None:
+    def handler() -> None:
+        raise ValueError("no")
+
+    task: Any = Worker().task("q")(handler)
+    call(task, Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1))
+
+    (span,) = spans.get_finished_spans()
+    assert not span.status.is_ok
+    assert "ValueError" in span.status.description
+
+
+@pytest.mark.usefixtures("not_installed")
+def test_without_opentelemetry_the_trace_is_passed_on_as_it_came() -> None:
+    verdict = run(headers={"traceparent": PARENT, "other": "x"})
+
+    assert verdict.then[0].headers == {"traceparent": PARENT}
+
+
+def test_a_program_that_set_up_no_tracing_passes_it_on_too() -> None:
+    verdict = run(headers={"traceparent": PARENT})
+
+    assert verdict.then[0].headers == {"traceparent": PARENT}
+
+
+def test_headers_that_the_publisher_gives_win() -> None:
+    assert tracing.outgoing({"traceparent": "mine"}) == {"traceparent": "mine"}
+    assert tracing.outgoing(None) is None

@@ -1,0 +1,218 @@
+"""Assembly: the processes of a broker, made on its files and brought up to date, whoever drives them.
+
+    files, surroundings --> Timers, RaftLog, Queues, Snapshots --> recover() --> the state as it was --> lead()
+
+Time, disks and the way to say that something failed come in from outside: an event loop gives them to a node, a test
+gives its own.  It opens no file, starts no thread, and never waits: whoever drives it lets the processes take their
+turns.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wakeq.actors.messages import Committed, Item, Loaded
+from wakeq.actors.queue_deliveries import Services
+from wakeq.actors.queue_registry import Settings
+from wakeq.actors.queues import Queues
+from wakeq.actors.raft_log import RaftLog, Started, monotonic_ms
+from wakeq.actors.runtime import Down, Process, Runtime, Timers
+from wakeq.actors.snapshots import Snapshots
+from wakeq.protocol.commands import Kind, SetAside
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.log_view import LogView
+from wakeq.protocol.raft.membership import config_of
+from wakeq.protocol.raft.messages import HardState
+from wakeq.protocol.raft.settings import Me
+from wakeq.protocol.raft.settings import Settings as RaftSettings
+from wakeq.protocol.records import decode_entry
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.flush import load_asides, load_queues
+from wakeq.storage.metadata import Metadata
+from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.store import Store
+
+REPLAY_BATCH = 2_048  # entries that are applied before anything else has its turn
+
+CallLater = Callable[[float, Callable[[], None]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What a broker must not lose.  Invariant: the log goes on where the state ends, or earlier."""
+
+    identity: Identity
+    metadata: Metadata
+    log: SegmentedLog
+    store: Store
+    snapshot_path: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the processes live in.  `new_disk` is given the name of the thread that it stands for.
+
+    A disk for a snapshot is closed by whoever asked for it, the others live as long as the assembly.
+    """
+
+    now_ms: Callable[[], int]
+    stamp_ms: Callable[[], int]
+    call_later: CallLater
+    new_disk: Callable[[str], Disk]
+    new_snapshot_disk: Callable[[], Disk]
+    failed: Callable[[BaseException], None]
+    look_for_room: Callable[[], None] = lambda: None
+    chance: Callable[[], float] = random.random
+
+
+class Guard(Process):
+    """Watches what a broker cannot do without, and says what ended."""
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        super().__init__()
+        self._failed = failed
+
+    def on_receive(self, message: Any) -> None:
+        if isinstance(message, Down):
+            self._failed(message.reason or RuntimeError(f"{message.tag} ended"))
+
+
+class Assembly:
+    """The processes of one broker, from its start to its end.  `clock_ms` is the last moment that the log knows."""
+
+    def __init__(
+        self, runtime: Runtime, files: Files, around: Surroundings, settings: Settings, *, snapshot_bytes_min: int
+    ) -> None:
+        self.runtime = runtime
+        self.files = files
+        self.clock_ms = files.store.applied().clock_ms
+        self._around = around
+        self.reader_disk = around.new_disk("wakeq-reader")
+        self.state_disk = around.new_disk("wakeq-state")
+        self.timers = runtime.spawn(Timers, around.now_ms, around.call_later)
+        self.raft_log = self._spawn_raft_log()
+        self.snapshots = runtime.spawn(
+            Snapshots,
+            files.snapshot_path,
+            files.identity,
+            files.store,
+            files.log,
+            self.raft_log,
+            around.new_snapshot_disk,
+            snapshot_bytes_min,
+        )
+        self.queues = self._spawn_queues(settings)
+        self._guard()
+
+    def _spawn_raft_log(self) -> RaftLog:
+        files, around = self.files, self._around
+        return self.runtime.spawn(
+            RaftLog,
+            _core_of_one(files.identity.node_id, files.metadata, files.log),
+            files.log,
+            files.metadata,
+            around.new_disk("wakeq-log"),
+            around.stamp_ms,
+            around.call_later,
+            around.look_for_room,
+            lambda: self.state_disk.busy,
+        )
+
+    def _spawn_queues(self, settings: Settings) -> Queues:
+        files, around = self.files, self._around
+        services = Services(
+            raft_log=self.raft_log,
+            timers=self.timers,
+            now_ms=around.now_ms,
+            stamp_ms=around.stamp_ms,
+            load=self._load,
+            later=around.call_later,
+            chance=around.chance,
+        )
+        applied = files.store.applied()
+        return self.runtime.spawn(
+            Queues,
+            files.store,
+            files.log,
+            self.state_disk,
+            services,
+            settings,
+            (applied.log_index, applied.term, applied.clock_ms),
+            self.snapshots,
+        )
+
+    def _guard(self) -> None:
+        guard = self.runtime.spawn(Guard, self._around.failed)
+        essential = {"log": self.raft_log, "queues": self.queues, "timers": self.timers, "snapshots": self.snapshots}
+        for name, process in essential.items():
+            self.runtime.monitor(guard, process, f"the process of the {name}")
+
+    def _load(self, process: Process, numbers: list[int], keys: list[bytes], ticket: Any) -> None:
+        """Have bodies read; they come to the process by mail."""
+        store = self.files.store
+
+        def done(result: list[bytes | None] | BaseException) -> None:
+            if isinstance(result, BaseException):
+                self._around.failed(result)
+            else:
+                process.tell(Loaded(dict(zip(numbers, result, strict=True)), ticket))
+
+        self.reader_disk.submit(lambda: store.get_many(keys), done)
+
+    # Up to date -------------------------------------------------------------------------------------------------
+
+    def recover(self) -> Iterator[None]:
+        """Take the state from the store and apply the log from there.  Each time it yields, let the processes go on."""
+        files, queues = self.files, self.queues
+        with files.store.read() as view:
+            for stored in load_queues(view):
+                queues.restore(stored)
+            queues.restore_asides(load_asides(view))
+        first_index = files.store.applied().log_index + 1
+        asides = self._asides_from(first_index)
+        items: list[Item] = []
+        for index, term, payload in files.log.entries(first_index):
+            entry, at_ms = decode_entry(payload)
+            self.clock_ms = max(self.clock_ms, at_ms)
+            if index not in asides:
+                items.append((index, term, at_ms, entry, None))
+            if len(items) == REPLAY_BATCH:
+                yield from self._replay(items)
+                items = []
+        yield from self._replay(items)
+
+    def _asides_from(self, first_index: int) -> set[int]:
+        """Return the entries that a later one sets aside: no queue may meet them again on the way there."""
+        payloads = (payload for _, _, payload in self.files.log.entries(first_index))
+        asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
+        return {entry.index for entry in asides if isinstance(entry, SetAside)}
+
+    def _replay(self, items: list[Item]) -> Iterator[None]:
+        if items:
+            self.queues.tell(Committed(items))
+            while self.queues.applied[0] < items[-1][0]:
+                yield
+
+    def lead(self) -> Iterator[None]:
+        """Open a term; over once that is committed and the queues may hand out."""
+        self.raft_log.tell(Started(self.queues))
+        while not self.queues.term:
+            yield
+
+
+def _core_of_one(node_id: int, metadata: Metadata, log: SegmentedLog) -> Core:
+    """Return the core of a cluster of one: all that its disk holds is committed."""
+    first = log.first_index
+    return Core(
+        Me(node_id, disk_id=1, incarnation=metadata.incarnation),
+        HardState(metadata.term, metadata.vote),
+        LogView(first - 1, log.term_at(first - 1) or 0, log.runs, log.last_index),
+        [(0, config_of([node_id]))],
+        committed=log.last_index,
+        settings=RaftSettings(),
+        chance=random.random,
+        now_ms=monotonic_ms(),
+    )

@@ -1,0 +1,48 @@
+"""What a worker at the command line logs: to standard error, a line for people or a JSON object for programs.
+
+    --log-level, --log-json  -->  the root logger
+
+A program that has set up logging itself keeps what it has.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+LEVELS = ("debug", "info", "warning", "error")
+LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def log_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Add the flags that `log_to_stderr` takes."""
+    level = click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+    return level(click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")(command))
+
+
+def log_to_stderr(level: str, *, as_json: bool) -> None:
+    """Log from this level on, unless there is a handler already."""
+    from wakeq.worker import LogContext
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogContext())
+    handler.setFormatter(JsonLine() if as_json else logging.Formatter(LINE))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+class JsonLine(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **{name: getattr(record, name, "-") for name in ("queue", "uid", "delivery")},
+        }
+        if record.exc_info:
+            facts["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(facts).decode()

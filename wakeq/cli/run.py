@@ -1,0 +1,83 @@
+"""`wakeq run`: find the Worker that a program has made, and run it.
+
+    MODULE:WORKER  -->  import  -->  Worker.run() or, with --reload, a Reloader around it  -->  exit status
+
+That there is no such module or worker is a mistake of the command line.  What goes wrong inside of the module while it
+is imported is the program's own, and shown with its traceback.
+"""
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from wakeq.cli.common import Broker
+from wakeq.cli.logs import log_options, log_to_stderr
+
+if TYPE_CHECKING:
+    from wakeq.worker import Worker
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:WORKER")
+@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="At once; else as the worker says.")
+@click.option("--drain", is_flag=True, help="End when its queues have nothing more.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
+@log_options
+@click.pass_obj
+def run(
+    broker: Broker, target: str, concurrency: int | None, drain: bool, reload: bool, log_level: str, log_json: bool
+) -> int:
+    """Run the Worker that is named WORKER in the module MODULE, until SIGTERM or SIGINT.
+
+    Modules are looked for in this directory first.  A Worker that was made without an address of a broker takes
+    that of --broker.
+
+    The first signal lets running handlers end, as long as the worker's grace; a second one ends them at once.
+    With --reload a change does what the first signal does, and starts anew.  With --drain it ends by itself, as a
+    cron job should: when no queue has anything due, and everything that was taken is done with.
+
+    Ends with 0 if all handlers had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
+    is no broker.
+    """
+    if drain and reload:
+        raise click.UsageError("--drain ends and --reload starts again; give one of them")
+    os.environ["WAKEQ_BROKER"] = broker.address
+    if reload:
+        from wakeq.cli.reload import Reloader
+
+        flags = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
+        if concurrency is not None:
+            flags += ["--concurrency", str(concurrency)]
+        return Reloader([sys.executable, "-m", "wakeq", "run", target, *flags], os.getcwd()).run()
+    sys.path.insert(0, os.getcwd())
+    worker = find_worker(target)
+    log_to_stderr(log_level, as_json=log_json)  # after the import, for the program may set up its own
+    if concurrency is not None:
+        worker.concurrency = concurrency
+    worker.run(drain=drain)
+    return 0
+
+
+def find_worker(target: str) -> "Worker":
+    """Import it.  UsageError if there is no such thing."""
+    from wakeq.worker import Worker
+
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name):
+        raise click.UsageError(f"{target} names no worker; write MODULE:WORKER, as in shop.tasks:worker")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports something that is not
+        raise click.UsageError(f"there is no module {module_name} in {os.getcwd()}, or installed") from error
+    found = getattr(module, name, None)
+    if isinstance(found, Worker):
+        return found
+    others = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Worker)]
+    hint = f"did you mean {' or '.join(others)}?" if others else "it has no Worker at all"
+    what = f"is a {type(found).__name__}, not a Worker" if found is not None else "is not there"
+    raise click.UsageError(f"{name} of {module_name} {what}; {hint}")

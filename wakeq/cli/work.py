@@ -1,0 +1,151 @@
+"""`wakeq work`: a worker in any language; it runs a command for each message of a queue.
+
+    QUEUE, COMMAND  -->  Worker(Command)  -->  exit status
+
+How messages are fetched, kept and settled is the Worker's; what a command is told and what its exit status means is
+Command's.  Here flags become the two of them.
+"""
+
+import shutil
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from wakeq.cli.common import EXIT_NOTHING, Broker, queue_name
+from wakeq.cli.logs import log_options, log_to_stderr
+from wakeq.cli.output import say
+from wakeq.protocol.wire.worker_commands import TIMEOUT_S_MIN
+
+if TYPE_CHECKING:
+    from wakeq.worker import Retry
+    from wakeq.worker.retry import Backoff
+
+RETRY_FLAGS = ("retry_max", "retry_delay_s", "retry_backoff")
+SPAN = click.FloatRange(min=0)
+SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
+
+
+@click.command()
+@click.argument("queue")
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), metavar="N", default=1, show_default=True, help="Commands at once."
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.IntRange(min=TIMEOUT_S_MIN),
+    metavar="S",
+    default=60,
+    show_default=True,
+    help="If this worker is not heard of for so long, others get its messages.",
+)
+@click.option(
+    "--max-run",
+    "max_run_s",
+    type=SPAN_NOT_0,
+    metavar="S",
+    default=3600,
+    show_default=True,
+    help="End a command that runs for longer.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    type=SPAN,
+    metavar="S",
+    default=25,
+    show_default=True,
+    help="Wait so long for commands at a stop.",
+)
+@click.option(
+    "--retry-max",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Dead letter after so many retries.",
+)
+@click.option(
+    "--retry-delay", "retry_delay_s", type=SPAN, metavar="S", default=1, show_default=True, help="Before a retry."
+)
+@click.option(
+    "--retry-backoff",
+    type=click.Choice(["fixed", "exponential"]),
+    default="exponential",
+    show_default=True,
+    help="Exponential doubles the delay with each failure, up to an hour.",
+)
+@click.option("--retry-by-queue", is_flag=True, help="Leave it to the queue how often and when to try again.")
+@click.option("--once", is_flag=True, help="Handle one message and end; status 3 if there is none.")
+@click.option("--drain", is_flag=True, help="End when the queue has nothing more.")
+@log_options
+@click.pass_obj
+def work(
+    broker: Broker,
+    queue: str,
+    command: tuple[str, ...],
+    concurrency: int,
+    timeout_s: int,
+    max_run_s: float,
+    grace_s: float,
+    retry_max: int,
+    retry_delay_s: float,
+    retry_backoff: "Backoff",
+    retry_by_queue: bool,
+    once: bool,
+    drain: bool,
+    log_level: str,
+    log_json: bool,
+) -> int:
+    """Run COMMAND for each message of QUEUE, until SIGTERM or SIGINT.
+
+    The body is its standard input.  Its environment has WAKEQ_QUEUE, WAKEQ_UID, WAKEQ_DELIVERY (1 for the first),
+    WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as WAKEQ_HEADER_NAME (in capitals, what is neither letter
+    nor digit as _), and TRACEPARENT if the message has one.  What it prints goes where ours goes.
+
+    Its exit status says what becomes of the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later and
+    counts as no failure; 65 (EX_DATAERR) makes it a dead letter at once; any other one, or a signal, is a failure,
+    which is tried again as --retry-... say.  The last line on standard error is kept as the reason.
+
+    It runs in a process group of its own, which gets SIGTERM after --max-run, or --grace after the first signal
+    to us, and SIGKILL 5 seconds later.  Its message is given back when it has ended.
+
+    Ends with 0 if all commands had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if
+    there is no broker.
+    """
+    if shutil.which(command[0]) is None:
+        raise click.UsageError(f"there is no command {command[0]} to run; give a path, or one that is in PATH")
+    if retry_by_queue:
+        refuse_retry_flags()
+    log_to_stderr(log_level, as_json=log_json)
+    from wakeq.cli.command import Command  # the Worker takes a while to load, and other verbs do without it
+    from wakeq.worker import Worker
+
+    retry = None if retry_by_queue else retry_of(retry_max, retry_delay_s, retry_backoff)
+    handler = Command(command, broker=broker.address, max_run_s=max_run_s, retry=retry)
+    worker = Worker(broker.address, concurrency=concurrency, prefetch=0, grace=grace_s)
+    worker.task(queue, timeout=timeout_s, retry=retry, max_run=handler.span_s_max)(handler.handle)
+    handled = worker.run(drain=once or drain, limit=1 if once else None)
+    if once and handled == 0:
+        say(f"{queue_name(queue)} has nothing to do now")
+        return EXIT_NOTHING
+    return 0
+
+
+def retry_of(maximum: int, delay_s: float, backoff: "Backoff") -> "Retry":
+    """The policy that the flags make."""
+    from wakeq.worker import Retry
+    from wakeq.worker.retry import DELAY_S_MAX
+
+    return Retry(max=maximum, delay=delay_s, backoff=backoff, delay_max=max(delay_s, DELAY_S_MAX))
+
+
+def refuse_retry_flags() -> None:
+    """UsageError if the user gave a flag that the queue's policy would make mean nothing."""
+    context = click.get_current_context()
+    for name in RETRY_FLAGS:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.removesuffix('_s').replace('_', '-')}"
+            raise click.UsageError(f"{flag} and --retry-by-queue contradict each other; give one of them")

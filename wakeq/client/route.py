@@ -1,0 +1,135 @@
+"""Route: at which address to look for the broker next, and after which pause.
+
+The addresses that the user gave, in turn, and before them the one that a node named as its leader.  It remembers
+what became of each, so that in the end the error lists what was tried.  It opens no connection and waits for nothing.
+"""
+
+import logging
+import os
+
+from wakeq.client.patience import Patience
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
+
+PORT = 2601
+DEFAULT_ADDRESS = f"127.0.0.1:{PORT}"
+
+logger = logging.getLogger("wakeq.client")
+
+
+def default_address() -> str:
+    """Where the broker is if nobody says: WAKEQ_BROKER, or the usual port of this machine."""
+    return os.environ.get("WAKEQ_BROKER") or DEFAULT_ADDRESS
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """`host`, `host:port`, `[::1]:port` as host and port."""
+    host, colon, port = address.rpartition(":")
+    if not colon or address.endswith("]"):
+        host, port = address, str(PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
+        raise BadSettings(f"{address!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
+    return host, int(port)
+
+
+class Elsewhere(NotLeader):
+    """This node does not serve; `leader` does, if it is known."""
+
+    leader: str | None = None
+
+
+def elsewhere(address: str, leader: str | None) -> Elsewhere:
+    """The error for a node that sends its clients away."""
+    error = Elsewhere(f"{address} is not the leader ({leader or 'nobody it knows'} is)")
+    error.leader = leader if leader and _is_address(leader) else None
+    return error
+
+
+class Route:
+    """Where to go: to the leader if one was named, else to the next address of the list.
+
+    Nobody is waited for until the first connection was made; from then on for `reconnect_for_s`.
+    """
+
+    def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
+        """Take `HOST:PORT`, or several of them with commas between."""
+        self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
+        self._reconnect_for_s = reconnect_for_s
+        self._patience = Patience(0.0)
+        self._was_found = self._is_lost = False
+        self._is_told = False  # that it is lost stands in the log, and that it is found again does not yet
+        self._place = 0
+        self._leader: str | None = None
+        self._tried: dict[str, WakeqError] = {}
+
+    @property
+    def address(self) -> str:
+        """Where to connect to now."""
+        return self._leader or self._addresses[self._place % len(self._addresses)]
+
+    def found(self, now_s: float) -> None:
+        """A broker greeted us."""
+        if not self._was_found:
+            self._was_found, self._patience = True, Patience(self._reconnect_for_s)
+        elif self._is_told:
+            logger.warning("connected to %s again", self.address)  # as loud as the outage that it ends
+            self._is_told = False
+        self._is_lost = False
+        self._patience.found(now_s)
+
+    def renew(self) -> None:
+        """It was of use, or somebody asks once more after the patience had ended: begin anew."""
+        self._patience.renew()
+
+    def lost(self, error: WakeqError, now_s: float) -> float:
+        """The connection ended: the seconds to wait before the next one.  Raise if there were enough attempts."""
+        self._is_lost = True
+        is_new = self._patience.begin(now_s)
+        if is_new:  # once for each outage, however many attempts it takes
+            logger.warning("%s; reconnecting", error)
+            self._is_told = True
+        if isinstance(error, Elsewhere):
+            return self.failed(error, now_s)
+        self._tried[self.address] = error
+        return 0.0 if is_new else self._pause_s(now_s)
+
+    def failed(self, error: WakeqError, now_s: float) -> float:
+        """Nobody serves at this address, go to the next one: the seconds to wait before.  Raise as `lost` does."""
+        self._tried[self.address] = error
+        leader = error.leader if isinstance(error, Elsewhere) else None
+        self._leader = leader
+        if leader is not None:
+            return self._pause_s(now_s) if leader in self._tried else 0.0
+        self._place += 1
+        return 0.0 if self._place % len(self._addresses) else self._pause_s(now_s)
+
+    def _pause_s(self, now_s: float) -> float:
+        """All had their turn; begin a new round after a pause."""
+        pause_s = self._patience.pause_s(now_s)
+        errors = list(self._tried.values())
+        self._tried.clear()
+        if pause_s is not None:
+            return pause_s
+        error = errors[0] if len(errors) == 1 else _of_all(errors)
+        if self._is_lost:
+            logger.warning("no broker came back within %g s: %s", self._reconnect_for_s, error)
+        raise error
+
+
+def _of_all(errors: list[WakeqError]) -> WakeqError:
+    kind = NotLeader if any(isinstance(error, NotLeader) for error in errors) else BrokerUnreachable
+    return kind(f"no broker serves; tried {len(errors)} addresses: {'; '.join(map(str, errors))}")
+
+
+def _with_port(address: str) -> str:
+    """The address as errors name it: whoever left the port out sees which one was tried."""
+    host, port = parse_address(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _is_address(address: str) -> bool:
+    try:
+        parse_address(address)
+    except BadSettings:
+        return False
+    return True

@@ -1,0 +1,250 @@
+"""What a TaskFlux client says, and how it reads what comes back.
+
+    a call --> Request: packets to say --> answers, one by one, until it is over --> a result, or the error that it was
+
+Pure.  A request is used once; whether the same may be said again after a lost connection, it knows.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
+from wakeq.protocol.errors import (
+    BadField,
+    BadName,
+    Disconnected,
+    KeyRange,
+    QueueExists,
+    QueueFull,
+    QueueNotFound,
+    Refused,
+    TooLarge,
+    WakeqError,
+)
+from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux.dialects import Dialect
+
+T = TypeVar("T")
+
+TOGETHER_MAX = 512  # records that are said together, before their answers are looked at
+TOGETHER_BYTES_MAX = 1 << 20
+
+_ERRORS: dict[wire.ErrorCode, type[Refused]] = {
+    wire.ErrorCode.BAD_NAME: BadName,
+    wire.ErrorCode.NO_QUEUE: QueueNotFound,
+    wire.ErrorCode.QUEUE_EXISTS: QueueExists,
+    wire.ErrorCode.KEY_OUTSIDE: KeyRange,
+    wire.ErrorCode.BAD_KEY_RANGE: BadField,
+    wire.ErrorCode.BAD_QUEUE_SIZE: BadField,
+    wire.ErrorCode.BAD_PAYLOAD_SIZE: BadField,
+    wire.ErrorCode.NO_KEY_RANGE: BadField,
+    wire.ErrorCode.BAD_IMPLEMENTATION: BadField,
+}
+
+
+class Unexpected(Disconnected):
+    """The server says what no server says here; the stream is of no use any more."""
+
+
+def refusal_of(answer: wire.Packet, queue: str, dialect: Dialect) -> WakeqError:
+    """Return the error for an answer that is not what was asked for."""
+    name = f"queue {queue!r}"
+    match answer:
+        case wire.BusinessError(code=code, details=details):
+            text = details or code.name.lower().replace("_", " ")
+            return _ERRORS.get(code, Refused)(f"{name}: {text}")
+        case wire.QueueSizeViolation(limit=limit):
+            return QueueFull(f"{name} holds as many records as it may, {limit}; take some, or enqueue later")
+        case wire.PayloadSizeViolation(limit=limit):
+            return TooLarge(f"{name} takes payloads of up to {limit} bytes; split the record")
+        case wire.KeyRangeViolation(key_min=low, key_max=high):
+            return KeyRange(f"{name} takes keys from {low} to {high}")
+        case wire.GeneralViolation(message=message):
+            return Refused(f"{name}: {message}")
+        case wire.ErrorResponse(code=number) if 0 < number < len(dialect.error_codes):
+            return refusal_of(wire.BusinessError(dialect.error_codes[number]), queue, dialect)
+        case wire.ErrorResponse(details=details):
+            return Unexpected(f"the server ended the conversation: {details or 'it gave no reason'}")
+    return Unexpected(f"the server answered {type(answer).__name__}, which makes no sense here; is the dialect right?")
+
+
+class Request(Generic[T]):
+    """One thing to be said.  `moved` is where the server sent us, if it does not lead."""
+
+    may_repeat = True  # after a lost connection, when it may have been done already
+    wait_s = 0.0  # so long an answer may take longer than others
+
+    def __init__(self, queue: str, dialect: Dialect) -> None:
+        self.queue = queue
+        self.dialect = dialect
+        self.moved: wire.NotLeader | None = None
+
+    def next_packets(self) -> Sequence[wire.Packet]:
+        """Return what is to be said now; nothing while answers are to be read first."""
+        raise NotImplementedError
+
+    def take(self, answer: wire.Packet) -> bool:
+        """Take the next answer; return whether it is over."""
+        raise NotImplementedError
+
+    def result(self) -> T:
+        """Return what it was for, or raise what it was refused by."""
+        raise NotImplementedError
+
+
+class Single(Request[T]):
+    """A packet with one answer."""
+
+    def __init__(
+        self,
+        packet: wire.Packet,
+        read: Callable[[wire.Packet], T | None],
+        queue: str,
+        dialect: Dialect,
+        *,
+        may_repeat: bool = True,
+        wait_s: float = 0.0,
+    ) -> None:
+        super().__init__(queue, dialect)
+        self.may_repeat, self.wait_s = may_repeat, wait_s
+        self._packet: wire.Packet | None = packet
+        self._read = read
+        self._answer: wire.Packet | None = None
+
+    def next_packets(self) -> Sequence[wire.Packet]:
+        packet, self._packet = self._packet, None
+        return [] if packet is None else [packet]
+
+    def take(self, answer: wire.Packet) -> bool:
+        self._answer = answer
+        if isinstance(answer, wire.NotLeader):
+            self.moved = answer
+        return True
+
+    def result(self) -> T:
+        assert self._answer is not None, "it is over"
+        value = self._read(self._answer)
+        if value is None:
+            raise refusal_of(self._answer, self.queue, self.dialect)
+        return value
+
+
+class Enqueues(Request[None]):
+    """Records for one queue, each with its Ack right behind it.
+
+    `places` are those of `records` to be said, `refusals` what is known of others: when the server leads no longer, the
+    rest is said again elsewhere.
+    """
+
+    may_repeat = False
+
+    def __init__(self, queue: str, records: Sequence[tuple[int, bytes]], dialect: Dialect) -> None:
+        super().__init__(queue, dialect)
+        self._records = records
+        self._places: Sequence[int] = range(len(records))
+        self._said = self._answered = 0  # of these
+        self._is_accepted = False  # the Enqueue of the next record to be answered
+        self._not_led: list[int] = []
+        self._refusals: dict[int, WakeqError] = {}
+
+    def rest(self) -> "Enqueues":
+        """Return what is to be said to another server."""
+        rest = Enqueues(self.queue, self._records, self.dialect)
+        rest._places, rest._refusals = [*self._not_led, *self._places[self._said :]], self._refusals
+        return rest
+
+    def next_packets(self) -> Sequence[wire.Packet]:
+        """Keep up to two batches under way, so that neither side waits for the other."""
+        if self._said - self._answered > TOGETHER_MAX // 2 or self.moved is not None:
+            return []
+        packets: list[wire.Packet] = []
+        size = 0
+        while self._said < len(self._places) and len(packets) < 2 * TOGETHER_MAX and size < TOGETHER_BYTES_MAX:
+            key, payload = self._records[self._places[self._said]]
+            packets += (wire.Enqueue(self.queue, key, payload), wire.ACK)
+            size += len(payload)
+            self._said += 1
+        return packets
+
+    def take(self, answer: wire.Packet) -> bool:
+        if isinstance(answer, wire.Ok) and not self._is_accepted:
+            self._is_accepted = True
+            return False
+        self._is_accepted = False
+        place = self._places[self._answered]
+        if isinstance(answer, wire.NotLeader):
+            self.moved = answer
+            self._not_led.append(place)
+        elif not isinstance(answer, wire.Ok):
+            error = refusal_of(answer, self.queue, self.dialect)
+            if isinstance(error, Disconnected):
+                raise error
+            self._refusals[place] = error
+        self._answered += 1
+        return self._answered == (self._said if self.moved is not None else len(self._places))
+
+    def result(self) -> None:
+        if self._refusals and len(self._records) == 1:
+            raise self._refusals[0]
+        if self._refusals:
+            raise NotAllEnqueued(self._refusals, len(self._records))
+
+
+def done(answer: wire.Packet) -> bool | None:
+    """Read an Ok."""
+    return True if isinstance(answer, wire.Ok) else None
+
+
+def taken(answer: wire.Packet) -> Record | bool | None:
+    """Read what a Dequeue brought; False is nothing."""
+    match answer:
+        case wire.Record(key=key, payload=payload, id=number):
+            return Record(key, payload, number)
+        case wire.Empty():
+            return False
+    return None
+
+
+def count_in(answer: wire.Packet) -> int | None:
+    """Read a count."""
+    return answer.count if isinstance(answer, wire.CountResponse) else None
+
+
+def queues_in(answer: wire.Packet) -> dict[str, QueueInfo] | None:
+    """Read a list of queues."""
+    if not isinstance(answer, wire.ListQueuesResponse):
+        return None
+    return {queue.queue: QueueInfo(queue.count, dict(queue.metadata)) for queue in answer.queues}
+
+
+def cluster_in(answer: wire.Packet) -> Cluster | None:
+    """Read who there is."""
+    if not isinstance(answer, wire.ClusterMetadataResponse):
+        return None
+    leader = None if answer.leader == wire.UNKNOWN_NODE else answer.leader
+    return Cluster(list(answer.addresses), leader, answer.responder)
+
+
+class Greeting(Request[None]):
+    """The handshake: both packets at once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        super().__init__("", dialect)
+        self._said = False
+        self._answers: list[wire.Packet] = []
+
+    def next_packets(self) -> Sequence[wire.Packet]:
+        if self._said:
+            return []
+        self._said = True
+        return [wire.AuthorizationRequest(), wire.BootstrapRequest(1, 0, 0)]
+
+    def take(self, answer: wire.Packet) -> bool:
+        self._answers.append(answer)
+        return len(self._answers) == 2 or not getattr(answer, "success", False)
+
+    def result(self) -> None:
+        last = self._answers[-1]
+        if not getattr(last, "success", False):
+            reason = getattr(last, "reason", "") or f"it answered {type(last).__name__}"
+            raise Unexpected(f"the server refuses us: {reason}")

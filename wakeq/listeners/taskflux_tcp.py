@@ -1,0 +1,180 @@
+"""The TaskFlux protocol over TCP: binary packets in, binary packets out.
+
+    socket --> packets --> one Received --> subscriber --> send --> one write --> socket
+
+A listener has one dialect for all who do not say that they are older.  Of a connection that neither says nor is told
+anything for the idle limit the subscriber hears; whether it may be closed is his to say.  Must never look inside a
+packet, or answer one itself.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from wakeq.actors.door import (
+    DOOR_TASKFLUX,
+    UNREAD_BYTES_MAX,
+    Admission,
+    Drained,
+    Idle,
+    Received,
+    Told,
+)
+from wakeq.listeners.tcp_door import WATCHED_BYTES_MIN, TcpDoor
+from wakeq.listeners.tcp_listener import TcpListener
+from wakeq.protocol.wire.taskflux.dialects import Dialect
+from wakeq.protocol.wire.taskflux.encoder import encode
+from wakeq.protocol.wire.taskflux.errors import Crowded
+from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, Response
+from wakeq.protocol.wire.taskflux.reader import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, RequestReader
+
+IDLE_S = 60.0
+IDLE_SLICE = 128  # connections looked at in one turn of the loop
+LOOK_AGAIN_S_MIN = 0.01
+CROWDED = "too much is unfinished on all connections together; try again later"
+
+
+class TaskFluxTcpDoor(TcpDoor[Response]):
+    """One connection."""
+
+    __slots__ = ("_kept_bytes", "_port", "_reader", "is_congested")
+
+    kind = DOOR_TASKFLUX
+    pauses_early = True
+
+    def __init__(self, listener: "TaskFluxTcpListener") -> None:
+        super().__init__(listener)
+        self._port = listener
+        self._kept_bytes = 0  # of packets that are not dealt with yet
+        self._reader = RequestReader(listener.dialect, listener.packet_bytes_max)
+        self.is_congested = False
+
+    @property
+    def unfinished_bytes(self) -> int:
+        return self._reader.waiting_bytes + self._kept_bytes
+
+    def encode(self, replies: Sequence[Response]) -> bytes:
+        return encode(replies, self._reader.dialect)
+
+    def is_burst(self, replies: Sequence[Response]) -> bool:
+        """Whoever pipelines may read later: his subscriber begins less when he is congested."""
+        return True
+
+    def forget_unfinished(self) -> None:
+        self._reader.forget()
+
+    def turn_away(self, connections_max: int) -> None:
+        self.refuse([], f"there are {connections_max} connections already")  # before the handshake nothing is said
+
+    def data_received(self, data: bytes) -> None:
+        if not self.receives or self._subscriber is None:
+            return
+        packets = self._reader.receive(data)
+        if self.unfinished_bytes:
+            self._watched()
+            self._hold()
+            if self._listener.admission.crowded:
+                packets.append(Bad(Crowded(CROWDED)))
+                self.stop_receiving()
+        if packets:
+            self._port.heard_of(self)
+            self._subscriber.arrive(Received(packets, len(data)))
+
+    def send(self, replies: Sequence[Response]) -> None:
+        if self._transport is None:
+            return
+        super().send(replies)
+        self._port.heard_of(self)
+        if self._transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            self.is_congested = True
+
+    def resume_writing(self) -> None:
+        """The peer has read everything."""
+        if self.is_congested and self._subscriber is not None:
+            self.is_congested = False
+            self.check(self._listener.clock())
+            self._subscriber.tell(Drained())
+
+    def keep(self, size_bytes: int) -> None:
+        """A little is nothing to count."""
+        kept_bytes = size_bytes if size_bytes > WATCHED_BYTES_MIN else 0
+        if kept_bytes != self._kept_bytes:
+            self._kept_bytes = kept_bytes
+            self._watched()
+            self._hold()
+
+    def was_quiet(self) -> None:
+        """Nothing came or went for the idle limit."""
+        if self._subscriber is not None:
+            self._subscriber.tell(Idle())
+
+    def close(self, reason: str) -> None:
+        """Close behind the last answer; what still comes is thrown away, so that the answer is not lost."""
+        if self.receives:
+            self.stop_receiving()
+        super().close(reason)
+
+
+class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
+    """A port of the TaskFlux protocol."""
+
+    def __init__(
+        self,
+        make_subscriber: Callable[[TaskFluxTcpDoor], Told],
+        dialect: Dialect,
+        *,
+        admission: Admission | None = None,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        idle_s: float = IDLE_S,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        super().__init__(make_subscriber, admission=admission, clock=clock)
+        self.dialect = dialect
+        self.packet_bytes_max = max(PACKET_BYTES_MAX, payload_bytes_max + PACKET_ROOM_BYTES)
+        self._idle_s = idle_s
+        self._quiet: OrderedDict[TaskFluxTcpDoor, float] = OrderedDict()  # since when; the longest first
+        self._looking: asyncio.TimerHandle | None = None
+
+    def make_door(self) -> TaskFluxTcpDoor:
+        return TaskFluxTcpDoor(self)
+
+    def enter(self, door: TaskFluxTcpDoor) -> None:
+        super().enter(door)
+        if door.receives:
+            self.heard_of(door)
+            self._look_in_time()
+
+    def leave(self, door: TaskFluxTcpDoor, held_bytes: int, *, entered: bool) -> None:
+        super().leave(door, held_bytes, entered=entered)
+        self._quiet.pop(door, None)
+
+    def heard_of(self, door: TaskFluxTcpDoor) -> None:
+        """Something came or went."""
+        self._quiet[door] = self.clock()
+        self._quiet.move_to_end(door)
+
+    def look_for_quiet(self) -> None:
+        """Tell those that have been quiet for the idle limit; whoever may be so hears again after another one."""
+        now_s = self.clock()
+        for _ in range(IDLE_SLICE):
+            door, since_s = next(iter(self._quiet.items()), (None, now_s))
+            if door is None or now_s - since_s < self._idle_s:
+                break
+            self.heard_of(door)
+            door.was_quiet()
+
+    def _look_in_time(self) -> None:
+        if self._looking is None and self._quiet:
+            since_s = next(iter(self._quiet.values()))
+            wait_s = max(since_s + self._idle_s - self.clock(), LOOK_AGAIN_S_MIN)
+            self._looking = asyncio.get_running_loop().call_later(wait_s, self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        self.look_for_quiet()
+        self._look_in_time()
+
+    async def close(self, reason: str = "the broker stops") -> None:
+        await super().close(reason)
+        if self._looking is not None:
+            self._looking.cancel()

@@ -1,0 +1,280 @@
+"""TcpDoor: one TCP connection of any protocol: what it sends, what it may hold, how it is paused and closed.
+
+    socket --> a subclass makes packets of it --> subscriber --> send --> one write --> socket
+
+A connection at rest is one small object and its transport: no buffer, timer or task of its own.  Must never look inside
+what is received, or answer it.
+"""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from wakeq.actors.door import FRAME_S_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
+
+ReplyT = TypeVar("ReplyT")
+
+WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
+
+_BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
+_ENDED = 4  # what comes is thrown away: to close with bytes unread would destroy the last answer on its way
+_SAID_GOODBYE = 8  # our side of the stream is shut
+_BY_STOP = 16  # the broker stops: what was read is answered, more is not read
+
+
+class Port(Protocol):
+    """The listener, as a connection sees it."""
+
+    admission: Admission
+
+    def clock(self) -> float: ...
+
+    def enter(self, door: Any, /) -> None: ...
+
+    def leave(self, door: Any, held_bytes: int, /, *, entered: bool) -> None: ...
+
+    def depart(self, door: Any, /) -> None: ...
+
+    def watch(self, door: Any, /) -> None: ...
+
+    def unwatch(self, door: Any, /) -> None: ...
+
+
+class _Watch:
+    """What the sweep must know about a connection that is not at rest."""
+
+    __slots__ = ("backlog", "closing_at_s", "frame_since_s", "held_bytes", "reason")
+
+    def __init__(self) -> None:
+        self.backlog: Backlog | None = None
+        self.frame_since_s: float | None = None
+        self.closing_at_s: float | None = None
+        self.held_bytes = 0
+        self.reason = ""
+
+    @property
+    def at_rest(self) -> bool:
+        is_usual = self.backlog is None and self.frame_since_s is None and self.closing_at_s is None
+        return is_usual and not self.held_bytes  # what is held is counted for all, until it no longer is
+
+
+class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
+    """See the head of this file."""
+
+    __slots__ = ("_listener", "_state", "_subscriber", "_transport", "_watch")
+
+    pauses_early = False  # reading pauses as soon as the peer leaves much unread, whatever it asked for
+
+    def __init__(self, listener: Port) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport | None = None
+        self._subscriber: Told | None = None
+        self._watch: _Watch | None = None  # only while something is unusual
+        self._state = 0
+
+    # --- what a protocol says ---
+
+    @property
+    @abstractmethod
+    def unfinished_bytes(self) -> int:
+        """How much is held of what is not complete yet."""
+
+    @abstractmethod
+    def encode(self, replies: Sequence[ReplyT], /) -> bytes:
+        """Make bytes of replies."""
+
+    @abstractmethod
+    def is_burst(self, replies: Sequence[ReplyT], /) -> bool:
+        """Whether these are such answers of which many may wait unread."""
+
+    @abstractmethod
+    def forget_unfinished(self) -> None:
+        """Drop what is not complete: nothing more will come."""
+
+    @abstractmethod
+    def turn_away(self, connections_max: int, /) -> None:
+        """There are too many connections: close, without ever having had a subscriber."""
+
+    # --- the socket's side ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._listener.enter(self)
+
+    def eof_received(self) -> bool:
+        """The peer says no more; it may wait for answers (`printf ... | nc`), or be gone."""
+        if self._subscriber is not None:
+            self._subscriber.tell(Ended())
+        else:
+            self.hang_up()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        subscriber, watch = self._subscriber, self._watch
+        self._transport = self._subscriber = None
+        self.forget_unfinished()
+        self._listener.leave(self, watch.held_bytes if watch else 0, entered=subscriber is not None)
+        if subscriber is not None:
+            reason = watch.reason if watch and watch.reason else f"connection lost: {exc}" if exc else "closed by peer"
+            subscriber.tell(Closed(reason))
+
+    def stop_receiving(self) -> None:
+        """Nothing that still comes counts: what was received last is answered, and the connection closed."""
+        self.forget_unfinished()
+        self._resume(_BY_SUBSCRIBER | _BY_BACKLOG)
+        self._state |= _ENDED
+        self._watched().closing_at_s = self._listener.clock()
+
+    @property
+    def receives(self) -> bool:
+        """Whether what comes is to be read at all."""
+        return self._subscriber is not None and not self._state & _ENDED
+
+    # --- the subscriber's side ---
+
+    @property
+    def peer(self) -> str:
+        if self._transport is None:
+            return ""
+        address = self._transport.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if address else ""
+
+    def begin(self, subscriber: Told) -> None:
+        """From now on this is who is told."""
+        self._subscriber = subscriber
+
+    def send(self, replies: Sequence[ReplyT]) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._state & _SAID_GOODBYE:
+            return
+        data = self.encode(replies)
+        transport.write(data)
+        waiting = transport.get_write_buffer_size()
+        if waiting > WATCHED_BYTES_MIN:
+            self._weigh(replies, len(data), waiting)
+
+    def hang_up(self) -> None:
+        """Perhaps thousands end at once: the listener closes a few in each turn."""
+        self._listener.depart(self)
+
+    def close(self, reason: str) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        watch = self._watched()
+        watch.reason = reason
+        watch.closing_at_s = self._listener.clock()
+        if self._state & (_ENDED | _SAID_GOODBYE) == _ENDED:
+            self._state |= _SAID_GOODBYE
+            self._transport.write_eof()  # the peer closes when it has read that far, or the sweep does
+        else:
+            self._transport.close()
+
+    def say_goodbye(self, reason: str) -> None:
+        """Shut our side behind the last answer and throw away what still comes, so that the answer is not lost."""
+        if self._transport is None or self._transport.is_closing() or self._state & _SAID_GOODBYE:
+            return
+        if self._state and not self._state & _ENDED:
+            self._transport.resume_reading()
+        self._state = _ENDED
+        self.close(reason)
+
+    def refuse(self, replies: Sequence[ReplyT], reason: str) -> None:
+        """Say these, and close, without ever having a subscriber."""
+        self._state |= _ENDED
+        if replies:
+            self.send(replies)
+        self.close(reason)
+
+    def finish(self) -> None:
+        """Close after the peer has, without a reason of our own."""
+        if self._transport is not None and not self._transport.is_closing():
+            if self._transport.get_write_buffer_size():
+                self._watched().closing_at_s = self._listener.clock()
+            self._transport.close()
+
+    def drop(self, reason: str) -> None:
+        """Close at once; what waits to be written is lost."""
+        if self._transport is None:
+            return
+        self._watched().reason = reason
+        self._transport.abort()
+
+    def stop_reading(self) -> None:
+        self._pause(_BY_STOP)
+
+    def pause(self) -> None:
+        self._pause(_BY_SUBSCRIBER)
+
+    def resume(self) -> None:
+        self._resume(_BY_SUBSCRIBER)
+
+    # --- bounds ---
+
+    def check(self, now_s: float) -> None:
+        """Look at the connection again, if something was unusual (the listener's sweep)."""
+        watch, transport = self._watch, self._transport
+        if watch is None or transport is None:
+            return
+        if watch.closing_at_s is not None and now_s - watch.closing_at_s >= FRAME_S_MAX:
+            self.drop(watch.reason or "it did not close in time")
+        elif watch.frame_since_s is not None and now_s - watch.frame_since_s >= FRAME_S_MAX and not self._state:
+            self.drop(f"a line was not complete after {FRAME_S_MAX:g} s")
+        elif watch.backlog is not None:
+            self._check_backlog(watch, watch.backlog, transport.get_write_buffer_size(), now_s)
+        self._hold()
+        if watch.at_rest:
+            self._watch = None
+            self._listener.unwatch(self)
+
+    def _check_backlog(self, watch: _Watch, backlog: Backlog, waiting: int, now_s: float) -> None:
+        self._obey(backlog.check(waiting, now_s))
+        if waiting <= WATCHED_BYTES_MIN:
+            watch.backlog = None
+
+    def _weigh(self, replies: Sequence[ReplyT], size: int, waiting: int) -> None:
+        """See whether the peer reads what it is sent."""
+        watch, now_s = self._watched(), self._listener.clock()
+        if watch.backlog is None:
+            watch.backlog = Backlog(waiting - size, now_s)
+        crowded = self.pauses_early or self._listener.admission.crowded
+        self._hold()
+        self._obey(watch.backlog.wrote(size, waiting, now_s, burst=self.is_burst(replies), crowded=crowded))
+
+    def _obey(self, verdict: Verdict) -> None:
+        if verdict is Verdict.PAUSE:
+            self._pause(_BY_BACKLOG)
+        elif verdict is Verdict.RESUME:
+            self._resume(_BY_BACKLOG)
+        elif verdict is Verdict.DROP:
+            self.drop("it does not read its answers")
+
+    def _pause(self, by: int) -> None:
+        if self._state & _ENDED:
+            return
+        if self._transport is not None and not self._state and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._state |= by
+
+    def _resume(self, by: int) -> None:
+        was, self._state = self._state, self._state & ~by
+        if not was or self._state or self._transport is None or self._transport.is_closing():
+            return
+        if self._watch is not None and self._watch.frame_since_s is not None:
+            self._watch.frame_since_s = self._listener.clock()  # the peer could not go on while we did not read
+        self._transport.resume_reading()
+
+    def _watched(self) -> _Watch:
+        if self._watch is None:
+            self._watch = _Watch()
+            self._listener.watch(self)
+        return self._watch
+
+    def _hold(self) -> None:
+        """Count what is held for this connection into what is held for all."""
+        watch, transport = self._watch, self._transport
+        if watch is None or transport is None:
+            return
+        held = transport.get_write_buffer_size() + self.unfinished_bytes
+        self._listener.admission.held_bytes += held - watch.held_bytes
+        watch.held_bytes = held

@@ -1,0 +1,159 @@
+"""TcpListener: a port; it accepts connections, keeps count of them, and looks after those that are not at rest.
+
+    connections --> a door each, from a subclass --> subscribers
+
+One timer serves the whole port, and none runs while every connection is at rest.  It knows no protocol.
+"""
+
+import asyncio
+import contextlib
+import socket
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from wakeq.actors.door import Admission, Told
+from wakeq.listeners.tcp_door import TcpDoor
+
+DoorT = TypeVar("DoorT", bound=TcpDoor[Any])
+
+ACCEPT_BACKLOG = 4096  # connections that the kernel keeps until they are accepted
+KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TRIES = 5, 2, 3
+SWEEP_EVERY_S = 1.0
+CLOSE_SLICE = 128  # connections closed in one turn of the loop
+GOODBYE_S_MAX = 1.0  # for peers to hear that we stop, and to close
+
+
+class TcpListener(Generic[DoorT]):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        make_subscriber: Callable[[DoorT], Told],
+        *,
+        admission: Admission | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.admission = admission or Admission()
+        self.clock = clock or asyncio.get_running_loop().time
+        self.doors: set[DoorT] = set()
+        self.refused = 0  # connections turned away because there were too many
+        self._make_subscriber = make_subscriber
+        self._watched: set[DoorT] = set()
+        self._departed: deque[DoorT] = deque()  # their peers have closed, they have not
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._server: asyncio.Server | None = None
+        self._empty = asyncio.Event()
+
+    @abstractmethod
+    def make_door(self) -> DoorT:
+        """Return what is to serve a new connection."""
+
+    async def start(self, host: str, port: int) -> int:
+        """Accept connections; return the real port."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listening = _listening_socket(found[0][0], found[0][4])
+        self._server = await loop.create_server(self.make_door, sock=listening, backlog=ACCEPT_BACKLOG)
+        return int(listening.getsockname()[1])
+
+    def stop_reading(self) -> None:
+        """Take no more connections and no more commands; what was taken is still answered."""
+        if self._server is not None:
+            self._server.close()
+        for door in self.doors:
+            door.stop_reading()
+
+    async def close(self, reason: str = "the broker stops") -> None:
+        """Accept nothing more, then close what is open, a few in each turn of the loop."""
+        if self._server is not None:
+            self._server.close()
+        self._empty.clear()
+        for door in list(self.doors):
+            door.say_goodbye(reason)
+        if self.doors:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
+        for place, door in enumerate(list(self.doors)):
+            door.close(reason)
+            door.finish()  # also those whose peer has not closed yet
+            if place % CLOSE_SLICE == CLOSE_SLICE - 1:
+                await asyncio.sleep(0)
+        if self.doors:
+            await self._empty.wait()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+
+    # --- what the doors tell it ---
+
+    def enter(self, door: DoorT) -> None:
+        """A connection was made: give it a subscriber, or turn it away."""
+        self.doors.add(door)
+        if self.admission.enter():
+            door.begin(self._make_subscriber(door))
+            return
+        self.refused += 1
+        door.turn_away(self.admission.connections_max)
+
+    def leave(self, door: DoorT, held_bytes: int, *, entered: bool) -> None:
+        """A connection is gone."""
+        self.doors.discard(door)
+        self._watched.discard(door)
+        self.admission.held_bytes -= held_bytes
+        if entered:
+            self.admission.leave()
+        if not self.doors:
+            self._empty.set()
+
+    def depart(self, door: DoorT) -> None:
+        """The peer of this connection has closed."""
+        if not self._departed:
+            asyncio.get_running_loop().call_soon(self._finish_some)
+        self._departed.append(door)
+
+    def _finish_some(self) -> None:
+        for _ in range(min(CLOSE_SLICE, len(self._departed))):
+            self._departed.popleft().finish()
+        if self._departed:
+            asyncio.get_running_loop().call_soon(self._finish_some)
+
+    def watch(self, door: DoorT) -> None:
+        """Look at this connection from time to time."""
+        self._watched.add(door)
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
+
+    def unwatch(self, door: DoorT) -> None:
+        self._watched.discard(door)
+
+    def sweep(self) -> None:
+        """Look at all connections that are not at rest: one timer for the whole port."""
+        now_s = self.clock()
+        for door in list(self._watched):
+            door.check(now_s)
+
+    def _sweep_again(self) -> None:
+        self._sweeping = None
+        self.sweep()
+        if self._watched and self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
+
+
+def _listening_socket(family: int, address: Any) -> socket.socket:
+    """Return a bound socket.  On Linux each accepted connection inherits its options."""
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_TRIES)
+        listening.setblocking(False)
+        listening.bind(address)
+    except OSError:
+        listening.close()
+        raise
+    return listening

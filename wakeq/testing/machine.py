@@ -1,0 +1,215 @@
+"""Machine: the processes of a broker in this process, without sockets, threads or time of their own.
+
+    connect(door) --> Subscriber, RaftLog, Queues, QueueProcess, as in a node        crash, start --> the files again
+
+Time moves by `advance` only, and whatever is told is served by `settle`, to the end, before anything else happens; so
+a test sees the same thing each time.  It must never hold a rule of queues: what it runs is what a node runs.
+"""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from wakeq import __version__
+from wakeq.actors.door import Door
+from wakeq.actors.messages import Pressure, Refusal
+from wakeq.actors.queue_registry import Settings
+from wakeq.actors.requests import Limits, Services
+from wakeq.actors.runtime import Runtime
+from wakeq.actors.subscriber import Subscriber
+from wakeq.assembly import Assembly, Files, Surroundings
+from wakeq.protocol.errors import BrokerUnreachable
+from wakeq.protocol.wire import worker as wire
+from wakeq.storage.disk_thread import Disk, InlineDisk
+from wakeq.storage.memory_directory import MemoryDirectory
+from wakeq.testing.manual_time import ManualTime
+
+MESSAGES_MAX = 2_000_000  # in one settling; more go in circles
+CALLS_AT_ONE_MOMENT_MAX = 3_000  # callbacks without time passing; more is a loop that spins
+NEVER_BYTES = 1 << 62  # the size of a log behind which an image of the state would be written
+
+DOWN = "the broker is down since crash(); restart() brings it back"
+FORKED = "a broker in memory serves only the process that made it; give a child a broker with a port, `wakeq serve`"
+DISK_FULL = Refusal("DISK_FULL", "the disk is full, for the test says so; disk_full(False) makes room")
+
+
+class Machine(ABC):
+    """A broker by hand, on files of a subclass's choice.
+
+    `failures` are what its essential processes died of; `settle` raises the first.
+    """
+
+    def __init__(
+        self,
+        time: ManualTime,
+        settings: Settings = Settings(),  # noqa: B008
+        *,
+        snapshot_bytes_min: int = NEVER_BYTES,
+    ) -> None:
+        self.time = time
+        self.incarnation = 0  # how often it was started; a connection belongs to one of them
+        self.is_up = False
+        self.failures: list[BaseException] = []
+        self._settings = settings
+        self._snapshot_bytes_min = snapshot_bytes_min
+        self._disk_is_full = False
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # whoever holds it is the broker's one thread for so long
+        self._calls_seen = (0, 0.0)
+
+    # What a broker stands on ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open_files(self) -> Files:
+        """Open what was kept; the first time there is nothing."""
+
+    @abstractmethod
+    def close_files(self) -> None:
+        """Let go of what was opened; what was synced stays."""
+
+    def new_disk(self, name: str) -> Disk:
+        """Return what stands for the thread of that name."""
+        return InlineDisk()
+
+    def start_clock(self, last_ms: int) -> None:
+        """Go on from the last moment that the log knows, which is never ahead of time by hand."""
+        assert last_ms <= self.now_ms()
+
+    def now_ms(self) -> int:
+        """Return the moment by the broker's clock."""
+        return self.time.now_ms()
+
+    def draw(self) -> float:
+        """Return a chance: always the same, so that a test can know when a retry is due."""
+        return 0.0
+
+    # Up and down ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open, recover, lead: what a node does."""
+        with self.turn():
+            self.incarnation += 1
+            self.failures = []
+            self.runtime = Runtime()
+            self.files = self.open_files()
+            self.is_up = True
+            self.time.settle = self._rest
+            self.start_clock(self.files.store.applied().clock_ms)
+            self.assembly = self._assemble()
+            self._drive(self.assembly.recover())
+            self.start_clock(self.assembly.clock_ms)
+            self._drive(self.assembly.lead())
+            raft_log, queues = self.assembly.raft_log, self.assembly.queues
+            self._services = Services(raft_log, queues, Limits(version=__version__), queues.exists)
+            self._workers = 0
+            if self._disk_is_full:
+                self._tell_room()
+            self.settle()
+
+    def _assemble(self) -> Assembly:
+        around = Surroundings(
+            now_ms=lambda: self.now_ms(),  # looked up each time: a test may put another clock in its place
+            stamp_ms=lambda: self.now_ms(),
+            call_later=self.time.call_later,
+            new_disk=self.new_disk,
+            new_snapshot_disk=lambda: self.new_disk("wakeq-snapshot"),
+            failed=self.failures.append,
+            chance=lambda: self.draw(),
+        )
+        return Assembly(self.runtime, self.files, around, self._settings, snapshot_bytes_min=self._snapshot_bytes_min)
+
+    def _drive(self, steps: Iterator[None]) -> None:
+        for _ in steps:
+            self.settle()
+
+    def crash(self) -> None:
+        """Lose every process, every connection, and whatever was not synced."""
+        with self.turn():
+            if self.is_up:
+                self.is_up = False
+                self.time.settle = lambda: None
+                self.time.forget()
+                self.close_files()
+
+    # Time and turns ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Be the broker's one thread for the length of the block; the others wait."""
+        with self._lock:
+            if self.is_up:
+                self.runtime.thread = threading.get_ident()
+            yield
+
+    def settle(self) -> None:
+        """Serve all mail; no time passes."""
+        self._rest()
+        if self.failures:
+            raise self.failures[0]
+
+    def _rest(self) -> None:
+        self.runtime.run_until_idle(MESSAGES_MAX)
+        calls, moment = self._calls_seen
+        if self.time.monotonic_s() != moment:
+            self._calls_seen = (self.time.calls, self.time.monotonic_s())
+        elif self.time.calls - calls > CALLS_AT_ONE_MOMENT_MAX:
+            raise AssertionError("the timers spin: something is due again and again at one moment")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and do what falls due; a broker that is down only grows older."""
+        with self.turn():
+            self.time.advance(seconds)
+            if self.is_up:
+                self.settle()
+
+    def advance_to_next(self, seconds: float) -> bool:
+        """Let time pass up to the next thing that falls due within so many seconds; False if there is none."""
+        with self.turn():
+            if not self.time.advance_to_next(seconds):
+                return False
+            self.settle()
+            return True
+
+    # Who talks to it --------------------------------------------------------------------------------------------
+
+    def connect(self, door: Door[wire.Reply]) -> Subscriber:
+        """Make the process that serves one connection."""
+        if not self.is_up:
+            raise BrokerUnreachable(DOWN)
+        if os.getpid() != self._pid:  # the copy would write into the log of the original
+            raise BrokerUnreachable(FORKED)
+        self._workers += 1
+        return self.runtime.spawn(Subscriber, door, self._workers, self._services)
+
+    def disk_full(self, full: bool) -> None:
+        """Have publishes refused as on a full disk, or taken again; it outlasts a restart."""
+        with self.turn():
+            self._disk_is_full = full
+            if self.is_up:
+                self._tell_room()
+                self.settle()
+
+    def _tell_room(self) -> None:
+        self.assembly.raft_log.tell(Pressure(DISK_FULL if self._disk_is_full else None))
+
+
+class MemoryMachine(Machine):
+    """A broker whose files are in memory: there between a crash and a start, gone with `close`."""
+
+    def __init__(self, time: ManualTime) -> None:
+        super().__init__(time)
+        self._directory = MemoryDirectory()
+
+    def open_files(self) -> Files:
+        kept = self._directory
+        return Files(kept.identity, kept.metadata, kept.open_log(), kept.store, kept.snapshot_path)
+
+    def close_files(self) -> None:
+        self.files.log.close()
+
+    def close(self) -> None:
+        """End it for good."""
+        self.crash()
+        self._directory.close()

@@ -1,0 +1,105 @@
+"""CoroutinePool: `async def` handlers, on a loop and a thread of their own.
+
+The loop is not the engine's: a handler that forgets to await holds up the others here, but no lease.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from wakeq.worker.call import call_async
+from wakeq.worker.job import Job
+from wakeq.worker.pool import Returns, survived
+from wakeq.worker.verdict import Failed, Verdict
+
+
+class CoroutinePool:
+    """A loop with room for `slots` handlers at once."""
+
+    worn_out = False
+
+    def __init__(self, slots: int, returns: Returns, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.slots = slots
+        self._returns = returns
+        self._clock = clock
+        self._waiting: deque[Job] = deque()
+        self._running: dict[Job, asyncio.Task[Verdict]] = {}
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="wakeq-coroutines", daemon=True)
+        self._stopped = False
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self._waiting.extend(jobs)
+        self._tell(self._fill)
+
+    def take_back(self) -> list[Job]:
+        taken = []
+        while True:
+            try:
+                taken.append(self._waiting.pop())
+            except IndexError:
+                return taken
+
+    def abandon(self, job: Job) -> bool:
+        self._tell(partial(self._cancel, job))
+        return True
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._thread.is_alive():
+            self._tell(self._end_if_idle)
+        else:  # it has ended, or never began
+            self._loop.close()
+
+    def _tell(self, what: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the last handler has ended
+            self._loop.call_soon_threadsafe(what)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _fill(self) -> None:
+        """Start what there is room for."""
+        while len(self._running) < self.slots and not self._stopped:
+            try:
+                job = self._waiting.popleft()
+            except IndexError:
+                return
+            job.started_s = self._clock()
+            task = self._loop.create_task(call_async(job.task, job.message))
+            task.add_done_callback(partial(self._ended, job, job.started_s))
+            self._running[job] = task
+
+    def _ended(self, job: Job, began_s: float, task: asyncio.Task[Verdict]) -> None:
+        self._returns.put(job, _verdict_of(task), self._clock() - began_s)
+        del self._running[job]
+        self._fill()
+        self._end_if_idle()
+
+    def _cancel(self, job: Job) -> None:
+        if task := self._running.get(job):
+            task.cancel()
+
+    def _end_if_idle(self) -> None:
+        if self._stopped and not self._running:
+            self._loop.stop()
+
+
+def _verdict_of(task: asyncio.Task[Verdict]) -> Verdict:
+    """What came of a handler, however it ended."""
+    if task.cancelled():
+        return Failed("cancelled before it began")
+    error = task.exception()
+    return task.result() if error is None else survived(error)
