@@ -289,3 +289,26 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
+
+    queues: Process
+    images: Process
+
+
+class Throttle(msgspec.Struct, frozen=True, gc=False):
+    """The state store is behind: let proposals wait, or go on."""
+
+    on: bool
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The queues have applied everything up to this entry."""
+
+    index: int
+
+
+class HandOver(msgspec.Struct, frozen=True, gc=False):
+    """Lead no longer, if another node can."""

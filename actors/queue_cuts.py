@@ -21,12 +21,12 @@ from wakeq.actors.messages import (
     Deserted,
     Flushed,
     Item,
+    Throttle,
     Tick,
 )
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
 from wakeq.actors.queue_registry import NOTES_MAX, Settings
-from wakeq.actors.raft_log import Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.disk_thread import Disk

@@ -16,6 +16,7 @@ from wakeq.actors.barrier import Barrier, Gathering, parts_of, to_judge, with_fo
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
     Answered,
+    Applied,
     Asker,
     Collect,
     Collected,
@@ -36,7 +37,6 @@ from wakeq.actors.messages import (
 from wakeq.actors.queue import REFUSED_ID, QueueProcess
 from wakeq.actors.queue_cuts import FlushDone, QueueCuts, StillToTell
 from wakeq.actors.queue_rebuilds import Reread
-from wakeq.actors.raft_log import Applied
 from wakeq.actors.replies import Replies
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from wakeq.actors.messages import Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.commands import Result
+from wakeq.protocol.errors import OutcomeUnknown
 from wakeq.protocol.wire.taskflux.intents import Intent
 from wakeq.protocol.wire.taskflux.intents import Outcome as Replied
 from wakeq.protocol.wire.taskflux.packets import (
@@ -61,10 +62,15 @@ def stored(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -
 def removed(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:
     """What became of records that clients took.  One whose queue is gone is gone, as it was to be."""
     if isinstance(answer, Refusal):
-        return [refusal(answer, known)] * len(intents)
+        return [_undone(answer, known)] * len(intents)
     if not any(answer.results):
         return [OK] * len(intents)
     return [_stale(known) if code == _STALE else OK for code in answer.results]
+
+
+def _undone(answer: Refusal, known: Known) -> Response:
+    """The client holds the record no longer; if nobody can know whether it is gone, leadership was lost meanwhile."""
+    return known.not_leader() if answer.code == OutcomeUnknown.code else refusal(answer, known)
 
 
 def _stale(known: Known) -> Response:
