@@ -3,7 +3,8 @@
     count --> namespaces, addresses --> cut(from, to) --> heal --> nothing is left behind
 
 A cut is silence in one direction.  The sender is given a hardware address for the receiver that nobody has: whatever it
-sends is lost on the bridge, and no error comes back.  The host itself reaches every node at all times; clients are there.
+sends is lost on the bridge, and no error comes back.  The host itself reaches every node at all times: clients are
+there.
 """
 
 import os
