@@ -1,5 +1,5 @@
 # What a developer does with this repository, a target for each.  `make help` lists them.
-# Everything runs in .venv, which is made on first use and made again when pyproject.toml changes.
+# Everything runs in .venv, which is made on first use and made again when pyproject.toml or this file changes.
 
 PYTHON ?= python3
 VENV := .venv
@@ -17,13 +17,14 @@ serve: install ## start a broker on 127.0.0.1 with its data in ./wakeq-data
 
 install: $(INSTALLED) ## make .venv and install wakeq into it
 
-$(INSTALLED): pyproject.toml
+# compat: a path that type checkers and editors follow too, where the default is an import hook that they do not see.
+$(INSTALLED): pyproject.toml Makefile
 	@command -v $(PYTHON) >/dev/null || { echo "wakeq: there is no $(PYTHON); install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "wakeq: $$($(PYTHON) --version) is too old; wakeq needs 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "wakeq: $(PYTHON) has no venv module; install it (Debian: apt install python3-venv)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing wakeq into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]'
 	@touch $@
 
 lint: install

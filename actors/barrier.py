@@ -20,24 +20,28 @@ class Barrier:
 
 
 class Gathering:
-    """Answers from several queues that make one answer."""
+    """Answers from several queues that make one answer, if anybody asked."""
 
     __slots__ = ("_answers", "_asker", "_missing")
 
-    def __init__(self, asker: Asker, count: int) -> None:
+    def __init__(self, asker: Asker | None, count: int) -> None:
         self._asker = asker
         self._answers: list[Any] = [None] * count
         self._missing = count
 
-    def add(self, place: int, answer: Any) -> None:
+    def add(self, place: int, answer: Any) -> bool:
+        """Take what a queue says that has done its part; return whether it was the last one."""
         if self._answers[place] is not None:
-            return  # told twice: its queue was rebuilt meanwhile
+            return False  # told twice: its queue was rebuilt meanwhile
         self._answers[place] = answer
         self._missing -= 1
-        if not self._missing:
-            asker, answers = self._asker, self._answers
+        if self._missing:
+            return False
+        asker, answers = self._asker, self._answers
+        if asker is not None:
             result = Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
             asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
+        return True
 
 
 def to_judge(entry: Ack) -> list[Ack | Publish]:

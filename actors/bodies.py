@@ -34,7 +34,7 @@ class Bodies:
         self.fresh: dict[int, Kept] = {}
         self._flushing: dict[int, Kept] = {}
         self._cached: dict[int, Kept] = {}
-        self._is_full = False  # what is cached fills the bound, and nothing has gone since
+        self._is_full = False  # what is cached fills the bound, and nothing has come or gone since
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._flushing) + len(self._cached)
@@ -69,7 +69,8 @@ class Bodies:
         return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
 
     def load(self, number: int, draft: Draft, published_ms: int) -> None:
-        """Keep what was read."""
+        """Keep what was read, until the next look at the line."""
+        self._is_full = False
         self._cached[number] = (draft, published_ms)
 
     def remove(self, numbers: Iterable[int]) -> list[int]:

@@ -74,6 +74,7 @@ class QueueCuts(QueueRebuilds):
         self._snapshots = snapshots
         self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
         self._barrier: Barrier | None = None
+        self._under_way = 0  # entries of several queues that not all of them have applied: one may be set aside yet
         self._cut = 0
         self._parts: list[Part] | None = None  # being collected
         self._unasked: list[str] = []  # queues that are still to be asked for their part
@@ -99,7 +100,7 @@ class QueueCuts(QueueRebuilds):
 
     @property
     def _may_cut(self) -> bool:
-        return not self._held and not self._halted and self._flushing is None
+        return not (self._held or self._halted or self._under_way) and self._flushing is None
 
     def _is_in_cut(self, name: str) -> bool:
         handed_in = self._parts is not None and name not in self._owing and name not in self._unasked

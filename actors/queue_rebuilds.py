@@ -130,17 +130,17 @@ class QueueRebuilds(QueueRegistry):
             process.tell(Committed([item for item in told if item[0] not in self._aside]))
         if self.term:  # not before all that its predecessor proposed is applied
             self._unled.add(name)
-            self._services.raft_log.tell(Propose([(Noop(name), Asker(self, name, None))]))
+            self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
         else:
             self.runtime.register(("queue", name), process)
         self._catch_up(name, process)
         self._go_on()
 
-    def _lead_rebuilt(self, name: str) -> None:
-        """Everything that a crashed queue had proposed is applied: its successor may hand out."""
-        self._unled.discard(name)
-        process = self._processes.get(name)
-        if process is not None:
+    def _lead_rebuilt(self, process: QueueProcess) -> None:
+        """Everything that a crashed queue had proposed is applied: its successor, if it lives, may hand out."""
+        name = process.name
+        if self._processes.get(name) is process:
+            self._unled.discard(name)
             self.runtime.register(("queue", name), process)
             process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
 

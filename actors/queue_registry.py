@@ -123,6 +123,11 @@ class QueueRegistry(Process):
                 process.tell(Lead(self.term))
         return process
 
+    def _serving(self, name: str) -> QueueProcess | None:
+        """Return the process of a queue, unless it has just crashed: what it is told then, nobody hears."""
+        process = self._processes.get(name)
+        return process if process is not None and process.alive else None
+
     def _answer(self, asker: Asker | None, outcome: Any) -> None:
         if asker is None:
             return
@@ -195,15 +200,17 @@ class QueueRegistry(Process):
     # --- straight commands of queues that have no process yet ------------------------------------------------------
 
     def _forward(self, message: Any) -> None:
-        process = self._processes.get(message.queue)
-        if message.queue in self._rebuilding or message.queue in self._halted or message.queue in self._unled:
+        name = message.queue
+        process = self._processes.get(name)
+        has_crashed = process is not None and not process.alive  # the news stands behind this message
+        if has_crashed or name in self._rebuilding or name in self._halted or name in self._unled:
             self._put_off(message)
             return
         if process is None:
             if not _creates_interest(message):
                 self._refuse(message)
                 return
-            process = self._process(message.queue)
+            process = self._process(name)
         process.tell(message)
 
     def _put_off(self, message: Any) -> None:
@@ -238,11 +245,11 @@ class QueueRegistry(Process):
     def _ask_figures(self, listing: Listing) -> None:
         """Ask the next queues of a listing; a slice in which none is left is passed over."""
         while names := listing.next_slice():
-            gone = [place for place, name in names if name not in self._processes]
-            complete = [listing.add(place, None) for place in gone]
-            for place, name in names:
-                if name in self._processes:
-                    self._processes[name].tell(Stats(Asker(self, listing, place), name))
+            asked = [(place, self._serving(name)) for place, name in names]
+            complete = [listing.add(place, None) for place, process in asked if process is None]
+            for place, process in asked:
+                if process is not None:
+                    process.tell(Stats(Asker(self, listing, place), process.name))
             if not any(complete):
                 return
         self._answer(listing.asker, listing.rows)

@@ -103,7 +103,7 @@ class Queues(QueueCuts):
                     mine.append(item)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
-        replies = Replies(batches.keys() - self._halted.keys()) if len(batches) > 1 else None
+        replies = Replies(filter(self._serving, batches)) if len(batches) > 1 else None  # the others will be rebuilt
         for name, mine in batches.items():
             self._tell(name, mine, replies)
         if self._noops:
@@ -195,23 +195,25 @@ class Queues(QueueCuts):
                 refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
                 self._tell(entry.queue, [(index, term, at_ms, refused, None)])
         else:
-            gather = Gathering(asker, len(entry.publishes) + 1) if asker is not None else None
+            gather = Gathering(asker, len(entry.publishes) + 1)
+            self._under_way += 1
             for place, part in enumerate(parts_of(entry)):
                 items: list[Item] = []
                 if part.queue not in self.catalog.queues:
                     self._create(part.queue, Policies(), barrier.item)
                     items.append(_creation(barrier.item, part.queue, Policies()))
-                mine = None if gather is None else Asker(self, gather, place)
-                self._tell(part.queue, [*items, (index, term, at_ms, part, mine)])
+                self._tell(part.queue, [*items, (index, term, at_ms, part, Asker(self, gather, place))])
 
     def on_answered(self, message: Answered) -> None:
         """A part was done; the asker hears when all of them were."""
         for gather, place, outcome in message.answers:
+            if not gather.add(place, outcome):
+                continue
             if type(gather) is Listing:
-                if gather.add(place, outcome):
-                    self._ask_figures(gather)
+                self._ask_figures(gather)
             else:
-                gather.add(place, outcome)
+                self._under_way -= 1
+                self._go_on()
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:
         if self._barrier is not None:

@@ -17,7 +17,7 @@ import msgspec
 
 from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Propose, Refusal, Tick
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish, SetAside
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
@@ -144,7 +144,7 @@ class RaftLog(Process):
     # --- in --------------------------------------------------------------------------------------------------------
 
     def on_propose(self, message: Propose) -> None:
-        if self._throttled is not None:
+        if self._throttled is not None and not self._is_urgent(message):
             self._throttled.append(message)
             return
         self._append(message)
@@ -154,6 +154,10 @@ class RaftLog(Process):
             self._flush()  # nobody else has something to propose in this turn
         else:
             self._flush_soon()
+
+    def _is_urgent(self, message: Propose) -> bool:
+        """Whether the store itself may be waiting for this: a cut is not made while a queue is halted."""
+        return self._queues is not None and all(type(entry) is SetAside for entry, _ in message.items)
 
     def _append(self, message: Propose) -> None:
         """Give entries their place in the log; they are nowhere but in memory yet."""
@@ -322,7 +326,7 @@ class RaftLog(Process):
         self._writing = False
         if message.error is not None:
             raise message.error
-        if self._log.buffered_bytes:
+        if not self._roll_if_asked() and self._log.buffered_bytes:
             self._flush_soon()
 
 

@@ -69,6 +69,8 @@ class Part(msgspec.Struct, gc=False):
 class Requests(Process):
     """See the head of this file.  Idle, it is little more than its door."""
 
+    _closing = ""  # why the connection is to be closed as soon as everything is answered
+
     def __init__(self, door: Door[wire.Reply], worker: int, services: Services) -> None:
         super().__init__()
         self._door = door
@@ -250,5 +252,10 @@ class Requests(Process):
             self._door.resume()
 
     def _finish_if_answered(self) -> None:
-        if self._ended and not self._pendings and not self._parked:
+        if self._pendings or self._parked:
+            return
+        if self._closing:
+            reason, self._closing = self._closing, ""
+            self._door.close(reason)
+        elif self._ended:
             self._door.hang_up()

@@ -85,8 +85,7 @@ class Subscriber(RingCommands, StraightCommands):
         for place, bad in enumerate(run):
             self._reply(pending, place, wire.nok(bad.error, bad.cmd_id))
         if run[-1].error.closes:
-            self._send()
-            self._door.close(run[-1].error.code)
+            self._closing = run[-1].error.code  # not yet: what came before it may still have to be answered
 
 
 _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {

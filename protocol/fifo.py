@@ -22,11 +22,12 @@ NOTHING = range(0)
 class Fifo:
     """The numbers of one key: sealed segments, then an open run that grows while they are in sequence."""
 
-    __slots__ = ("_at", "_first", "_segments", "_start", "_stop")
+    __slots__ = ("_at", "_dropped", "_first", "_segments", "_start", "_stop")
 
     def __init__(self, start: int, stop: int) -> None:
         self._segments: list[Segment] = []
         self._first = 0  # the first segment that is not used up; the places before it hold NOTHING
+        self._dropped = 0  # how many places before these are no longer there
         self._at = 0  # how many numbers of that segment are gone; always fewer than it has
         self._start = start  # the open run
         self._stop = stop
@@ -94,25 +95,26 @@ class Fifo:
         self._seal_run()
         return self._segments
 
-    def sweep(self, place: int, lives: Lives) -> tuple[int, int, int]:
-        """Take what lives no more out of a piece of the segment at `place`.
+    def sweep(self, place: int, lives: Lives) -> tuple[int | None, int, int]:
+        """Take what lives no more out of a piece of the segment at `place`, which is 0 at first.
 
-        Return the next place (0 comes after the last), how many numbers were looked at, and how many of them went.  A
-        place that has moved since is no harm: the next round comes to it.
+        Return the next place (None after the last), how many numbers were looked at, and how many of them went.
+        Nothing that was behind a place is ever passed over: places that were dropped are counted on, and what is put
+        in front only makes a sweep look at something twice.
         """
         self._seal_run()
-        place = max(place, self._first)
-        if place >= len(self._segments):
-            return 0, 0, 0
-        segment = self._segments[place]
-        start = self._at if place == self._first else 0
+        at = max(place - self._dropped, self._first)
+        if at >= len(self._segments):
+            return None, 0, 0
+        segment = self._segments[at]
+        start = self._at if at == self._first else 0
         part, rest = segment[start : start + SWEEP_NUMBERS], segment[start + SWEEP_NUMBERS :]
         gone = [number for number in part if not lives(number)]
         pieces = pieces_without(part, gone) if gone else [part]
         if gone or rest:
-            self._replace(place, [*pieces, rest] if rest else pieces)
-        next_place = place + len(pieces)
-        return next_place if next_place < len(self._segments) else 0, len(part), len(gone)
+            self._replace(at, [*pieces, rest] if rest else pieces)
+        next_at = at + len(pieces)
+        return next_at + self._dropped if next_at < len(self._segments) else None, len(part), len(gone)
 
     def _parts(self) -> Iterator[Segment]:
         """All that is left, in order, the open run last."""
@@ -154,6 +156,7 @@ class Fifo:
         spent_max = max(SPENT_SEGMENTS_MAX, len(self._segments) // 2)
         if self._first == len(self._segments) or self._first > spent_max:
             del self._segments[: self._first]
+            self._dropped += self._first
             self._first = 0
 
     def _replace(self, place: int, pieces: "list[Segment]") -> None:

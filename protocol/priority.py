@@ -123,30 +123,30 @@ class PriorityLine:
             self._sweep_place = 0
         gone = 0
         while self._sweep_keys and work > 0:
-            looked_at, gone_now = self._sweep_piece(self._sweep_keys[-1], lives)
+            next_place, looked_at, gone_now = self._sweep_piece(self._sweep_keys[-1], lives)
             work -= max(looked_at, 1)
             gone += gone_now
-            if not self._sweep_place:
+            if next_place is None:
                 self._sweep_keys.pop()
+            self._sweep_place = next_place or 0
         self._length -= gone
         return gone
 
-    def _sweep_piece(self, key: int, lives: Lives) -> tuple[int, int]:
-        """Clear a piece of one key, whose next place is noted; return how many were looked at, and how many went."""
+    def _sweep_piece(self, key: int, lives: Lives) -> tuple[int | None, int, int]:
+        """Clear a piece of one key; return its next place or None, how many were looked at, and how many went."""
         fifo = self._fifos.get(key)
-        place, self._sweep_place = self._sweep_place, 0
         if fifo is None:
-            return 0, 0
+            return None, 0, 0
         if isinstance(fifo, int):
-            looked_at, gone, is_empty = 1, int(not lives(fifo)), not lives(fifo)
+            is_empty = not lives(fifo)
+            next_place, looked_at, gone = None, 1, int(is_empty)
         else:
-            self._sweep_place, looked_at, gone = fifo.sweep(place, lives)
+            next_place, looked_at, gone = fifo.sweep(self._sweep_place, lives)
             is_empty = not fifo
         if is_empty:
-            self._sweep_place = 0
             del self._fifos[key]
             self._order.drop(key)
-        return looked_at, gone
+        return next_place, looked_at, gone
 
     def _fifo_for(self, key: int) -> Fifo:
         """Return the Fifo of a key, made if need be, to which numbers are about to come."""

@@ -157,6 +157,19 @@ def test_after_the_grace_commands_are_ended_and_their_messages_are_back(broker: 
         assert (back.delivery, back.failures) == (2, 0)
 
 
+def test_nobody_else_gets_a_message_while_its_command_is_being_ended(broker: BrokerProcess) -> None:
+    with Client(address_of(broker)) as client, work(broker, STUBBORN, "--grace", "0") as worker:
+        client.publish("jobs", "")
+        pid = begun(worker, client)
+        worker.signal(signal.SIGTERM)
+
+        back = fetched(client)
+
+        assert has_ended(pid)
+        assert back.failures == 0
+        assert worker.end() == 1
+
+
 def test_a_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
     with Client(address_of(broker)) as client, work(broker, STUBBORN) as worker:
         client.publish("jobs", "")
@@ -171,6 +184,30 @@ def test_a_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
         assert time.monotonic() - began_s < 4  # less than the patience between SIGTERM and SIGKILL
         assert has_ended(pid)
         assert fetched(client, wait=0).failures == 0
+
+
+def test_a_command_does_not_outlive_its_worker(broker: BrokerProcess) -> None:
+    with Client(address_of(broker)) as client, work(broker, STUBBORN, "--timeout", "5") as worker:
+        client.publish("jobs", "")
+        pid = begun(worker, client)
+
+        worker.signal(signal.SIGKILL)
+
+        eventually(lambda: has_ended(pid), "the command is gone")
+
+
+def test_a_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> None:
+    with Client(address_of(broker)) as client, work(broker, FOREVER) as worker:
+        client.publish("jobs", "")
+        begun(worker, client)
+        worker.signal(signal.SIGINT)
+        eventually(lambda: client.stats("jobs")["subscribers"] == 0, "it takes nothing more")
+
+        worker.signal(signal.SIGINT)
+
+        assert worker.end() == 128 + signal.SIGINT
+        assert "Traceback" not in worker.errors
+        assert "not waited for any longer" in worker.errors
 
 
 # One message, or all of them --------------------------------------------------------------------------------------
@@ -198,7 +235,9 @@ def test_drain_ends_when_all_is_done_also_what_failed_at_first(broker: BrokerPro
     with Client(address_of(broker)) as client:
         client.publish_many("jobs", [str(number) for number in range(10)])
 
-        with work(broker, "echo $(cat); [ $WAKEQ_DELIVERY = 2 ]", "--drain", "--concurrency", "3") as worker:
+        with work(
+            broker, "echo $(cat); [ $WAKEQ_DELIVERY = 2 ]", "--drain", "--concurrency", "3", "--retry-delay", "0"
+        ) as worker:
             assert worker.end() == 0
 
         assert sorted(worker.lines_so_far()) == sorted([str(number) for number in range(10)] * 2)

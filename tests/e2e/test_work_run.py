@@ -60,6 +60,18 @@ def test_concurrency_is_what_the_command_line_says(broker: BrokerProcess, tmp_pa
             assert (worker.line(), worker.line()) == ("one slow done", "one tea")
 
 
+def test_a_drain_ends_when_its_queues_have_nothing_more(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, SHOP.format(word="one"))
+    with Client(address_of(broker)) as client:
+        client.publish_many("jobs", [{"name": "tea"}, {"name": "milk"}])
+
+        with run(broker, tmp_path, "--concurrency", "1", "--drain") as worker:
+            assert worker.end() == 0
+
+        assert worker.lines_so_far() == ["one tea", "one tea done", "one milk", "one milk done"]
+        assert client.stats("jobs")["acked"] == 2
+
+
 def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:

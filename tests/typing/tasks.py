@@ -31,6 +31,15 @@ async def waits() -> None:
     """A coroutine is awaited."""
     assert_type(await fetch("http://x"), bytes)
     await fetch(5)  # error
+    assert_type(await send.publish_async(to="a@b.c"), str)
+    assert_type(await fetch.options(delay=60).publish_async("http://x"), str)
+    await send.publish_async(to=5)  # error
+    await send.publish_async()  # error
+
+
+# A run says how many handlers there were; what it is told is checked.
+assert_type(worker.run(drain=True, limit=10), int)
+worker.run(limit="10")  # error
 
 
 # A publication takes the same arguments, and says which message it made.
@@ -60,6 +69,10 @@ assert_type(current().lease, str | None)
 # What a decorator is given is checked too.
 @worker.task("bad-timeout", timeout="long")  # error
 def bad_timeout() -> None: ...
+
+
+@worker.task("by-the-queue", retry=None)
+def by_the_queue() -> None: ...
 
 
 @worker.task("bad-mode", mode="fork")  # error

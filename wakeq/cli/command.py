@@ -3,7 +3,7 @@
     message  -->  standard input and environment of a program;  its exit status  -->  what becomes of the message
 
 What a status means stands in `judge`, and for users in the help of `wakeq work`.  The verdict is told when the program
-has ended, so that nobody else gets the message while it still runs; only the end of a worker's grace does not wait.
+has ended, so that nobody else gets the message while it still runs; that of a handler that is cancelled, too.
 """
 
 import asyncio
@@ -12,9 +12,7 @@ import os
 import random
 import re
 import signal
-import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 
 from wakeq.cli.program import KILL_AFTER_S, Program
 from wakeq.client import Message
@@ -33,54 +31,31 @@ class Command:
     """Handles messages by running a program for each of them."""
 
     def __init__(self, arguments: Sequence[str], *, broker: str, max_run_s: float, retry: Retry | None) -> None:
-        self.taken = 0  # messages until now
         self.span_s_max = max_run_s + 2 * KILL_AFTER_S  # of `handle`: a program may not want to end
         self._arguments = arguments
         self._broker = broker
         self._max_run_s = max_run_s
         self._retry = retry
-        self.programs: set[Program] = set()  # that run now
-        self._idle = threading.Event()
-        self._idle.set()
 
     async def handle(self, message: Message) -> None:
         """Run it; return if it has succeeded, else raise what is to become of the message."""
-        self.taken += 1
         ending: Reject | Retry | Snooze | None
-        async with self._running(message) as program:
-            try:
-                async with asyncio.timeout(self._max_run_s):
-                    status = await program.wait()
-            except TimeoutError:
-                ending = Retry(f"the command ran for more than {self._max_run_s:g} s (--max-run)")
-            else:
-                drawn = random.random()
-                ending = judge(status, program.last_line, self._retry, deliveries=message.delivery, drawn=drawn)
-        if ending is not None:
-            log.warning("%s: %s in delivery %d: %s", message.queue, message.uid, message.delivery, ending.reason)
-            raise ending
-
-    def wait_ended(self, *, kill: bool) -> None:
-        """From another thread, when the worker has stopped: return when no program is left."""
-        if kill:
-            for program in list(self.programs):
-                program.kill_soon()
-        self._idle.wait(2 * KILL_AFTER_S)
-
-    @asynccontextmanager
-    async def _running(self, message: Message) -> AsyncIterator[Program]:
-        """A program that has ended at the end of the block."""
         environment = environment_of(message, os.environ, broker=self._broker)
         program = Program(self._arguments, body=message.body, environment=environment)
-        self.programs.add(program)
-        self._idle.clear()
         try:
-            yield program
+            async with asyncio.timeout(self._max_run_s):
+                status = await program.wait()
+        except TimeoutError:
+            ending = Retry(f"the command ran for more than {self._max_run_s:g} s (--max-run)")
+        else:
+            drawn = random.random()
+            ending = judge(status, program.last_line, self._retry, deliveries=message.delivery, drawn=drawn)
         finally:
             await program.close()
-            self.programs.discard(program)
-            if not self.programs:
-                self._idle.set()
+        if ending is not None:
+            if not isinstance(ending, Reject):  # of which the Worker itself warns
+                log.warning("%s: %s in delivery %d: %s", message.queue, message.uid, message.delivery, ending.reason)
+            raise ending
 
 
 def environment_of(message: Message, inherited: Mapping[str, str], *, broker: str) -> dict[str, str]:

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 import click
 
+from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed before anything else is loaded
 from wakeq.cli.output import say
 from wakeq.client import Client
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-EXIT_NOTHING = 3  # there was no message to fetch
-EXIT_INTERRUPTED = 130
+EXIT_NOTHING = 3  # there was no message to fetch, or not the one that was named
 EXIT_BROKEN_PIPE = 141
 
 Command = TypeVar("Command", bound=Callable[..., Any])

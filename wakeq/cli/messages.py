@@ -13,6 +13,7 @@ import click
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
 from wakeq.cli.output import print_json, say
 from wakeq.client import Message
+from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.wire.worker import text_of
 from wakeq.protocol.wire.worker_commands import COUNT_MAX, WAIT_S_MAX
 
@@ -109,11 +110,18 @@ def fetch(broker: Broker, queue: str, wait_s: int, count: int, acknowledge: bool
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
 @click.option("--lease", help="The lease that fetch gave; an older one is refused.")
 @click.pass_obj
-def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> None:
-    """Say that messages of QUEUE are done with; they are gone for good."""
+def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> int:
+    """Say that messages of QUEUE are done with; they are gone for good.  Status 3 if one was not there."""
     with broker.connect() as client:
-        if not client.ack(queue, *uids, lease=lease):
-            say(f"{_uids(uids)} gone from {queue_name(queue)} already")
+        if client.ack(queue, *uids, lease=lease):
+            return 0
+        try:
+            client.stats(queue)
+        except QueueNotFound:
+            say(f"there is no {queue_name(queue)}; `wakeq queue list` names those that are there")
+        else:
+            say(f"{_uids(uids)} not in {queue_name(queue)}; it may be acknowledged already, or mistyped")
+    return EXIT_NOTHING
 
 
 @click.command()

@@ -13,6 +13,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
+
+from wakeq.worker.parent import die_with
 
 KILL_AFTER_S = 5.0  # from SIGTERM
 PIPE_BYTES = 64 * 1024  # as much as a pipe holds, so that one read empties it
@@ -85,23 +88,19 @@ class Program:
             os.close(self._pidfd)
             self._process.wait()
 
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def kill_soon(self) -> None:
-        """The same, from any thread."""
-        self._loop.call_soon_threadsafe(self.kill)
-
     async def _end(self) -> None:
-        """SIGTERM to all, and SIGKILL to whoever is left when the first of them has ended, or the patience."""
+        """SIGTERM to all, and SIGKILL to whoever is left when the first of them has ended, or the patience.
+
+        A task that is cancelled here, a second time then, is out of patience; it too waits until the end.
+        """
         try:
             self._signal(signal.SIGTERM)
             with suppress(TimeoutError):
                 async with asyncio.timeout(KILL_AFTER_S):
                     await self._ended.wait()
         finally:
-            self.kill()
-        await self._ended.wait()
+            self._signal(signal.SIGKILL)
+            await self._ended.wait()
 
     def _signal(self, number: signal.Signals) -> None:
         """As long as it was not waited for, its number, which is that of the group, belongs to nobody else."""
@@ -131,7 +130,13 @@ def _spawn(arguments: Sequence[str], body: bytes, environment: Mapping[str, str]
         file.write(body)
         file.seek(0)
         return subprocess.Popen(
-            arguments, stdin=file, stderr=subprocess.PIPE, env=environment, process_group=0, bufsize=0
+            arguments,
+            stdin=file,
+            stderr=subprocess.PIPE,
+            env=environment,
+            process_group=0,
+            bufsize=0,
+            preexec_fn=partial(die_with, os.getpid()),  # one call of libc: it takes no lock that another thread has
         )
 
 

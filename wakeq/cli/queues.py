@@ -1,17 +1,20 @@
 """`wakeq queue`: the verbs of queues.  Whatever is done here goes over the worker protocol."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
 
 from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_option
-from wakeq.cli.output import print_facts, print_json, print_table
+from wakeq.cli.output import print_facts, print_json, print_table, say
+from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
+from wakeq.protocol.wire.worker_commands import PEEK_COUNT_MAX
 
 COUNT = click.IntRange(min=0)
 LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers")
 PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "error", "msg")
+LETTER_COLUMNS = ("uid", "state", "priority", "origin", "reason", "error", "msg")  # of dead letters
 PEEKED_CHARS_MAX = 60
 
 POLICY_OPTIONS = (
@@ -133,7 +136,10 @@ def purge(broker: Broker, name: str, yes: bool) -> None:
 @json_option
 @click.pass_obj
 def stats(broker: Broker, name: str | None, as_json: bool) -> None:
-    """Show counts and policies of QUEUE, or of the whole node."""
+    """Show counts and policies of QUEUE, or of the whole node.
+
+    size is ready and delayed together; what is out with a worker is leased, and not part of it.
+    """
     with broker.connect() as client:
         facts = client.stats(name)
     if as_json:
@@ -146,7 +152,7 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
 
 @queue.command()
 @click.argument("name", metavar="QUEUE")
-@click.option("--count", type=click.IntRange(1, 100), metavar="N", default=10, show_default=True)
+@click.option("--count", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True)
 @click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True)
 @json_option
 @click.pass_obj
@@ -157,7 +163,36 @@ def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> No
     if as_json:
         print_json({"queue": name, "messages": messages})
     else:
-        print_table(PEEK_COLUMNS, [[_peeked(one, column) for column in PEEK_COLUMNS] for one in messages])
+        print_peeked(messages)
+
+
+@queue.command("redrive")
+@click.argument("name", metavar="QUEUE")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="At most so many; else all that are ready.")
+@click.option("--to", metavar="QUEUE", help="To this queue; else each to where it came from.")
+@click.option("--dry-run", is_flag=True, help="Show the next messages, at most 100, and move nothing.")
+@json_option
+@click.pass_obj
+def redrive_(broker: Broker, name: str, count: int | None, to: str | None, dry_run: bool, as_json: bool) -> None:
+    """Move dead letters of QUEUE back to the queues that they came from.
+
+    Each leaves QUEUE in the same step in which it is published again.  One that says no origin stays, unless --to.
+    """
+    with broker.connect() as client:
+        if dry_run:
+            ready = client.stats(name)["ready"]
+            messages = client.peek(name, min(count or PEEK_COUNT_MAX, PEEK_COUNT_MAX))
+        else:
+            moved = client.redrive(name, count, to=to)
+    if dry_run:
+        print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(messages)
+        say(f"nothing was moved; ready in {queue_name(name)}: {ready}")
+    elif as_json:
+        print_json({"queue": name, "done": moved.done, "left": moved.left})
+    else:
+        click.echo(f"redriven from {queue_name(name)}: {moved.done}")
+        if moved.left:
+            say(f"left in {queue_name(name)} for want of a {ORIGIN}: {moved.left}; --to QUEUE says where to")
 
 
 def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
@@ -166,9 +201,16 @@ def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
     print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows])
 
 
+def print_peeked(messages: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each message; dead letters say where they came from and why."""
+    are_letters = any(ORIGIN in (message.get("headers") or {}) for message in messages)
+    columns = LETTER_COLUMNS if are_letters else PEEK_COLUMNS
+    print_table(columns, [[_peeked(one, column) for column in columns] for one in messages])
+
+
 def _peeked(message: Mapping[str, Any], column: str) -> object:
-    """One cell; bodies are cut."""
-    value = message.get(column)
+    """One cell; bodies are cut, and what is not known of the message itself may stand in the headers of a letter."""
+    value = message.get(column) or (message.get("headers") or {}).get(f"wakeq-{column}", message.get(column))
     if column == "msg" and isinstance(value, str) and len(value) > PEEKED_CHARS_MAX:
         return value[: PEEKED_CHARS_MAX - 1] + "…"
     return value

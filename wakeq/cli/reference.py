@@ -115,9 +115,11 @@ MEANINGS = {
 
 STATUSES = {
     0: "Done. For `serve`: stopped cleanly.",
-    EXIT_FAILED: "The broker refused it (standard error says why), or the question was answered no.",
+    EXIT_FAILED: "The broker refused it (standard error says why), or the question was answered no. "
+    "For `work` and `run`: something was cut short, and its message given back.",
     EXIT_USAGE: "The command line is wrong.",
-    EXIT_NOTHING: "Nothing there: no message to fetch, or nobody holds the one to nack or touch.",
+    EXIT_NOTHING: "Nothing there: no message to fetch, or for `work --once` to handle, "
+    "or the one to ack, nack or touch is not there or not out.",
     65: "A file of the data directory is damaged.",
     66: "The data directory is of another release.",
     69: "No broker answers, or the connection ended.",
@@ -125,8 +127,8 @@ STATUSES = {
     73: "The data directory is in use by another broker.",
     74: "A write or sync failed; the broker stopped.",
     78: "A setting is wrong.",
-    EXIT_INTERRUPTED: "Ended by Ctrl-C.",
-    143: "For `serve`: a second SIGTERM ended it at once.",
+    EXIT_INTERRUPTED: "Ended by Ctrl-C. For `work` and `run`: a second signal, SIGINT, ended it at once.",
+    143: "For `serve`, `work` and `run`: a second signal, SIGTERM, ended it at once.",
     EXIT_BROKEN_PIPE: "Whoever read the output stopped reading.",
 }
 

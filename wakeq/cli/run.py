@@ -23,21 +23,27 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", metavar="MODULE:WORKER")
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="At once; else as the worker says.")
+@click.option("--drain", is_flag=True, help="End when its queues have nothing more.")
 @click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
 @log_options
 @click.pass_obj
-def run(broker: Broker, target: str, concurrency: int | None, reload: bool, log_level: str, log_json: bool) -> int:
+def run(
+    broker: Broker, target: str, concurrency: int | None, drain: bool, reload: bool, log_level: str, log_json: bool
+) -> int:
     """Run the Worker that is named WORKER in the module MODULE, until SIGTERM or SIGINT.
 
     Modules are looked for in this directory first.  A Worker that was made without an address of a broker takes
     that of --broker.
 
     The first signal lets running handlers end, as long as the worker's grace; a second one ends them at once.
-    With --reload a change does what the first signal does, and starts anew.
+    With --reload a change does what the first signal does, and starts anew.  With --drain it ends by itself, as a
+    cron job should: when no queue has anything due, and everything that was taken is done with.
 
     Ends with 0 if all handlers had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
     is no broker.
     """
+    if drain and reload:
+        raise click.UsageError("--drain ends and --reload starts again; give one of them")
     os.environ["WAKEQ_BROKER"] = broker.address
     if reload:
         from wakeq.cli.reload import Reloader
@@ -51,7 +57,7 @@ def run(broker: Broker, target: str, concurrency: int | None, reload: bool, log_
     log_to_stderr(log_level, as_json=log_json)  # after the import, for the program may set up its own
     if concurrency is not None:
         worker.concurrency = concurrency
-    worker.run()
+    worker.run(drain=drain)
     return 0
 
 

@@ -10,6 +10,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, queue_name
 from wakeq.cli.logs import log_options, log_to_stderr
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from wakeq.worker import Retry
     from wakeq.worker.retry import Backoff
 
+RETRY_FLAGS = ("retry_max", "retry_delay_s", "retry_backoff")
 SPAN = click.FloatRange(min=0)
 SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
 
@@ -57,13 +59,25 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Wait so long for commands at a stop.",
 )
-@click.option("--retry-max", type=click.IntRange(min=0), metavar="N", help="Dead letter after so many retries.")
-@click.option("--retry-delay", "retry_delay_s", type=SPAN, metavar="S", help="Before a retry; else as the queue says.")
+@click.option(
+    "--retry-max",
+    type=click.IntRange(min=0),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Dead letter after so many retries.",
+)
+@click.option(
+    "--retry-delay", "retry_delay_s", type=SPAN, metavar="S", default=1, show_default=True, help="Before a retry."
+)
 @click.option(
     "--retry-backoff",
     type=click.Choice(["fixed", "exponential"]),
-    help="Exponential doubles the delay with each failure; else it is fixed.",
+    default="exponential",
+    show_default=True,
+    help="Exponential doubles the delay with each failure, up to an hour.",
 )
+@click.option("--retry-by-queue", is_flag=True, help="Leave it to the queue how often and when to try again.")
 @click.option("--once", is_flag=True, help="Handle one message and end; status 3 if there is none.")
 @click.option("--drain", is_flag=True, help="End when the queue has nothing more.")
 @log_options
@@ -76,9 +90,10 @@ def work(
     timeout_s: int,
     max_run_s: float,
     grace_s: float,
-    retry_max: int | None,
-    retry_delay_s: float | None,
-    retry_backoff: "Backoff | None",
+    retry_max: int,
+    retry_delay_s: float,
+    retry_backoff: "Backoff",
+    retry_by_queue: bool,
     once: bool,
     drain: bool,
     log_level: str,
@@ -92,44 +107,45 @@ def work(
 
     Its exit status says what becomes of the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later and
     counts as no failure; 65 (EX_DATAERR) makes it a dead letter at once; any other one, or a signal, is a failure,
-    which is tried again as --retry-... or the queue says.  The last line on standard error is kept as the reason.
+    which is tried again as --retry-... say.  The last line on standard error is kept as the reason.
 
     It runs in a process group of its own, which gets SIGTERM after --max-run, or --grace after the first signal
-    to us, and SIGKILL 5 seconds later.
+    to us, and SIGKILL 5 seconds later.  Its message is given back when it has ended.
 
     Ends with 0 if all commands had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if
     there is no broker.
     """
     if shutil.which(command[0]) is None:
         raise click.UsageError(f"there is no command {command[0]} to run; give a path, or one that is in PATH")
+    if retry_by_queue:
+        refuse_retry_flags()
     log_to_stderr(log_level, as_json=log_json)
     from wakeq.cli.command import Command  # the Worker takes a while to load, and other verbs do without it
-    from wakeq.cli.errand import Errand
     from wakeq.worker import Worker
-    from wakeq.worker.stop import LEFT_UNFINISHED
 
-    retry = retry_of(retry_max, retry_delay_s, retry_backoff)
+    retry = None if retry_by_queue else retry_of(retry_max, retry_delay_s, retry_backoff)
     handler = Command(command, broker=broker.address, max_run_s=max_run_s, retry=retry)
-    if once or drain:
-        worker: Worker = Errand(broker.address, concurrency=concurrency, grace=grace_s, limit=1 if once else None)
-    else:
-        worker = Worker(broker.address, concurrency=concurrency, prefetch=0, grace=grace_s)
+    worker = Worker(broker.address, concurrency=concurrency, prefetch=0, grace=grace_s)
     worker.task(queue, timeout=timeout_s, retry=retry, max_run=handler.span_s_max)(handler.handle)
-    try:
-        worker.run()
-    except SystemExit as cut_short:
-        handler.wait_ended(kill=cut_short.code != LEFT_UNFINISHED)  # the second signal does not wait
-        raise
-    if once and handler.taken == 0:
+    handled = worker.run(drain=once or drain, limit=1 if once else None)
+    if once and handled == 0:
         say(f"{queue_name(queue)} has nothing to do now")
         return EXIT_NOTHING
     return 0
 
 
-def retry_of(maximum: int | None, delay_s: float | None, backoff: "Backoff | None") -> "Retry | None":
-    """The policy that the flags make; None leaves all to the queue."""
-    if maximum is None and delay_s is None and backoff is None:
-        return None
+def retry_of(maximum: int, delay_s: float, backoff: "Backoff") -> "Retry":
+    """The policy that the flags make."""
     from wakeq.worker import Retry
+    from wakeq.worker.retry import DELAY_S_MAX
 
-    return Retry(max=maximum, delay=delay_s, backoff=backoff or "fixed")
+    return Retry(max=maximum, delay=delay_s, backoff=backoff, delay_max=max(delay_s, DELAY_S_MAX))
+
+
+def refuse_retry_flags() -> None:
+    """UsageError if the user gave a flag that the queue's policy would make mean nothing."""
+    context = click.get_current_context()
+    for name in RETRY_FLAGS:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = f"--{name.removesuffix('_s').replace('_', '-')}"
+            raise click.UsageError(f"{flag} and --retry-by-queue contradict each other; give one of them")

@@ -4,12 +4,8 @@ for it (caller.py for threads, aio_caller.py for a loop), and what people touch 
 AsyncClient is not loaded here: a program that needs no event loop does not pay for one.
 """
 
-import logging
-
 from wakeq.client.blocking import DEFAULT_ADDRESS, Client
 from wakeq.client.message import Message
 from wakeq.client.requests import Settled
 
 __all__ = ["DEFAULT_ADDRESS", "Client", "Message", "Settled"]
-
-logging.getLogger("wakeq").addHandler(logging.NullHandler())  # quiet, unless the program says otherwise

@@ -9,17 +9,21 @@ a message that a cancelled fetch brings is given back at once.
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
-from wakeq.client.message import AsyncMessage, Body, Then
+from wakeq.client.message import AsyncMessage, Body, Reason, Then
+from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
 from wakeq.client.route import default_address
 from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
+from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 
 __all__ = ["AsyncClient", "AsyncMessage", "Listener"]
+
+T = TypeVar("T")
 
 
 class AsyncClient:
@@ -108,7 +112,7 @@ class AsyncClient:
     ) -> list[str]:
         """Publish all of them or none, in one step, and return the uids in the same order."""
         options = requests.Options(delay, timeout, expires, priority, headers, id)
-        batch = list(bodies)
+        batch = requests.batch_of(bodies)
         return await self._caller.call(requests.publish_many(queue, batch, options)) if batch else []
 
     async def fetch(self, queue: str, *, wait: float = 0) -> AsyncMessage | None:
@@ -132,7 +136,7 @@ class AsyncClient:
         *uids: str,
         delay: int | None = None,
         lease: str | None = None,
-        error: str | None = None,
+        error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
     ) -> bool:
@@ -156,7 +160,7 @@ class AsyncClient:
         messages: Sequence[AsyncMessage],
         *,
         delay: int | None = None,
-        error: str | None = None,
+        error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
     ) -> Settled:
@@ -215,9 +219,30 @@ class AsyncClient:
         """Delete all messages of a queue and return how many there were."""
         return await self._caller.call(requests.purge(queue))
 
+    async def redrive(self, queue: str, count: int | None = None, *, to: str | None = None) -> Redriven:
+        """Move dead letters, up to `count` or all that are ready now, back to where each came from, or to `to`.
+
+        Each leaves `queue` in the step in which it is published again; one without an origin stays.
+        """
+        return await self._carry_out(redrive(queue, count, to))
+
     async def ping(self) -> None:
         """Return when the broker has answered."""
         await self._caller.call(requests.ping())
+
+    async def _carry_out(self, steps: Steps[T]) -> T:
+        """Ask one request after the other; an error goes to where the next one is decided."""
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    answer = await self._caller.call(request)
+                except WakeqError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
 
     def _message(self, queue: str, one: wire.Msg | wire.Delivery) -> AsyncMessage:
         return AsyncMessage(settler=self, **requests.facts_of(queue, one))

@@ -14,8 +14,19 @@ from typing import Protocol, TypeVar, cast
 
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere, parse_address
-from wakeq.client.session import PING_AFTER_S, UNDER_WAY_MAX, Answer, Awoken, Event, Greeted, Moved, Session, Ticket
-from wakeq.client.timeouts import Timeouts, hung, mute, was_closed
+from wakeq.client.session import (
+    PING_AFTER_S,
+    UNDER_WAY_MAX,
+    Answer,
+    Awoken,
+    Event,
+    Greeted,
+    Moved,
+    NotTheProtocol,
+    Session,
+    Ticket,
+)
+from wakeq.client.timeouts import Timeouts, foreign, hung, mute, was_closed
 from wakeq.client.transport import broken, closed, guard, unreachable
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
@@ -189,6 +200,9 @@ class AsyncCaller:
             return
         try:
             events = self._session.receive(data, self._loop.time())
+        except NotTheProtocol as error:
+            self.lost(link, foreign(link.address, error))
+            return
         except WakeqError as error:
             self.lost(link, error)
             return

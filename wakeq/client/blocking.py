@@ -9,18 +9,22 @@ makes a connection of its own.  Anything that is more than one line belongs into
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.caller import Caller
-from wakeq.client.message import Body, Message, Then
+from wakeq.client.message import Body, Message, Reason, Then
+from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
 from wakeq.client.route import DEFAULT_ADDRESS, default_address
 from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
 from wakeq.client.transport import Transport, Wire
+from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 
 __all__ = ["DEFAULT_ADDRESS", "Client"]
+
+T = TypeVar("T")
 
 
 class Client:
@@ -100,7 +104,7 @@ class Client:
     ) -> list[str]:
         """Publish all of them or none, in one step, and return the uids in the same order."""
         options = requests.Options(delay, timeout, expires, priority, headers, id)
-        batch = list(bodies)
+        batch = requests.batch_of(bodies)
         return self._caller.call(requests.publish_many(queue, batch, options)) if batch else []
 
     def fetch(self, queue: str, *, wait: float = 0) -> Message | None:
@@ -124,7 +128,7 @@ class Client:
         *uids: str,
         delay: int | None = None,
         lease: str | None = None,
-        error: str | None = None,
+        error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
     ) -> bool:
@@ -148,7 +152,7 @@ class Client:
         messages: Sequence[Message],
         *,
         delay: int | None = None,
-        error: str | None = None,
+        error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
     ) -> Settled:
@@ -200,9 +204,30 @@ class Client:
         """Delete all messages of a queue and return how many there were."""
         return self._caller.call(requests.purge(queue))
 
+    def redrive(self, queue: str, count: int | None = None, *, to: str | None = None) -> Redriven:
+        """Move dead letters, up to `count` or all that are ready now, back to where each came from, or to `to`.
+
+        Each leaves `queue` in the step in which it is published again; one without an origin stays.
+        """
+        return self._carry_out(redrive(queue, count, to))
+
     def ping(self) -> None:
         """Return when the broker has answered."""
         self._caller.call(requests.ping())
+
+    def _carry_out(self, steps: Steps[T]) -> T:
+        """Ask one request after the other; an error goes to where the next one is decided."""
+        try:
+            request = next(steps)
+            while True:
+                try:
+                    answer = self._caller.call(request)
+                except WakeqError as error:
+                    request = steps.throw(error)
+                else:
+                    request = steps.send(answer)
+        except StopIteration as end:
+            return cast(T, end.value)
 
     def _dial(self, address: str) -> Wire:
         """Connect to one address; a subclass may lead to a broker of another kind."""

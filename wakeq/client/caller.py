@@ -1,10 +1,11 @@
 """Caller: asks the broker and waits for the answer, for any number of threads at once.
 
-    call  -->  Session  -->  Wire  -->  broker
-    thread  <--  outcome by ticket  <--  Session  <--  whichever thread serves
+    call  -->  Session  -->  one write for what came meanwhile  -->  broker
+    thread  <--  its bell, by ticket  <--  Session  <--  whichever thread serves
 
 One thread at a time serves the connection: it reads for all who wait, and makes a new connection when the old one
 is lost; when its own answer is there, another one takes over.  So a thread in a long fetch keeps nobody waiting.
+Each call has a bell of its own, so that an answer wakes nobody but its asker.
 The rules of the conversation are the session's, where to connect is the route's.  Never holds the lock while it waits.
 """
 
@@ -18,13 +19,29 @@ from typing import TypeVar
 
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere
-from wakeq.client.session import Answer, Event, Moved, Session, Ticket, repeatable
-from wakeq.client.timeouts import Closed, Timeouts, hung, mute, was_closed
+from wakeq.client.session import Answer, Event, Moved, NotTheProtocol, Session, Ticket, repeatable
+from wakeq.client.timeouts import Closed, Timeouts, foreign, hung, mute, was_closed
 from wakeq.client.transport import Wire, closed
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 
 T = TypeVar("T")
+
+
+class Waiting:
+    """A call that waits: for its outcome, or to be the one who serves.  The bell is silent while its lock is held."""
+
+    __slots__ = ("bell", "outcome")
+
+    def __init__(self) -> None:
+        self.outcome: wire.Reply | WakeqError | None = None
+        self.bell = threading.Lock()
+        self.bell.acquire()
+
+    def ring(self) -> None:
+        """Wake its thread; once is enough, and too often does no harm: it looks around and waits again."""
+        if self.bell.locked():
+            self.bell.release()
 
 
 class Caller:
@@ -38,11 +55,10 @@ class Caller:
         self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s)
         self._connection: Wire | None = None
         self._lost: WakeqError | None = None  # why the last connection ended, while there is no other one
-        self._outcomes: dict[Ticket, wire.Reply | WakeqError | None] = {}  # of calls that wait
+        self._waiting: dict[Ticket, Waiting] = {}  # calls without an outcome, the oldest first
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
         self._serving = False  # a thread cares for the connection
-        self._watching = 0  # threads that wait for what it hears
+        self._writing: Wire | None = None  # where a thread writes, for all who ask meanwhile
         self._closed = threading.Event()
         _callers.add(self)
         with self._lock:
@@ -60,24 +76,31 @@ class Caller:
 
     def call(self, request: Request[T]) -> T:
         """Ask, and wait for the answer through as many connections as it takes."""
+        waiting = Waiting()
         with self._lock:
             if self._closed.is_set():
                 raise was_closed()
             self._find_out_first(request.command)
             ticket = self._session.ask(request.command, time.monotonic())
-            self._outcomes[ticket] = None
+            self._waiting[ticket] = waiting
             try:
                 self._send()
-                while (outcome := self._outcomes[ticket]) is None:
-                    self._watch() if self._serving else self._serve()
+                while (outcome := waiting.outcome) is None:
+                    self._watch(waiting) if self._serving or self._is_writing else self._serve()
             except BaseException:  # an interrupt: nobody waits for the answer any more
                 self._session.abandon(ticket)
                 raise
             finally:
-                del self._outcomes[ticket]
+                self._waiting.pop(ticket, None)
+                self._hand_on()
         if isinstance(outcome, WakeqError):
             raise outcome
         return request.read(outcome)
+
+    def _hand_on(self) -> None:
+        """Whoever leaves sees to it that one of those who wait serves; the oldest is likely to wait for longest."""
+        if self._waiting and not self._serving:
+            next(iter(self._waiting.values())).ring()
 
     def close(self) -> None:
         """End the connection, also under calls that wait, which raise Closed."""
@@ -88,8 +111,15 @@ class Caller:
     def _find_out_first(self, command: wire.Command) -> None:
         """A connection that is gone already had better be found out before it is in doubt whether this arrived."""
         connection = self._connection
-        if connection is not None and not self._serving and not repeatable(command) and not connection.alive():
+        if connection is None or self._serving or self._is_writing or repeatable(command):
+            return
+        if not connection.alive():
             self._drop(closed(self.address))
+
+    @property
+    def _is_writing(self) -> bool:
+        """Whether a thread writes to the connection: it sends what we ask too, and sees to it that somebody serves."""
+        return self._connection is not None and self._writing is self._connection
 
     # Serving ----------------------------------------------------------------------------------------------
 
@@ -106,16 +136,14 @@ class Caller:
             raise
         finally:
             self._serving = False
-            if self._watching:
-                self._changed.notify_all()
 
-    def _watch(self) -> None:
-        """Wait until the thread that serves has heard something, or serves no more."""
-        self._watching += 1
+    def _watch(self, waiting: Waiting) -> None:
+        """Wait until the thread that serves has heard our answer, or leaves the connection to us."""
         try:
-            self._changed.wait()
+            self._lock.release()  # inside, so that an interrupt right behind it finds the way back
+            waiting.bell.acquire()
         finally:
-            self._watching -= 1
+            self._lock.acquire()
 
     def _hear(self, connection: Wire) -> None:
         """Take what comes next, or find out that nothing does."""
@@ -131,15 +159,21 @@ class Caller:
         """Wait for what comes next, and hand it out.  False if nothing came."""
         wait_s = until_s - time.monotonic()
         try:
-            self._lock.release()  # inside, so that an interrupt right behind it finds the way back
+            self._lock.release()
             data = connection.receive(timeout_s=wait_s)
         finally:
             self._lock.acquire()
         if data and connection is self._connection:
-            moved = self._keep(self._session.receive(data, time.monotonic()))
+            moved = self._keep(self._understood(data))
             if moved is not None:
                 raise elsewhere(self.address, moved.leader)
         return bool(data)
+
+    def _understood(self, data: bytes) -> list[Event]:
+        try:
+            return self._session.receive(data, time.monotonic())
+        except NotTheProtocol as error:
+            raise foreign(self.address, error) from error
 
     def _look_for_life(self, connection: Wire) -> None:
         now_s = time.monotonic()
@@ -149,24 +183,38 @@ class Caller:
             raise error
 
     def _send(self) -> None:
+        """Write what was asked, also by those who ask while we write: theirs leaves together, in the next write."""
         connection = self._connection
-        if connection is None or not (data := self._session.bytes_to_send()):
+        if connection is None or self._is_writing:
             return
+        self._writing = connection
         try:
+            while self._connection is connection and (data := self._session.bytes_to_send()):
+                self._write(connection, data)
+        except BaseException as error:
+            if connection is self._connection:
+                self._drop(error if isinstance(error, WakeqError) else closed(self.address))
+            if not isinstance(error, WakeqError):  # an interrupt, perhaps in the middle of a line
+                raise
+        finally:
+            if self._writing is connection:
+                self._writing = None
+
+    def _write(self, connection: Wire, data: bytes) -> None:
+        try:
+            self._lock.release()
             connection.send(data, timeout_s=self._timeouts.answer_s)
-        except WakeqError as error:
-            self._drop(error)
-        except BaseException:
-            self._drop(closed(self.address))
-            raise
+        finally:
+            self._lock.acquire()
 
     def _keep(self, events: Sequence[Event]) -> Moved | None:
         """Keep answers for those who wait; say whether the broker sent us away."""
         moved = None
         for event in events:
             if isinstance(event, Answer):
-                if event.ticket in self._outcomes:
-                    self._outcomes[event.ticket] = event.outcome
+                if (waiting := self._waiting.pop(event.ticket, None)) is not None:
+                    waiting.outcome = event.outcome
+                    waiting.ring()
                 if not isinstance(event.outcome, WakeqError):
                     self._route.renew()
             elif isinstance(event, Moved):
@@ -230,11 +278,10 @@ class Caller:
         """In a forked child: leave the connection to the parent, be a client of its own."""
         if self._connection is not None:
             self._connection.close()
-        self._connection, self._lost, self._serving = None, None, False
+        self._connection, self._lost, self._serving, self._writing = None, None, False, None
         self._session = self._session.successor(secrets.token_hex(16))
-        self._outcomes = {}
+        self._waiting = {}
         self._lock = threading.Lock()  # the old one may be held by a thread that is not here
-        self._changed, self._watching = threading.Condition(self._lock), 0
         if not self._closed.is_set():
             self._closed = threading.Event()
 

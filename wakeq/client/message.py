@@ -10,10 +10,12 @@ from typing import Any, Protocol, Self, TypeAlias
 
 import msgspec
 
+from wakeq.client.encoding import json_of, text_of_reason
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.worker import Followup
 
 Body: TypeAlias = str | bytes | bytearray | memoryview | Mapping[str, Any] | list[Any] | int | float | bool | None
+Reason: TypeAlias = str | BaseException
 Then: TypeAlias = Iterable[tuple[str, Body] | Followup]
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -94,20 +96,20 @@ class Message(Received, kw_only=True, gc=False, eq=False):
         self.settled = True
         return self.settler.ack(self.queue, self.uid, lease=self.lease, then=then)
 
-    def nack(self, delay: int | None = None, *, error: str | None = None) -> bool:
+    def nack(self, delay: int | None = None, *, error: Reason | None = None) -> bool:
         """It failed: deliver it again after `delay` seconds, or as the queue's retry policy says.  False: gone."""
         self.settled = True
-        return self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=error)
+        return self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
 
     def release(self, delay: int = 0) -> bool:
         """Give it back untried, for `delay` seconds later: this delivery counts as no failure.  False: gone."""
         self.settled = True
         return self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
 
-    def reject(self, reason: str) -> bool:
+    def reject(self, reason: Reason) -> bool:
         """It will never succeed: put it into the dead-letter queue now, with the reason.  False: it was gone."""
         self.settled = True
-        return self.settler.nack(self.queue, self.uid, lease=self.lease, error=reason, dead=True)
+        return self.settler.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
 
     def touch(self, seconds: int | None = None) -> bool:
         """Keep it for `seconds` from now, or for the timeout it was delivered with.  False: it was gone."""
@@ -126,7 +128,7 @@ class Message(Received, kw_only=True, gc=False, eq=False):
             self.ack()
             return
         try:
-            self.nack(error=error_text(error)) if isinstance(error, Exception) else self.release()
+            self.nack(error=error) if isinstance(error, Exception) else self.release()
         except WakeqError as unheard:  # it comes back after its timeout; the block's own error is the news
             error.add_note(f"the message was not given back: {unheard}")
 
@@ -141,20 +143,20 @@ class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
         self.settled = True
         return await self.settler.ack(self.queue, self.uid, lease=self.lease, then=then)
 
-    async def nack(self, delay: int | None = None, *, error: str | None = None) -> bool:
+    async def nack(self, delay: int | None = None, *, error: Reason | None = None) -> bool:
         """It failed: deliver it again after `delay` seconds, or as the queue's retry policy says.  False: gone."""
         self.settled = True
-        return await self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=error)
+        return await self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, error=_text(error))
 
     async def release(self, delay: int = 0) -> bool:
         """Give it back untried, for `delay` seconds later: this delivery counts as no failure.  False: gone."""
         self.settled = True
         return await self.settler.nack(self.queue, self.uid, delay=delay, lease=self.lease, failed=False)
 
-    async def reject(self, reason: str) -> bool:
+    async def reject(self, reason: Reason) -> bool:
         """It will never succeed: put it into the dead-letter queue now, with the reason.  False: it was gone."""
         self.settled = True
-        return await self.settler.nack(self.queue, self.uid, lease=self.lease, error=reason, dead=True)
+        return await self.settler.nack(self.queue, self.uid, lease=self.lease, error=_text(reason), dead=True)
 
     async def touch(self, seconds: int | None = None) -> bool:
         """Keep it for `seconds` from now, or for the timeout it was delivered with.  False: it was gone."""
@@ -173,25 +175,24 @@ class AsyncMessage(Received, kw_only=True, gc=False, eq=False):
             await self.ack()
             return
         try:
-            await (self.nack(error=error_text(error)) if isinstance(error, Exception) else self.release())
+            await (self.nack(error=error) if isinstance(error, Exception) else self.release())
         except WakeqError as unheard:  # it comes back after its timeout; the block's own error is the news
             error.add_note(f"the message was not given back: {unheard}")
 
 
-def error_text(error: BaseException) -> str:
-    """An error as the broker keeps it with the message."""
-    return f"{type(error).__name__}: {error}"
+def _text(reason: Reason | None) -> str | None:
+    return None if reason is None else text_of_reason(reason)
 
 
 def bytes_of_body(body: Body) -> bytes:
     """Text and bytes as they are, everything else as JSON."""
-    try:
-        match body:
-            case str():
+    match body:
+        case str():
+            try:
                 return body.encode()
-            case bytes() | bytearray() | memoryview():
-                return bytes(body)
-            case _:
-                return msgspec.json.encode(body)
-    except UnicodeEncodeError as error:
-        raise BadField(f"this text cannot be sent as UTF-8 ({error}); publish bytes instead") from None
+            except UnicodeEncodeError as error:
+                raise BadField(f"this text cannot be sent as UTF-8 ({error}); publish bytes instead") from None
+        case bytes() | bytearray() | memoryview():
+            return bytes(body)
+        case _:
+            return json_of(body)

@@ -6,13 +6,14 @@ Both clients stand on this, so that a call means the same in each.  Pure: it bui
 what cannot be said, and the typed error of a refusal; it never waits and knows no connection.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from wakeq.client.message import Body, Received, Then, bytes_of_body
+from wakeq.client.encoding import plain_text, text_of_reason
+from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body
 from wakeq.client.session import NotTheProtocol, error_of
 from wakeq.protocol.errors import BadField, StaleLease
 from wakeq.protocol.wire import worker as wire
@@ -20,6 +21,8 @@ from wakeq.protocol.wire import worker as wire
 T = TypeVar("T")
 AnyReply = TypeVar("AnyReply", bound=wire.Reply)
 AnyMessage = TypeVar("AnyMessage", bound=Received)
+
+SHOWN_CHARS_MAX = 60  # of a value that is quoted in an error
 
 MessageMaker: TypeAlias = Callable[[str, "wire.Msg | wire.Delivery"], AnyMessage]
 
@@ -63,7 +66,7 @@ class Options(msgspec.Struct, frozen=True, gc=False):
             "timeout": _seconds("timeout", self.timeout),
             "expires": _seconds("expires", self.expires),
             "priority": self.priority,
-            "headers": dict(self.headers) if self.headers else None,
+            "headers": _headers(self.headers) if self.headers else None,
             "id": self.id or None,
         }
 
@@ -72,14 +75,15 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     """How messages are given back."""
 
     delay: int | None
-    error: str | None
+    error: Reason | None
     failed: bool
     dead: bool
 
     def fields(self) -> dict[str, Any]:
         """As the fields of a command."""
         delay = _seconds("delay", self.delay)
-        return {"delay": delay, "error": self.error, "failed": self.failed, "dead": self.dead}
+        error = None if self.error is None else text_of_reason(self.error)
+        return {"delay": delay, "error": error, "failed": self.failed, "dead": self.dead}
 
 
 def publish(queue: str, body: Body, options: Options) -> Request[str]:
@@ -94,13 +98,20 @@ def publish_many(queue: str, bodies: Sequence[Body], options: Options) -> Reques
     return Request(wire.Pub(qname=queue, messages=items, **options.fields()), _read_uids)
 
 
+def batch_of(bodies: Iterable[Body]) -> list[Body]:
+    """The bodies of a batch; one that stands for itself would be a batch of its letters."""
+    if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping) or not isinstance(bodies, Iterable):
+        raise BadField(f"{_shown(bodies)} is no batch; give publish_many a list of bodies, or one body to publish")
+    return list(bodies)
+
+
 def fetch(queue: str, wait: float, make: MessageMaker[AnyMessage]) -> Request[AnyMessage | None]:
     """The next message, or None."""
 
     def read(reply: wire.Reply) -> AnyMessage | None:
         if isinstance(reply, wire.Msg):
             return make(queue, reply)
-        _expect(reply, wire.Nomsg)
+        expect(reply, wire.Nomsg)
         return None
 
     return Request(wire.Fet(qname=queue, wait=_wait(wait)), read)
@@ -112,7 +123,7 @@ def fetch_many(queue: str, count: int, wait: float, make: MessageMaker[AnyMessag
     def read(reply: wire.Reply) -> list[AnyMessage]:
         if isinstance(reply, wire.Msgs):
             return [make(queue, one) for one in reply.messages]
-        _expect(reply, wire.Nomsg)
+        expect(reply, wire.Nomsg)
         return []
 
     return Request(wire.Fet(qname=queue, count=count, wait=_wait(wait)), read)
@@ -136,7 +147,7 @@ def facts_of(queue: str, one: "wire.Msg | wire.Delivery") -> dict[str, Any]:
 
 def ack(queue: str, uids: Sequence[str], lease: str | None, then: Then) -> Request[bool]:
     """Done with, and what follows from it."""
-    followups = [one if isinstance(one, wire.Followup) else _followup(*one) for one in then] or None
+    followups = [one if isinstance(one, wire.Followup) else _followup(one) for one in then] or None
     return Request(wire.Ack(qname=queue, publish=followups, **_which(uids, lease)), _read_known)
 
 
@@ -189,18 +200,18 @@ def sleep(queue: str) -> Request[None]:
 
 def queues(prefix: str) -> Request[list[dict[str, Any]]]:
     """Which queues there are."""
-    return Request(wire.List(prefix=prefix), lambda reply: _expect(reply, wire.Queues).queues)
+    return Request(wire.List(prefix=prefix), lambda reply: expect(reply, wire.Queues).queues)
 
 
 def stats(queue: str | None) -> Request[dict[str, Any]]:
     """Counts and policies."""
-    return Request(wire.Stats(qname=queue), lambda reply: _expect(reply, wire.StatsReply).stats)
+    return Request(wire.Stats(qname=queue), lambda reply: expect(reply, wire.StatsReply).stats)
 
 
 def peek(queue: str, count: int, state: str) -> Request[list[dict[str, Any]]]:
     """What is in a queue."""
     command = wire.Peek(qname=queue, count=count, state=state)  # type: ignore[arg-type]  # the broker knows the states
-    return Request(command, lambda reply: _expect(reply, wire.Peeked).messages)
+    return Request(command, lambda reply: expect(reply, wire.Peeked).messages)
 
 
 def create_queue(queue: str, policies: dict[str, Any]) -> Request[None]:
@@ -220,7 +231,7 @@ def delete_queue(queue: str) -> Request[None]:
 
 def purge(queue: str) -> Request[int]:
     """No messages any more; how many there were comes back."""
-    return Request(wire.Purge(qname=queue), lambda reply: _expect(reply, wire.Purged).count)
+    return Request(wire.Purge(qname=queue), lambda reply: expect(reply, wire.Purged).count)
 
 
 def ping() -> Request[None]:
@@ -237,7 +248,7 @@ def _seconds(name: str, span: float | None) -> int | None:
         return span
     if isinstance(span, float) and span.is_integer():
         return int(span)
-    raise BadField(f"{name} is {span!r}, and the broker counts whole seconds: give a whole number")
+    raise BadField(f"{name} is {span!r}; give a whole number of seconds (only `wait` may have a fraction)")
 
 
 def _wait(span: float) -> float:
@@ -247,8 +258,33 @@ def _wait(span: float) -> float:
     raise BadField(f"wait is {span!r}; give seconds, 0 or more (at most an hour at a time)")
 
 
+def _headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Names and values, all of them text that can be sent."""
+    for name, value in headers.items():
+        for text in (name, value):
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                raise BadField(f"header {_shown(name)}: {_shown(text)} is {kind}, and headers are text: give a str")
+            if not text.isascii():
+                _check_utf8(name, text)
+    return {plain_text(name): plain_text(value) for name, value in headers.items()}
+
+
+def _check_utf8(name: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadField(f"header {name!r} cannot be sent as UTF-8 ({error}); encode it first") from None
+
+
+def _shown(value: object) -> str:
+    """A value as an error quotes it."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+
+
 def _text_of(body: Body) -> tuple[str, Any]:
-    return (body, None) if isinstance(body, str) else wire.text_of(bytes_of_body(body))
+    return (plain_text(body), None) if isinstance(body, str) else wire.text_of(bytes_of_body(body))
 
 
 def _item(body: Body) -> str | wire.Item:
@@ -256,7 +292,10 @@ def _item(body: Body) -> str | wire.Item:
     return text if encoding is None else wire.Item(message=text, enc=encoding)
 
 
-def _followup(queue: str, body: Body) -> wire.Followup:
+def _followup(pair: tuple[str, Body]) -> wire.Followup:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise BadField(f"{_shown(pair)} is no follow-up; `then` takes a list of (queue, body) pairs")
+    queue, body = pair
     text, encoding = _text_of(body)
     return wire.Followup(qname=queue, message=text, enc=encoding)
 
@@ -265,6 +304,8 @@ def _which(uids: Sequence[str], lease: str | None) -> dict[str, Any]:
     """The fields that name messages: one, with its lease, or many."""
     if not uids:
         raise BadField("no uid; name at least one message")
+    if odd := next((uid for uid in uids if not isinstance(uid, str)), None):
+        raise BadField(f"{_shown(odd)} is no uid; give the text that publish returned and message.uid says")
     if len(uids) == 1:
         return {"uid": uids[0], "lease": lease}
     if lease is not None:
@@ -300,7 +341,7 @@ def _policies(policies: dict[str, Any]) -> dict[str, Any]:
 # Replies --------------------------------------------------------------------------------------------------
 
 
-def _expect(reply: wire.Reply, kind: type[AnyReply]) -> AnyReply:
+def expect(reply: wire.Reply, kind: type[AnyReply]) -> AnyReply:
     """The reply, which is of this kind; a refusal is raised as its error."""
     if isinstance(reply, kind):
         return reply
@@ -314,27 +355,27 @@ def _done(kind: type[AnyReply]) -> Callable[[wire.Reply], None]:
     """A reply that says nothing but yes."""
 
     def read(reply: wire.Reply) -> None:
-        _expect(reply, kind)
+        expect(reply, kind)
 
     return read
 
 
 def _read_uid(reply: wire.Reply) -> str:
-    uid = _expect(reply, wire.Ok).uid
+    uid = expect(reply, wire.Ok).uid
     if uid is None:
         raise NotTheProtocol("the broker published a message and gave no uid; is it older than this client?")
     return uid
 
 
 def _read_uids(reply: wire.Reply) -> list[str]:
-    return _expect(reply, wire.Ok).uids or []
+    return expect(reply, wire.Ok).uids or []
 
 
 def _read_known(reply: wire.Reply) -> bool:
     """Whether the broker knew every message."""
     if isinstance(reply, (wire.Okack, wire.Oknack, wire.Oktouch)):
         return reply.known and not reply.unknown
-    _expect(reply, wire.Okack)
+    expect(reply, wire.Okack)
     return True
 
 

@@ -53,12 +53,11 @@ class Route:
 
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
         """Take `HOST:PORT`, or several of them with commas between."""
-        self._addresses = [address.strip() for address in addresses.split(",")]
-        for address in self._addresses:
-            parse_address(address)
+        self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
         self._reconnect_for_s = reconnect_for_s
         self._patience = Patience(0.0)
         self._was_found = self._is_lost = False
+        self._is_told = False  # that it is lost stands in the log, and that it is found again does not yet
         self._place = 0
         self._leader: str | None = None
         self._tried: dict[str, WakeqError] = {}
@@ -72,8 +71,9 @@ class Route:
         """A broker greeted us."""
         if not self._was_found:
             self._was_found, self._patience = True, Patience(self._reconnect_for_s)
-        elif self._is_lost:
-            logger.info("connected to %s again", self.address)
+        elif self._is_told:
+            logger.warning("connected to %s again", self.address)  # as loud as the outage that it ends
+            self._is_told = False
         self._is_lost = False
         self._patience.found(now_s)
 
@@ -87,6 +87,7 @@ class Route:
         is_new = self._patience.begin(now_s)
         if is_new:  # once for each outage, however many attempts it takes
             logger.warning("%s; reconnecting", error)
+            self._is_told = True
         if isinstance(error, Elsewhere):
             return self.failed(error, now_s)
         self._tried[self.address] = error
@@ -118,6 +119,12 @@ class Route:
 def _of_all(errors: list[WakeqError]) -> WakeqError:
     kind = NotLeader if any(isinstance(error, NotLeader) for error in errors) else BrokerUnreachable
     return kind(f"no broker serves; tried {len(errors)} addresses: {'; '.join(map(str, errors))}")
+
+
+def _with_port(address: str) -> str:
+    """The address as errors name it: whoever left the port out sees which one was tried."""
+    host, port = parse_address(address)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _is_address(address: str) -> bool:

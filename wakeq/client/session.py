@@ -208,6 +208,7 @@ class Session:
             _renew(question, now_s)
         restated = [Sub(qname=queue) for queue in self._subscribed]
         repeated = [question.command for question in self._unanswered.values()]
+        repeated.sort(key=lambda command: isinstance(command, Fet))  # a restarted broker must first hear what is done
         self._unsent = [encode_commands([Hello(session=self.session_id), *restated, *repeated])]
 
     def disconnected(self) -> list[Answer]:
@@ -266,7 +267,7 @@ class Session:
         try:
             replies = decode_replies(lines)
         except (WakeqError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotTheProtocol(f"the peer does not speak the worker protocol ({error})") from error
+            raise NotTheProtocol(f"it does not speak the worker protocol ({error})") from error
         return [event for reply in replies if (event := self._sort(reply, now_s)) is not None]
 
     def _whole_lines(self, data: bytes) -> bytes:
@@ -275,7 +276,7 @@ class Session:
         self._buffer += data
         end = self._buffer.rfind(b"\n", seen) + 1
         if not end and len(self._buffer) > REPLY_BYTES_MAX:
-            raise NotTheProtocol(f"a reply of more than {REPLY_BYTES_MAX} bytes; is this the worker port?")
+            raise NotTheProtocol(f"it sent a reply of more than {REPLY_BYTES_MAX} bytes")
         lines = bytes(self._buffer[:end])
         del self._buffer[:end]
         return lines
@@ -358,6 +359,8 @@ def _line(command: Command) -> bytes:
         return encode_commands([command])
     except UnicodeEncodeError as error:
         raise BadField(f"{type(command).__name__.upper()} has text that is not UTF-8 ({error})") from None
+    except TypeError as error:
+        raise BadField(f"{type(command).__name__.upper()} has a value of the wrong type ({error})") from None
 
 
 def _question(command: Command, now_s: float) -> Question:

@@ -5,7 +5,7 @@ Numbers and words only, the same for both clients; nothing here waits.
 
 from dataclasses import dataclass
 
-from wakeq.client.session import Silent
+from wakeq.client.session import NotTheProtocol, Silent
 from wakeq.protocol.errors import Disconnected
 
 CONNECT_TIMEOUT_S = 5.0
@@ -34,6 +34,13 @@ def was_closed() -> Closed:
 def mute(address: str) -> Silent:
     """The error for a peer that does not greet."""
     return Silent(f"{address} accepted the connection and does not answer; is it a wakeq worker port?")
+
+
+def foreign(address: str, error: NotTheProtocol) -> NotTheProtocol:
+    """The error for a peer that says what no broker says."""
+    return NotTheProtocol(
+        f"{address} is no worker port of a broker: {error}; is this the HTTP port, or another server?"
+    )
 
 
 def hung(address: str, timeouts: Timeouts) -> Silent:

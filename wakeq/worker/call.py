@@ -4,12 +4,14 @@ Everything that a handler can do ends here as a Verdict, also sys.exit(): nothin
 that runs it.  Talks to no broker; wakeq.testing and the child processes use the same two functions.
 """
 
+import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from typing import Any, cast
 
+from wakeq.client.encoding import text_of_reason
 from wakeq.client.message import Received
 from wakeq.worker import tracing
 from wakeq.worker.context import CURRENT, Current, LogContext
@@ -17,7 +19,7 @@ from wakeq.worker.delivery import message_of
 from wakeq.worker.parameters import Misfit
 from wakeq.worker.retry import Ending
 from wakeq.worker.task import Task
-from wakeq.worker.verdict import Dead, Verdict, verdict_of
+from wakeq.worker.verdict import Dead, GivenBack, Verdict, fate_of, reason_of, verdict_of
 
 log = logging.getLogger("wakeq.worker")
 log.addFilter(LogContext())
@@ -71,16 +73,38 @@ async def run_async(task: Task[..., Any], message: Received) -> Current:
     return current
 
 
+def _was_cancelled() -> bool:
+    """Whether somebody cancelled the running task, and not its own code that raised so."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # it runs in a thread or process, and nobody cancels there
+        return False
+    return task is not None and task.cancelling() > 0
+
+
 def _ended_by(error: BaseException, task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Verdict:
     """The verdict on a handler that raised, told to the log."""
     if isinstance(error, Misfit):
-        log.error("%s: %s is rejected: %s", message.queue, message.uid, error)
-        return Dead(str(error))
-    verdict = verdict_of(error, task.retry, failures=message.failures, drawn=drawn())
-    if isinstance(error, Ending):
-        log.info("%s: %s ended its delivery %d: %r", message.queue, message.uid, message.delivery, verdict)
+        verdict: GivenBack = Dead(text_of_reason(str(error)))
     else:
-        log.error(
-            "%s: %s failed in delivery %d: %r", message.queue, message.uid, message.delivery, verdict, exc_info=error
-        )
+        verdict = verdict_of(error, task.retry, failures=message.failures, drawn=drawn())
+    match error:
+        case Misfit():
+            level, trace = logging.ERROR, None
+        case asyncio.CancelledError() if _was_cancelled():
+            level, trace = logging.DEBUG, None  # whoever cancelled it knows why, and says what becomes of the message
+        case Ending():  # it was asked for; what is lost to the queue by it is to be seen all the same
+            level, trace = logging.WARNING if isinstance(verdict, Dead) else logging.INFO, None
+        case _:
+            level, trace = logging.ERROR, error
+    log.log(
+        level,
+        "%s: %s %s (delivery %d): %s",
+        message.queue,
+        message.uid,
+        fate_of(verdict),
+        message.delivery,
+        reason_of(verdict),
+        exc_info=trace,
+    )
     return verdict

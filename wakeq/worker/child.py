@@ -14,16 +14,23 @@ from types import FrameType
 from typing import Any
 
 from wakeq.worker.call import call
+from wakeq.worker.parent import die_with
 from wakeq.worker.task import Task
 
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to all of us at once; the worker decides what becomes of us
 ORPHANED = 1  # the exit code of a child whose worker died
 
 
 def serve(pipe: Connection) -> None:
     """Work until the pipe is closed."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # they reach the whole group; the worker decides what becomes of us
+    for number in GROUP_SIGNALS:
         signal.signal(number, _stay)  # not SIG_IGN, which the programs that a handler starts would inherit
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)  # the worker has blocked them until here
+    parent = parent_process()
+    assert parent is not None
+    assert parent.pid is not None
+    die_with(parent.pid)  # also while a handler lets no other thread run
+    threading.Thread(target=_end_with_parent, args=(parent.sentinel,), daemon=True).start()
     while True:
         try:
             module, name, message = pipe.recv()
@@ -45,9 +52,7 @@ def _task(module: str, name: str) -> Task[..., Any]:
     return found
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(sentinel: int) -> None:
     """A worker that is killed closes nothing in an orderly way: do not go on without it."""
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
+    connection.wait([sentinel])
     os._exit(ORPHANED)

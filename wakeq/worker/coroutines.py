@@ -13,12 +13,14 @@ from functools import partial
 
 from wakeq.worker.call import call_async
 from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns
+from wakeq.worker.pool import Returns, survived
 from wakeq.worker.verdict import Failed, Verdict
 
 
 class CoroutinePool:
     """A loop with room for `slots` handlers at once."""
+
+    worn_out = False
 
     def __init__(self, slots: int, returns: Returns, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
@@ -45,8 +47,9 @@ class CoroutinePool:
             except IndexError:
                 return taken
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: Job) -> bool:
         self._tell(partial(self._cancel, job))
+        return True
 
     def stop(self) -> None:
         self._stopped = True
@@ -80,8 +83,7 @@ class CoroutinePool:
             self._running[job] = task
 
     def _ended(self, job: Job, began_s: float, task: asyncio.Task[Verdict]) -> None:
-        verdict = Failed("cancelled before it began") if task.cancelled() else task.result()
-        self._returns.put(job, verdict, self._clock() - began_s)
+        self._returns.put(job, _verdict_of(task), self._clock() - began_s)
         del self._running[job]
         self._fill()
         self._end_if_idle()
@@ -93,3 +95,11 @@ class CoroutinePool:
     def _end_if_idle(self) -> None:
         if self._stopped and not self._running:
             self._loop.stop()
+
+
+def _verdict_of(task: asyncio.Task[Verdict]) -> Verdict:
+    """What came of a handler, however it ended."""
+    if task.cancelled():
+        return Failed("cancelled before it began")
+    error = task.exception()
+    return task.result() if error is None else survived(error)

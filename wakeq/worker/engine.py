@@ -4,7 +4,7 @@
 
 It decides nothing by itself: what to ask is Appetite's, how far ahead is Pace's, what is due is Leases'; here they
 meet the client, the clock and the pools.  It keeps every message that was fetched until the broker was told what became
-of it, and stops without leaving one behind.
+of it, and stops without leaving one behind.  With `drain` or a `limit` it says by itself when it is done.
 """
 
 import asyncio
@@ -12,49 +12,46 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from wakeq.client.message import Received
 from wakeq.protocol.errors import Disconnected, WakeqError
-from wakeq.worker.appetite import Appetite, Fetch, Question, Sleep
+from wakeq.worker.appetite import Fetch, Question, Sleep
+from wakeq.worker.crew import Crew
+from wakeq.worker.extending import Toucher, extend
 from wakeq.worker.job import Job
 from wakeq.worker.leases import Batch, Leases
-from wakeq.worker.pace import Pace
 from wakeq.worker.pool import Ended, Pool, Returns
+from wakeq.worker.quota import Quota
 from wakeq.worker.settling import Settler, Settling
 from wakeq.worker.task import Mode, Task
-from wakeq.worker.verdict import Returned, Verdict, failed
+from wakeq.worker.verdict import Done, Returned, Verdict, failed, fate_of
 
 log = logging.getLogger("wakeq.worker")
 
 ASK_AGAIN_S = 1.0  # after a refusal
 AFTER_LOSS_S = 0.05  # the next connection, not the pause, says when
+ENDING_S = 5.0  # for a handler that is being ended, before that is insisted on
+INSISTING_S = 0.5  # afterwards, and before if there is a hurry
 FAREWELL_S = 5.0  # for the broker to hear what became of the last messages
 HURRIED_FAREWELL_S = 1.0
+CUT_SHORT = "the worker stopped, and the handler had not ended"
 
 
-class Conversation(Settler, Protocol):
+class Conversation(Settler, Toucher, Protocol):
     """What the engine needs of an AsyncClient."""
+
+    @property
+    def address(self) -> str: ...
 
     async def subscribe(self, queue: str) -> None: ...
     async def unsubscribe(self, queue: str) -> None: ...
     async def sleep(self, queue: str) -> None: ...
     async def fetch_many(self, queue: str, count: int) -> Sequence[Received]: ...
-    async def touch_many(self, messages: Sequence[Any], *, timeout: int | None = None) -> Any: ...
 
 
 C = TypeVar("C", bound=Conversation)
-
-
-class Crew:
-    """A pool, the tasks that run in it, and its wish for messages."""
-
-    def __init__(self, pool: Pool, tasks: Iterable[Task[..., Any]], *, prefetch: int) -> None:
-        self.pool = pool
-        self.tasks = {task.queue: task for task in tasks}
-        self.appetite = Appetite(self.tasks, slots=pool.slots)
-        self.pace = Pace(slots=pool.slots, prefetch=prefetch * pool.slots)
 
 
 class Engine(Generic[C]):
@@ -67,24 +64,36 @@ class Engine(Generic[C]):
         tasks: Sequence[Task[..., Any]],
         *,
         prefetch: int,
+        drain: bool = False,
+        limit: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.client = make_client(self)
+        self.done = asyncio.Event()  # all that drain and limit asked for, or all that it can do
+        self._drain = drain
+        self._quota = Quota(limit)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._settling = Settling(self.client)
+        self._settling = Settling(self.client, self._take_stock)
         self._leases = Leases()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_s = math.inf
         self._questions: set[asyncio.Task[None]] = set()
         self._started = False
         self._stopping = False
+        self._cutting_short = False
+        self._worn_out = False
         self._at_rest = asyncio.Event()  # while stopping: nothing runs any more
         self._returns = Returns(self._loop, self._collect)
         self._crews: dict[Mode, Crew] = {}
         for mode in dict.fromkeys(task.mode for task in tasks):
             members = [task for task in tasks if task.mode == mode]
-            self._crews[mode] = Crew(make_pool(mode, self._returns), members, prefetch=prefetch)
+            self._crews[mode] = Crew(make_pool(mode, self._returns), members, self._quota, prefetch=prefetch)
+
+    @property
+    def handled(self) -> int:
+        """How many messages were taken and not given back untried."""
+        return self._quota.taken
 
     # The client's listener ----------------------------------------------------------------------------------
 
@@ -112,35 +121,61 @@ class Engine(Generic[C]):
             for queue in crew.tasks:
                 await self.client.subscribe(queue)
         self._started = True
+        for mode, crew in self._crews.items():
+            log.info(
+                "serves %s of %s, %d at once (%s)", ", ".join(crew.tasks), self.client.address, crew.pool.slots, mode
+            )
         self._ask_all()
 
     async def stop(self, grace_s: float, hurry: asyncio.Event) -> int:
         """Ask for nothing more, let handlers end, give back the rest; `hurry` cuts the grace short.
 
-        Return of how many messages the handlers had not ended, or the broker has not heard the end.
+        Return of how many messages the handlers had not ended, or the broker has not heard the end; and not 0 if
+        handlers that cannot be ended are why it stops.
         """
         self._stopping = True
         for crew in self._crews.values():
             crew.appetite.close()
-            self._give_back(crew.pool.take_back(), "the worker stops")
+            self._give_back_untried(crew.pool.take_back(), "the worker stops")
         self._settling.flush()
         self._begin(self._unsubscribe())
         self._rest_if_idle()
-        await _first_of(self._at_rest.wait(), hurry.wait(), asyncio.sleep(grace_s))
+        await first_of(self._at_rest.wait(), hurry.wait(), asyncio.sleep(grace_s))
         self._returns.gather()  # who ended in the last moment has ended
-        left = list(self._leases)
-        self.end_pools()
-        self._give_back(left, "the worker stopped, and the handler had not ended")
-        self._settling.flush()
+        left = len(self._leases)
+        if left:
+            log.warning("not waited for any longer: %s", ", ".join(map(str, self._leases)))
+        await self._cut_short(hurry)
         await self._farewell(HURRIED_FAREWELL_S if hurry.is_set() else FAREWELL_S)
-        return max(len(left), self._settling.unheard)
+        return max(left, self._settling.unheard, self._worn_out)
+
+    async def _cut_short(self, hurry: asyncio.Event) -> None:
+        """End the handlers that can be ended, and give a message back when its handler is gone, or will not go."""
+        self._cutting_short = True
+        for crew in self._crews.values():
+            crew.pool.stop()
+        self._give_back([job for job in self._leases if not self._abandon(job)], CUT_SHORT)
+        self._settling.flush()
+        self._rest_if_idle()
+        if hurry.is_set():
+            await first_of(self._at_rest.wait(), asyncio.sleep(INSISTING_S))
+        else:
+            await first_of(self._at_rest.wait(), hurry.wait(), asyncio.sleep(ENDING_S))
+        for job in self._leases:
+            self._abandon(job)
+        await first_of(self._at_rest.wait(), asyncio.sleep(INSISTING_S))
+        self._give_back(list(self._leases), CUT_SHORT)
+        self._settling.flush()
+
+    def _abandon(self, job: Job) -> bool:
+        return self._crews[job.task.mode].pool.abandon(job)
 
     def end_pools(self) -> None:
         """Let go of the pools, and abandon the handlers that still run.  May be called again."""
         for crew in self._crews.values():
             crew.pool.stop()
         for job in self._leases:
-            self._crews[job.task.mode].pool.abandon(job)
+            self._abandon(job)
 
     async def _farewell(self, patience_s: float) -> None:
         """Until the broker has heard everything, or for so long."""
@@ -189,7 +224,8 @@ class Engine(Generic[C]):
         crew.appetite.answered(question, len(messages))
         if messages:
             self._take(crew, crew.tasks[question.queue], messages)
-        self._ask(crew)
+        self._ask_all()  # what did not come others may ask for
+        self._end_if_done()
 
     async def _sleep(self, crew: Crew, question: Sleep) -> None:
         try:
@@ -207,6 +243,7 @@ class Engine(Generic[C]):
         if not lost:
             log.warning("%s: the broker refused to be asked, trying again in %g s: %s", question.queue, pause_s, error)
         crew.appetite.refused(question)
+        self._ask_all()
         self._loop.call_later(pause_s, self._resume, crew, question.queue)
 
     def _resume(self, crew: Crew, queue: str) -> None:
@@ -219,7 +256,7 @@ class Engine(Generic[C]):
         jobs = [Job(task, message) for message in messages]
         self._leases.take(jobs, self._clock())
         if self._stopping:
-            self._give_back(jobs, "the worker stops")
+            self._give_back_untried(jobs, "the worker stops")
             self._settling.flush()
             return
         self._set_alarm()
@@ -229,6 +266,8 @@ class Engine(Generic[C]):
         """Handlers have ended: settle, and ask for more."""
         spans: dict[Mode, list[float]] = {}
         for job, verdict, span_s in ended:
+            if self._cutting_short and not isinstance(verdict, Done):
+                verdict = Returned(CUT_SHORT)  # not its own fault
             if self._settle(job, verdict):
                 spans.setdefault(job.task.mode, []).append(span_s)
         self._settling.flush()
@@ -244,16 +283,45 @@ class Engine(Generic[C]):
         if not self._leases.release(job):
             return False
         self._crews[job.task.mode].appetite.freed(1)
-        self._settling.add(job.message, verdict)
+        if job.lost:  # it kept its place until now, but others have the message
+            self._take_stock()
+        else:
+            self._settling.add(job.message, verdict)
         return True
 
     def _give_back(self, jobs: list[Job], reason: str) -> None:
         for job in jobs:
             self._settle(job, Returned(reason))
 
+    def _give_back_untried(self, jobs: list[Job], reason: str) -> None:
+        self._quota.untried(len(jobs))
+        self._give_back(jobs, reason)
+
+    # The end ------------------------------------------------------------------------------------------------
+
     def _rest_if_idle(self) -> None:
         if self._stopping and not self._leases:
             self._at_rest.set()
+
+    def _take_stock(self) -> None:
+        """What became of some messages was heard, or they were lost: are there more?"""
+        if self._drain and self._holds_nothing():
+            for crew in self._crews.values():
+                crew.appetite.doubt()
+            self._ask_all()
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        crews = self._crews.values()
+        sated = self._drain and all(crew.appetite.sated for crew in crews)
+        if (sated or self._quota.spent) and self._holds_nothing():
+            for crew in crews:
+                crew.appetite.close()  # until it is stopped, too
+            self.done.set()
+
+    def _holds_nothing(self) -> bool:
+        """No message is held, and the broker has heard what became of those that were."""
+        return not self._leases and self._settling.idle
 
     # Leases -------------------------------------------------------------------------------------------------
 
@@ -281,7 +349,7 @@ class Engine(Generic[C]):
         """Give back what could not start, give up what runs for too long, keep the rest."""
         crew = self._crews[batch.task.mode]
         if any(job.started_s is None for job in batch.jobs):
-            self._give_back(crew.pool.take_back(), "fetched ahead, and the handlers before it took long")
+            self._give_back_untried(crew.pool.take_back(), "fetched ahead, and the handlers before it took long")
             crew.pace.stalled(now_s - batch.taken_s)
             crew.appetite.reach(crew.pace.ahead)
         for job in batch.overdue(now_s):
@@ -290,39 +358,26 @@ class Engine(Generic[C]):
             return
         if now_s >= batch.extend_at_s:
             batch.extended(now_s)
-            self._begin(self._extend(batch.task, list(batch.jobs)))
+            self._begin(extend(self.client, batch, self._clock))
         self._leases.watch(batch, now_s)
 
     def _give_up(self, job: Job) -> None:
         """A handler that ran for as long as it may: its message is tried again as after any failure."""
         error = f"the handler ran for more than {job.task.max_run:g} s (max_run)"
-        log.error("%s: %s: %s", job.message.queue, job.message.uid, error)
-        self._settle(job, failed(error, job.task.retry, job.message.failures, random.random()))
-        self._crews[job.task.mode].pool.abandon(job)
-
-    async def _extend(self, task: Task[..., Any], jobs: list[Job]) -> None:
-        try:
-            outcome = await self.client.touch_many([job.message for job in jobs], timeout=task.timeout)
-        except WakeqError as error:
-            log.warning("%s: the leases of %d messages were not extended: %s", task.queue, len(jobs), error)
-            return
-        gone = {*outcome.stale, *outcome.unknown}
-        for job in jobs:
-            if job.message.uid in gone and self._leases.release(job):
-                self._lost(job)
-
-    def _lost(self, job: Job) -> None:
-        """Somebody else has the message; what our handler says of it counts no more."""
-        self._crews[job.task.mode].appetite.freed(1)
-        self._rest_if_idle()
-        log.warning(
-            "%s: the lease of %s was over while its handler ran, and others may do it again; what it says is dropped",
-            job.message.queue,
-            job.message.uid,
-        )
+        verdict = failed(error, job.task.retry, job.message.failures, random.random())
+        self._settle(job, verdict)
+        remains = "" if self._abandon(job) else "; its thread cannot be ended and goes on, also beside the next try"
+        log.error("%s: %s %s: %s%s", job.message.queue, job.message.uid, fate_of(verdict), error, remains)
+        if self._crews[job.task.mode].pool.worn_out and not self._worn_out:
+            self._worn_out = True
+            log.error(
+                "so many handlers did not end that no threads are started in their places any more: the worker stops, "
+                "and is to be started anew; give what they wait for a timeout, or the task mode='process'"
+            )
+            self.done.set()
 
 
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
     """Return when one of them has, and end the others."""
     tasks = [asyncio.ensure_future(wait) for wait in waits]
     try:

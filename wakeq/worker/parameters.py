@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from wakeq.protocol.errors import WakeqError
+from wakeq.client.encoding import json_of
+from wakeq.protocol.errors import BadField, WakeqError
 
 REFUSED_KINDS: dict[Any, str] = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional only",
@@ -42,6 +43,11 @@ class Parameters:
     def __init__(self, handler: Callable[..., object]) -> None:
         self._handler = handler
         self._signature = inspect.signature(handler)
+        if is_method(handler, list(self._signature.parameters)):
+            raise BadHandler(
+                f"{handler.__qualname__} is a method, and a message brings no object to call it on; make it a function "
+                "at the top of a module, or a staticmethod"
+            )
         for parameter in self._signature.parameters.values():
             if why := REFUSED_KINDS.get(parameter.kind):
                 raise BadHandler(
@@ -75,9 +81,9 @@ class Parameters:
         """The body for these arguments.  Raise TypeError if the handler could not be called with them."""
         arguments = self._signature.bind(*args, **kwargs).arguments
         try:
-            return msgspec.json.encode(arguments)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{self._handler.__qualname__}: an argument cannot be written as JSON ({error})") from error
+            return json_of(arguments)
+        except BadField as error:
+            raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
 
     def decode(self, body: bytes) -> dict[str, Any]:
         """The arguments that a body stands for.  Raise Misfit if it does not fit."""
@@ -108,3 +114,9 @@ class Parameters:
             raise BadHandler(
                 f"{self._handler.__qualname__}: its parameters cannot be read from JSON ({error})"
             ) from error
+
+
+def is_method(handler: Callable[..., object], names: list[str]) -> bool:
+    """Whether this was defined in the body of a class, to be called on an instance or the class."""
+    home = getattr(handler, "__qualname__", "").rpartition(".")[0]
+    return bool(home) and not home.endswith("<locals>") and names[:1] in (["self"], ["cls"])

@@ -6,12 +6,16 @@ A pool never talks to the broker and decides nothing: it runs what it is given, 
 """
 
 import asyncio
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol, TypeAlias
 
 from wakeq.worker.job import Job
-from wakeq.worker.verdict import Verdict
+from wakeq.worker.verdict import Failed, Verdict
+
+JUDGE_AGAIN_S = 5  # until a message comes back of which the end could not be judged
 
 Ended: TypeAlias = tuple[Job, Verdict, float]  # with how long the handler took, in seconds
 
@@ -21,6 +25,10 @@ class Pool(Protocol):
 
     slots: int
 
+    @property
+    def worn_out(self) -> bool:
+        """Handlers that nobody can end are too many now: places stay empty, and only a new process has all of them."""
+
     def start(self) -> None: ...
 
     def submit(self, jobs: Sequence[Job]) -> None:
@@ -29,11 +37,24 @@ class Pool(Protocol):
     def take_back(self) -> list[Job]:
         """Those that have not started; they will not."""
 
-    def abandon(self, job: Job) -> None:
-        """Nobody waits for this handler any more: end it if it can be ended, and fill its place."""
+    def abandon(self, job: Job) -> bool:
+        """Nobody wants this handler any more: end it if it can be ended, and fill its place.
+
+        True: it can, and its end will be returned; to say it again is to insist.  False: it is left to itself.
+        """
 
     def stop(self) -> None:
         """Start nothing more, and let go of what is idle.  What still runs is not waited for."""
+
+
+def survived(error: BaseException) -> Failed:
+    """The verdict when not even the judgement on a handler came to its end: its place must go on with the next one.
+
+    It is not told to the log, whose filters and handlers are the user's and may be what raised.
+    """
+    with suppress(Exception):
+        traceback.print_exception(error)
+    return Failed(f"what became of its handler could not be judged: {type(error).__name__}", JUDGE_AGAIN_S)
 
 
 class Returns:

@@ -10,13 +10,15 @@ import atexit
 import logging
 import multiprocessing
 import random
+import signal
 import sys
 import threading
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from signal import Signals
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
-from wakeq.worker.child import serve
+from wakeq.worker.child import GROUP_SIGNALS, serve
 from wakeq.worker.delivery import parcel_of
 from wakeq.worker.job import Job
 from wakeq.worker.parameters import BadHandler
@@ -24,11 +26,12 @@ from wakeq.worker.pool import Returns
 from wakeq.worker.stop import CHILD_NAME
 from wakeq.worker.task import Task
 from wakeq.worker.threads import ThreadPool
-from wakeq.worker.verdict import Verdict, failed
+from wakeq.worker.verdict import Returned, Verdict, failed
 
 log = logging.getLogger("wakeq.worker")
 
 END_S = 5.0  # for an idle child to end when its pipe is closed
+MAKE_AGAIN_S = 5  # until a message comes back for which no process could be made
 
 
 class Child:
@@ -39,7 +42,7 @@ class Child:
         self._pipe: Connection
         self._pipe, far_end = context.Pipe()
         self._process = context.Process(target=serve, args=(far_end,), name=CHILD_NAME, daemon=True)
-        self._process.start()
+        _start_shielded(self._process)
         far_end.close()
         atexit.register(self.kill)  # or the end of the interpreter waits for a process that waits for it
 
@@ -68,12 +71,14 @@ class Child:
         atexit.unregister(self.kill)
         code = self._process.exitcode
         if code is not None and code < 0:
-            return f"its process was ended by {Signals(-code).name}"
+            return f"its process was ended by {signal.Signals(-code).name}"
         return f"its process ended with exit code {code}"
 
 
 class ProcessPool(ThreadPool):
     """`slots` processes that run handlers."""
+
+    can_end = True
 
     def __init__(self, slots: int, returns: Returns) -> None:
         super().__init__(slots, returns)
@@ -83,20 +88,28 @@ class ProcessPool(ThreadPool):
     def run(self, job: Job) -> Verdict:
         child: Child | None = getattr(self._own, "child", None)
         if child is None:
-            child = self._own.child = Child()
+            try:
+                child = self._own.child = Child()
+            except OSError as error:  # no memory, too many processes or open files
+                log.error("%s: no process could be made for %s: %s", job.message.queue, job.message.uid, error)
+                return Returned(f"no process could be made for it: {error}", MAKE_AGAIN_S)
         self._running[job] = child
         if job.abandoned:  # while its process was being made
             child.kill()
-        verdict = child.run(job)
-        del self._running[job]
+        try:
+            verdict = child.run(job)
+        finally:
+            with self._lock:  # from now on nobody may kill it for this job
+                del self._running[job]
         if verdict is None:
             self._own.child = None
             return self._died(job, child.epitaph())
         return verdict
 
     def leave(self, job: Job) -> None:
-        if child := self._running.get(job):
-            child.kill()  # its thread goes on with a new one
+        with self._lock:
+            if child := self._running.get(job):
+                child.kill()  # its thread goes on with a new one
 
     def came_back(self) -> bool:
         return False
@@ -110,6 +123,16 @@ class ProcessPool(ThreadPool):
         if not job.abandoned:
             log.error("%s: %s failed: %s", job.message.queue, job.message.uid, epitaph)
         return failed(epitaph, job.task.retry, job.message.failures, random.random())
+
+
+def _start_shielded(process: SpawnProcess) -> None:
+    """Start it with the signals blocked that reach the whole group, until it can stay in spite of them (child.py)."""
+    resource_tracker.ensure_running()  # its own start, with the first process, would unblock them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_importable(task: Task[..., Any]) -> None:

@@ -7,6 +7,9 @@ how often to try again, and after how long.  Pure: what is drawn for the jitter 
 import math
 from typing import Literal, TypeAlias
 
+from wakeq.client.encoding import text_of_reason
+from wakeq.protocol.wire.worker_commands import SECONDS_MAX
+
 Backoff: TypeAlias = Literal["fixed", "exponential"]
 
 FIRST_DELAY_S = 1.0  # of an exponential backoff that does not say
@@ -15,8 +18,18 @@ DOUBLINGS_MAX = 60  # beyond it every delay is at its maximum, and a float at it
 JITTER = 0.1
 
 
+def check_span(what: str, span_s: object) -> None:
+    """Raise ValueError if this is no span of time that the broker knows."""
+    if not isinstance(span_s, int | float) or not 0 <= span_s <= SECONDS_MAX:
+        raise ValueError(f"{what} is {span_s!r}; it is a number of seconds, 0 to {SECONDS_MAX}")
+
+
 class Ending(Exception):
     """Root of what a handler raises to say how its message ends.  Not a WakeqError: nothing went wrong in wakeq."""
+
+    def __init__(self, reason: object) -> None:
+        self.reason = text_of_reason(reason)  # people give exceptions, too
+        super().__init__(self.reason)
 
 
 class Retry(Ending):
@@ -30,7 +43,7 @@ class Retry(Ending):
 
     def __init__(
         self,
-        reason: str = "",
+        reason: object = "",
         *,
         max: int | None = None,
         delay: float | None = None,
@@ -39,15 +52,14 @@ class Retry(Ending):
         jitter: float = JITTER,
     ) -> None:
         super().__init__(reason)
-        if max is not None and max < 0:
-            raise ValueError(f"Retry: max is {max}; it is a number of retries, 0 or more")
-        if delay is not None and delay < 0:
-            raise ValueError(f"Retry: delay is {delay}; it is a span in seconds, 0 or more")
+        if max is not None and (not isinstance(max, int) or max < 0):
+            raise ValueError(f"Retry: max is {max!r}; it is a number of retries, 0 or more")
+        check_span("Retry: delay", 0 if delay is None else delay)
+        check_span("Retry: delay_max", delay_max)
         if backoff not in ("fixed", "exponential"):
             raise ValueError(f"Retry: backoff is {backoff!r}; it is 'fixed' or 'exponential'")
-        if not 0 <= jitter <= 1:
-            raise ValueError(f"Retry: jitter is {jitter}; it is a part of the delay, 0 to 1")
-        self.reason = reason
+        if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
+            raise ValueError(f"Retry: jitter is {jitter!r}; it is a part of the delay, 0 to 1")
         self.max = max
         self.delay = FIRST_DELAY_S if delay is None and backoff == "exponential" else delay
         self.backoff = backoff
@@ -84,20 +96,20 @@ class Retry(Ending):
         )
 
 
+RETRY = Retry(max=20, backoff="exponential", delay=FIRST_DELAY_S)  # of a task that does not say: for nine hours
+
+
 class Snooze(Ending):
     """Not now: the message comes back after `seconds`, and this delivery is not counted as a failure."""
 
-    def __init__(self, seconds: float, reason: str = "") -> None:
+    def __init__(self, seconds: float, reason: object = "") -> None:
         super().__init__(reason)
-        if seconds < 0:
-            raise ValueError(f"Snooze: {seconds} seconds; it is a span, 0 or more")
+        check_span("Snooze: seconds", seconds)
         self.seconds = math.ceil(seconds)
-        self.reason = reason
 
 
 class Reject(Ending):
     """Never: the message goes to the dead-letter queue at once, with this reason."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: object) -> None:
         super().__init__(reason)
-        self.reason = reason

@@ -1,4 +1,4 @@
-"""Service: the thread and the loop of an engine, from start to stop.
+"""Service: the thread and the loop of an engine, from start to stop, or until the engine is done by itself.
 
 Called from other threads, also from a signal's handler; knows nothing of tasks and messages.
 """
@@ -11,27 +11,33 @@ from contextlib import suppress
 from typing import Any
 
 from wakeq.client.aio import AsyncClient
-from wakeq.worker.engine import Engine
+from wakeq.worker.engine import Engine, first_of
 
 
 class Service:
     """The thread and the loop of an engine, from start to stop."""
 
-    def __init__(self, make_engine: "Callable[[], Engine[AsyncClient]]") -> None:
+    def __init__(self, make_engine: "Callable[[], Engine[AsyncClient]]", *, grace_s: float) -> None:
+        """`grace_s` is for handlers that still run when the engine ends by itself."""
         self._make_engine = make_engine
         self._thread = threading.Thread(target=self._serve, name="wakeq-worker", daemon=True)
         self._started: Future[None] = Future()
         self.ended: Future[int] = Future()
+        self.handled = 0  # messages, when it has ended
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._bug: BaseException | None = None
-        self._grace_s = 0.0
+        self._grace_s = grace_s
         self._loop.set_exception_handler(self._broken)
+
+    def launch(self) -> None:
+        """Begin; what is in the way is told by `ended`."""
+        self._thread.start()
 
     def start(self) -> None:
         """Return when it works; raise what was in the way."""
-        self._thread.start()
+        self.launch()
         self._started.result()
 
     def stop(self, grace_s: float) -> None:
@@ -67,13 +73,30 @@ class Service:
     async def _live(self) -> int:
         engine = self._make_engine()
         try:
-            await engine.client.connect()
-            await engine.start()
+            has_begun = await self._begin(engine)
             self._started.set_result(None)
-            await self._stop.wait()
+            await first_of(self._stop.wait(), engine.done.wait())
             if self._bug is not None:
                 raise self._bug
-            return await engine.stop(self._grace_s, self._hurry)
+            return await engine.stop(self._grace_s, self._hurry) if has_begun else 0
         finally:
+            self.handled = engine.handled
             engine.end_pools()
             await engine.client.close()
+
+    async def _begin(self, engine: Engine[AsyncClient]) -> bool:
+        """Connect and start; False if the stop came first, which a broker that says nothing must not hold up."""
+        starting = asyncio.ensure_future(_start(engine))
+        stopping = asyncio.ensure_future(self._stop.wait())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            stopping.cancel()
+            starting.result()
+            return True
+        starting.cancel()
+        return False
+
+
+async def _start(engine: Engine[AsyncClient]) -> None:
+    await engine.client.connect()
+    await engine.start()

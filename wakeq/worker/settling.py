@@ -28,6 +28,7 @@ log = logging.getLogger("wakeq.worker")
 
 NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)  # worth saying again
 REPEAT_AFTER_S = 0.5
+UNTOLD = Failed("what became of it could not be told; the log of the worker says why", 5)
 MESSAGES_MAX = 1000  # in one command
 UNDER_WAY_MAX = 256  # commands; a session of the client has room for 1,024
 
@@ -53,8 +54,10 @@ class Settler(Protocol):
 class Settling:
     """The verdicts that the broker has not confirmed yet, in the order in which they came."""
 
-    def __init__(self, client: Settler) -> None:
+    def __init__(self, client: Settler, heard: Callable[[], None] = lambda: None) -> None:
+        """`heard` is called whenever the broker has heard everything."""
         self._client = client
+        self._heard_all = heard
         self._line: dict[tuple[str, Verdict | str], tuple[Verdict, list[Received]]] = {}  # alike and said together
         self._under_way: dict[asyncio.Task[None], int] = {}  # with how many messages each is about
         self._given_up = False
@@ -101,11 +104,21 @@ class Settling:
 
     def _said(self, task: asyncio.Task[None]) -> None:
         del self._under_way[task]
-        if not task.cancelled():
-            task.result()  # a bug must be seen
         self.flush()
+        if self.idle:
+            self._heard_all()
 
     async def _settle(self, verdict: Verdict, messages: list[Received]) -> None:
+        """Tell it.  What cannot even be said costs the messages that it is about, and no others."""
+        try:
+            await self._tell(verdict, messages)
+        except Exception:
+            log.exception("%s: what became of %d messages could not be told", messages[0].queue, len(messages))
+            if verdict is not UNTOLD:
+                for message in messages:
+                    self.add(message, UNTOLD)
+
+    async def _tell(self, verdict: Verdict, messages: list[Received]) -> None:
         client, message = self._client, messages[0]
         if not isinstance(verdict, Done):
             options = nack_of(verdict)

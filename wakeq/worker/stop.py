@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -53,10 +54,14 @@ class Signals:
 
     def wait_for(self, ended: "Future[int]") -> int:
         """The result of the future; signals are told while it is waited for."""
-        ended.add_done_callback(lambda _: self._bell.send(b"\0"))
+        ended.add_done_callback(self._ring)
         while not ended.done():
             self._ear.recv(1)
         return ended.result()
+
+    def _ring(self, _ended: "Future[int]") -> None:
+        with suppress(OSError):  # closed: a signal came first, and the end was seen then
+            self._bell.send(b"\0")
 
     def exit(self, left: int) -> None:
         """Return if nothing was cut short; else end the process with the status that says what was."""

@@ -2,12 +2,14 @@
 
     send(to="a@b.c")                          calls it, here and now
     send.publish(to="a@b.c")                  queues it; the uid of the message
+    await send.publish_async(to="a@b.c")      the same from a coroutine
     send.options(delay=60).publish(...)       the same, later
 
 One task serves one queue, and the queue's name is its name.  The decorator keeps the types of the handler: what a
 type checker refuses to call it also refuses to publish.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
@@ -16,6 +18,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVa
 
 from wakeq.client.message import Body, Message, bytes_of_body
 from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
 from wakeq.worker.parameters import BadHandler, Parameters
 from wakeq.worker.retry import Retry
@@ -75,10 +78,7 @@ class Publisher(Generic[P]):
         self._options = options
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Queue one call of the handler and return the uid of its message, which is stored then.
-
-        It waits for the broker; a coroutine calls it by `asyncio.to_thread`, or uses `current().then`.
-        """
+        """Queue one call of the handler and return the uid of its message, which is stored then."""
         settings = self._options
         body = self.task.body_of(args, kwargs)
         return self.task.outbox().publish(
@@ -92,10 +92,17 @@ class Publisher(Generic[P]):
             id=settings.id,
         )
 
+    async def publish_async(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The same for a coroutine, on any loop, which goes on while a thread waits for the broker.
+
+        If it is cancelled the message may have been stored.
+        """
+        return await asyncio.to_thread(self.publish, *args, **kwargs)
+
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Queue many calls, each a mapping of arguments by name: all of them or none.  Return the uids."""
         settings = self._options
-        bodies = [self.task.body_of((), arguments) for arguments in calls]
+        bodies = [self.task.body_of((), mapping_of(arguments)) for arguments in calls]
         return self.task.outbox().publish_many(
             self.task.queue,
             bodies,
@@ -188,6 +195,16 @@ class Task(Publisher[P], Generic[P, R]):
             self._parameters.check()
 
 
+def check_settings(queue: str, *, timeout: object, retry: object, max_run: object) -> None:
+    """Raise ValueError or TypeError for what cannot be meant: where it is said, not when the first message fails."""
+    if not isinstance(timeout, int) or not TIMEOUT_S_MIN <= timeout <= SECONDS_MAX:
+        raise ValueError(f"task {queue}: timeout is {timeout!r}; it is {TIMEOUT_S_MIN} to {SECONDS_MAX} whole seconds")
+    if not isinstance(max_run, int | float) or not max_run > 0:
+        raise ValueError(f"task {queue}: max_run is {max_run!r}; it is a number of seconds, more than 0")
+    if retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"task {queue}: retry is {retry!r}; write Retry(max=5), or None to leave it to the queue")
+
+
 def mode_of(handler: Callable[..., object], mode: Mode | None) -> Mode:
     """How a handler is run: as it says, or as what it is."""
     is_coroutine = iscoroutinefunction(handler)
@@ -197,6 +214,15 @@ def mode_of(handler: Callable[..., object], mode: Mode | None) -> Mode:
         fitting = "coroutine" if is_coroutine else "thread or process"
         raise BadHandler(f"{handler.__qualname__} cannot run with mode={mode!r}; its mode is {fitting}")
     return mode
+
+
+def mapping_of(arguments: object) -> Mapping[str, Any]:
+    """One call of publish_many.  Raise TypeError if it is none."""
+    if not isinstance(arguments, Mapping):
+        raise TypeError(
+            f"publish_many takes a mapping of arguments for each call, as {{'to': 'a@b.c'}}; got {arguments!r}"
+        )
+    return arguments
 
 
 def followup_of(target: Publisher[Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:

@@ -8,7 +8,6 @@ A thread cannot be ended from outside.  One whose handler is abandoned is left t
 another one takes its place.
 """
 
-import logging
 import threading
 import time
 from collections import deque
@@ -16,16 +15,16 @@ from collections.abc import Callable, Sequence
 
 from wakeq.worker.call import call
 from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns
+from wakeq.worker.pool import Returns, survived
 from wakeq.worker.verdict import Verdict
 
-log = logging.getLogger("wakeq.worker")
-
-LEFT_MAX = 100  # threads; then their places stay empty
+LEFT_MAX = 100  # threads; then their places stay empty, and the pool is worn out
 
 
 class ThreadPool:
     """`slots` threads that run handlers."""
+
+    can_end = False  # a handler that runs
 
     def __init__(self, slots: int, returns: Returns, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
@@ -36,6 +35,10 @@ class ThreadPool:
         self._lock = threading.Lock()  # between the end of a handler and its being abandoned
         self._left = 0
         self._stopped = False
+
+    @property
+    def worn_out(self) -> bool:
+        return self._left > LEFT_MAX
 
     def start(self) -> None:
         for _ in range(self.slots):
@@ -53,12 +56,14 @@ class ThreadPool:
             except IndexError:
                 return taken
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: Job) -> bool:
         with self._lock:
             if job.ended:
-                return
-            job.abandoned = True
-        self.leave(job)
+                return True
+            known, job.abandoned = job.abandoned, True
+        if not known:
+            self.leave(job)
+        return self.can_end
 
     def stop(self) -> None:
         self._stopped = True
@@ -73,9 +78,7 @@ class ThreadPool:
         """The handler of this job is abandoned, and cannot be ended: have another thread in its place."""
         with self._lock:
             self._left += 1
-        if self._left > LEFT_MAX:
-            log.error("%d handlers do not end; no threads are started in their places any more", self._left)
-        elif not self._stopped:
+        if not self.worn_out and not self._stopped:
             self._start_thread()
 
     def came_back(self) -> bool:
@@ -128,7 +131,10 @@ class ThreadPool:
     def _handle(self, job: Job) -> bool:
         """Run one job; whether this thread was given up meanwhile."""
         began_s = job.started_s = self._clock()
-        verdict = self.run(job)
+        try:
+            verdict = self.run(job)
+        except BaseException as error:
+            verdict = survived(error)
         with self._lock:
             job.ended = True
         self._returns.put(job, verdict, self._clock() - began_s)

@@ -9,10 +9,12 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
+from wakeq.client.encoding import text_of_reason
 from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker_commands import ERROR_CHARS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze
 
-ERROR_CHARS_MAX = 1000  # as many as the broker keeps
+DESCRIBED_CHARS_MAX = ERROR_CHARS_MAX - 40  # the rest is for how many retries there were
 
 
 class Done(Struct, frozen=True):
@@ -58,7 +60,25 @@ def nack_of(verdict: GivenBack) -> dict[str, Any]:
             return {"delay": verdict.delay_s, "error": verdict.reason, "failed": False}
 
 
-def verdict_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> Verdict:
+def fate_of(verdict: GivenBack) -> str:
+    """What becomes of a message, for people."""
+    match verdict:
+        case Failed(delay_s=None):
+            return "failed, to be tried again when the queue says"
+        case Failed(delay_s=delay_s):
+            return f"failed, to be tried again in {delay_s} s"
+        case Dead():
+            return "is a dead letter now"
+        case Returned(delay_s=delay_s):
+            return f"is put off for {delay_s} s"
+
+
+def reason_of(verdict: GivenBack) -> str:
+    """Why it was given back."""
+    return verdict.reason if isinstance(verdict, Returned) else verdict.error
+
+
+def verdict_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> GivenBack:
     """What an exception of a handler means, after so many failures of the message before.
 
     `drawn` is a random number of 0..1 for the jitter.
@@ -79,7 +99,7 @@ def failed(error: str, policy: Retry | None, failures: int, drawn: float) -> Fai
     if policy is None:
         return Failed(error)
     if policy.over(failures):
-        return Dead(error)
+        return Dead(f"still failing after {failures} {'retry' if failures == 1 else 'retries'}: {error}")
     return Failed(error, policy.delay_after(failures, drawn=drawn))
 
 
@@ -87,5 +107,5 @@ def described(error: BaseException) -> str:
     """The error for people: its type, what it says, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return text[: ERROR_CHARS_MAX - len(place)] + place
+    text = text_of_reason(error).removesuffix(": ")  # it may say nothing
+    return text[: DESCRIBED_CHARS_MAX - len(place)] + text_of_reason(place)

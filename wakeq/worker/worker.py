@@ -21,15 +21,14 @@ from typing import Any, ParamSpec, Self, TypeVar
 from wakeq.client.aio import AsyncClient
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
-from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker.coroutines import CoroutinePool
 from wakeq.worker.engine import Engine
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pool import Pool, Returns
-from wakeq.worker.retry import Retry
+from wakeq.worker.retry import RETRY, Retry
 from wakeq.worker.service import Service
 from wakeq.worker.stop import Signals, refuse_in_child
-from wakeq.worker.task import Mode, Outbox, Task, mode_of
+from wakeq.worker.task import Mode, Outbox, Task, check_settings, mode_of
 from wakeq.worker.threads import ThreadPool
 
 P = ParamSpec("P")
@@ -82,21 +81,21 @@ class Worker:
         queue: str,
         *,
         timeout: int = TIMEOUT_S,
-        retry: Retry | None = None,
+        retry: Retry | None = RETRY,
         max_run: float = MAX_RUN_S,
         mode: Mode | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]:
         """Make a function the handler of a queue; the queue's name is the task's name, and it has no other.
 
         `timeout`: a worker that is not heard of for so many seconds has lost the message; a handler may run for
-        longer, up to `max_run`.  `retry` says how often and when to try again; without it the queue's policy does.
+        longer, up to `max_run`.  `retry` says how often and when to try again, by default 20 times, after 1, 2, 4 ...
+        seconds up to an hour; with None the queue's policy says it.
         `mode`: a plain function runs in a thread, or in a process of its own with "process"; an `async def` on a loop.
         """
+        if not isinstance(queue, str):
+            raise BadHandler(f"worker.task needs the name of a queue; write @worker.task('emails'), and not {queue!r}")
         check_name(queue)
-        if not TIMEOUT_S_MIN <= timeout <= SECONDS_MAX:
-            raise ValueError(
-                f"task {queue}: timeout is {timeout}; it is {TIMEOUT_S_MIN} to {SECONDS_MAX} whole seconds"
-            )
+        check_settings(queue, timeout=timeout, retry=retry, max_run=max_run)
 
         def decorate(handler: Callable[P, R]) -> Task[P, R]:
             if queue in self.tasks:
@@ -136,25 +135,44 @@ class Worker:
 
     # Work ---------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self, *, drain: bool = False, limit: int | None = None) -> int:
         """Work until SIGTERM or SIGINT, and end the process as documented if a handler was not waited for.
+
+        With `drain` it ends also when no queue has anything due and nothing is in hand any more; with `limit` when
+        so many messages are done with.  Return how many handlers were run.
 
         Only for the main thread.  The first signal stops as `stop` does, the second at once.
         """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(
+                "worker.run() listens to signals, which only the main thread can; in another thread say "
+                "worker.start(), and worker.stop() in the end"
+            )
+        if limit is not None and limit < 1:
+            raise ValueError(f"Worker.run: limit is {limit}; it is a number of messages, 1 or more")
         try:
             refuse_in_child()
-            with Signals(self._signalled) as signals:
-                left = signals.wait_for(self._begin().ended)
+            service = self._prepare(drain=drain, limit=limit)  # first: then even the earliest signal finds it
+            try:
+                with Signals(self._signalled) as signals:
+                    service.launch()
+                    left = signals.wait_for(service.ended)
+            finally:
+                self._service = None
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
-        finally:
-            self._service = None
         signals.exit(left)
+        return service.handled
 
     def start(self) -> None:
         """Begin to work in the background; BrokerUnreachable if there is no broker."""
-        self._begin()
+        service = self._prepare()
+        try:
+            service.start()
+        except BaseException:
+            self._service = None
+            raise
 
     def stop(self, grace: float | None = None) -> int:
         """Stop, and return how many messages were cut short: given back before their handlers had ended.
@@ -176,18 +194,13 @@ class Worker:
     ) -> None:
         self.stop()
 
-    def _begin(self) -> Service:
-        """The service, which works; it is known before, so that a signal can stop it while it connects."""
+    def _prepare(self, *, drain: bool = False, limit: int | None = None) -> Service:
+        """The service, not started; it is known before, so that a signal can stop it while it connects."""
         if self._service is not None:
             raise RuntimeError("this worker runs already")
         self.check()
-        self._service = service = Service(self._make_engine)
-        try:
-            service.start()
-        except BaseException:
-            self._service = None
-            raise
-        return service
+        self._service = Service(lambda: self._make_engine(drain=drain, limit=limit), grace_s=self._grace_s)
+        return self._service
 
     def _signalled(self, count: int) -> None:
         """Called in the main thread, between any two of its steps."""
@@ -208,11 +221,12 @@ class Worker:
 
                 check_importable(task)
 
-    def _make_engine(self) -> "Engine[AsyncClient]":
+    def _make_engine(self, *, drain: bool, limit: int | None) -> "Engine[AsyncClient]":
         def make_client(engine: "Engine[AsyncClient]") -> AsyncClient:
             return AsyncClient(self.address, listener=engine, reconnect_for_s=math.inf)
 
-        return Engine(make_client, self._make_pool, list(self.tasks.values()), prefetch=self._prefetch)
+        tasks = list(self.tasks.values())
+        return Engine(make_client, self._make_pool, tasks, prefetch=self._prefetch, drain=drain, limit=limit)
 
     def _make_pool(self, mode: Mode, returns: Returns) -> Pool:
         match mode:

@@ -69,6 +69,19 @@ def test_a_full_queue_is_not_looked_through_again_until_something_goes() -> None
     assert (while_full, len(looks)) == (1, 2)
 
 
+def test_what_a_full_queue_reads_and_hands_out_is_not_kept_for_ever() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+    bodies.flushed(lambda count: range(1, 11), bytes_max=3 * KEPT_BYTES)
+
+    for number in range(4, 11):
+        bodies.load(number, Draft(b""), 5)
+    bodies.flushed(lambda count: range(8, 11), bytes_max=3 * KEPT_BYTES)
+
+    assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_many_queues_share_what_all_may_keep() -> None:
     assert share_of(0) == share_of(1) == CACHED_BYTES_MAX
     assert 10_000 * share_of(10_000) <= CACHED_ALL_BYTES_MAX

@@ -253,6 +253,18 @@ def test_an_acknowledgement_with_follow_ups_of_a_stale_or_unknown_message_does_n
     assert worker.call("ACK", Q, uid=uid)["cmd"] == "okack"
 
 
+def test_acknowledgements_of_one_message_are_done_in_the_order_in_which_they_came(client: Client) -> None:
+    uid = client.publish(Q)
+    client.fetch(Q)
+    ack = {"cmd": "ACK", "qname": Q, "uid": uid}
+
+    plain, with_follow_up = client.ask(ack, ack | {"publish": [{"qname": "b", "message": "b"}]})
+
+    assert plain == {"cmd": "okack", "qname": Q, "uid": uid}
+    assert with_follow_up["err"] == "UNKNOWN_UID"
+    assert client.call("FET", "b")["cmd"] == "nok"
+
+
 # Time -------------------------------------------------------------------------------------------------------------
 
 
@@ -431,12 +443,13 @@ def test_a_timeout_is_kept_by_the_clock_of_the_machine(
 
 
 @pytest.mark.parametrize("delay_ms", [0, 60_000])
-def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_ms: int) -> None:
+@pytest.mark.parametrize("step", [1, 7])
+def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_ms: int, step: int) -> None:
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
     leases.published(numbers, plain=False, now_ms=1)
-    scattered = [number for step in range(7) for number in numbers[step::7]]
+    scattered = [number for first in range(step) for number in numbers[first::step]]
 
     for start in range(0, 50_000, 100):
         gone = scattered[start : start + 100]

@@ -7,9 +7,12 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
-from wakeq.actors.messages import Collect, Propose, Tick
+from wakeq.actors.messages import Answered, Asker, Collect, Fetch, Propose, Stats, Tick, Want
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_cuts import SLICE_QUEUES
+from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.raft_log import SyncPlace
+from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import GRAVES, MESSAGES, QUEUES, Cut
@@ -33,6 +36,17 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Ledger, "publish", fragile)
     return times
+
+
+class Listener(Process):
+    """An asker; keeps the places of what was answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Any] = []
+
+    def on_receive(self, message: Answered) -> None:
+        self.heard += [place for _, place, _ in message.answers]
 
 
 # Looking, changing ------------------------------------------------------------------------------------------------
@@ -357,6 +371,61 @@ def test_a_queue_that_crashes_holds_up_nobody_elses_answer(
     assert worker.words() == ["ok", "ok"]
 
 
+def test_a_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q)
+    led: list[QueueProcess] = []
+    lead = QueueProcess.on_lead
+
+    def note_and_lead(self: QueueProcess, message: Lead) -> None:
+        led.append(self)
+        lead(self, message)
+
+    monkeypatch.setitem(queue._HANDLERS, Lead, note_and_lead)
+    poison[0] = 2
+
+    client.publish(Q, "poison")
+
+    assert led == [broker.queue(Q)]  # once more would forget who sleeps, who waits, and what is on its way
+
+
+@pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a fetch"])
+def test_what_comes_before_the_news_of_a_crash_is_answered_all_the_same(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    for name in ("a", "b"):
+        client.publish(name)
+    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: True)
+    listener = broker.runtime.spawn(Listener)
+    publish = Ledger.publish
+    crashed: list[Ledger] = []
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if entry.drafts[0].body == POISON and not crashed:
+            crashed.append(self)
+            come()
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    def come() -> None:
+        """Have Queues told of something, behind which the news of the crash will stand."""
+        match what:
+            case "a batch":
+                entries = [Publish(name, [Draft(b"")]) for name in ("a", "b")]
+                broker.raft_log.on_receive(Propose([(entry, Asker(listener, None, entry.queue)) for entry in entries]))
+            case "a look at all queues":
+                broker.queues.tell(Stats(Asker(listener, None, "all"), "", all_queues=True))
+            case _:
+                broker.queues.tell(Fetch("a", listener, None, [Want("a", 0)]))
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    client.publish("a", "poison")
+
+    assert sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "a fetch": ["a"]}[what]
+    assert crashed
+
+
 def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
     client.call("CREATE", Q, lease="strict")
     worker = broker.client()
@@ -396,6 +465,31 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
 
     assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
     assert client.fetch(Q)["uid"] == uid
+
+
+def test_what_is_set_aside_while_a_cut_is_collected_is_in_no_part_of_it(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish("b")
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.advance(0.1)
+    publish = Ledger.publish
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if entry.drafts[0].body == POISON:
+            broker.queues.tell(Tick("flush"))  # the cut begins before the news of the crash is heard
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+    broker.flush()
+    broker.crash_and_restart()
+    broker.advance(5)
+
+    assert reply["err"] == "SET_ASIDE"
+    assert broker.client().fetch(Q)["uid"] == uid
 
 
 def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Broker, client: Client) -> None:

@@ -6,16 +6,19 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
-from wakeq.actors.messages import Pressure, Refusal
+from wakeq.actors.messages import Pressure, Propose, Refusal
 from wakeq.actors.raft_log import (
     FAST_SYNC_S,
     SLOW_SYNCS_MAX,
     STALL_PAUSE_S,
     STALL_S,
     SYNCS_LOOKED_AT,
+    Cut,
+    Roll,
     SyncPlace,
     Throttle,
 )
+from wakeq.protocol.commands import SetAside
 from wakeq.protocol.errors import SyncFailed
 
 Q = "q"
@@ -208,6 +211,32 @@ def test_while_the_store_is_behind_proposals_wait_in_their_order(broker: Broker,
     assert waiting == []
     assert client.words() == ["ok", "ok"]
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+
+
+def test_what_sets_an_entry_aside_does_not_wait_for_a_store_that_waits_for_it(broker: Broker, client: Client) -> None:
+    broker.raft_log.tell(Throttle(True))
+    client.send(pub())
+    broker.settle()
+    before = broker.raft_log.synced_entries
+
+    broker.raft_log.tell(Propose([(SetAside(Q, 10_000, "it crashes its queue"), None)]))
+
+    assert client.words() == []
+    assert broker.raft_log.synced_entries - before == 1
+
+
+def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
+    while not broker.files.log.roll_due:
+        client.publish(Q, "m" * 100_000)
+    broker.log_disk.held = True
+    broker.raft_log.tell(Cut(0))
+    broker.raft_log.tell(Roll(broker.queues.applied[0], lambda: b""))
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert not broker.files.log.roll_due
 
 
 def test_every_answer_rests_on_what_a_crash_leaves(broker: Broker, client: Client) -> None:

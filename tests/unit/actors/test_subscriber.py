@@ -9,6 +9,7 @@ from tests.helpers.by_hand import Json
 from wakeq.actors.door import Received
 from wakeq.actors.requests import IN_FLIGHT_MAX
 from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.lines import LineTooLong
 
 Q = "q"
 PING: Json = {"cmd": "PING"}
@@ -267,3 +268,25 @@ def test_reading_pauses_while_many_bytes_are_under_way_and_goes_on_when_all_are_
     broker.settle()
 
     assert (paused, door.paused) == (True, False)
+
+
+# The end of a connection that cannot be read any further --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [[], [fet()], [{"cmd": "ISLP", "qname": Q}, fet(wait=10)]])
+def test_a_connection_is_closed_when_all_that_came_before_is_answered(
+    broker: Broker, client: Client, before: list[Json]
+) -> None:
+    client.call("CREATE", Q)
+    broker.log_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "m", "delay": 9}, *before)
+    client.process.tell(Received([wire.Bad(LineTooLong(7, b""))]))
+    early = client.words(), client.door.closed
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    words = client.words()
+
+    assert early == ([], "")
+    assert (words[0], words[-1], len(words)) == ("ok", "nok", 2 + len(before))
+    assert client.door.closed == LineTooLong.code

@@ -193,3 +193,37 @@ def test_a_key_outside_of_the_range_has_its_place_all_the_same() -> None:
         structure.push(key, len(structure))
 
     assert structure.take(9) == [2, 4, 3, 1, 0]
+
+
+# What a round of sweeps promises --------------------------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("first_gone", [1, SWEEP_NUMBERS, SWEEP_NUMBERS + 1, 3 * SWEEP_NUMBERS])
+def test_a_round_goes_on_behind_a_piece_of_which_nothing_is_left(make: Make, first_gone: int) -> None:
+    structure = make()
+    structure.extend(0, range(4 * SWEEP_NUMBERS))
+    gone = {*range(first_gone), 4 * SWEEP_NUMBERS - 1}
+
+    swept = structure.sweep(lambda number: number not in gone, work=1)
+    while structure.is_being_swept:
+        swept += structure.sweep(lambda number: number not in gone, work=1)
+
+    assert swept == len(gone)
+    assert structure.peek(1) == [first_gone]
+
+
+@BOTH
+def test_a_round_misses_nothing_while_numbers_are_taken_from_the_head(make: Make) -> None:
+    structure = make()
+    scattered = list(range(0, 200_000, 2))  # a block for each 1,024 of them
+    structure.extend(0, scattered)
+    gone = set(scattered[52_000:70_000])
+
+    swept = structure.sweep(lambda number: number not in gone, work=10_000)
+    structure.take(51_900)  # so many used-up blocks that their places are dropped
+    while structure.is_being_swept:
+        swept += structure.sweep(lambda number: number not in gone, work=10_000)
+
+    assert swept == len(gone)
+    assert structure.take(101)[-1] == scattered[70_000]

@@ -156,7 +156,7 @@ def test_what_cannot_be_said_fails_its_own_call_only() -> None:
         first, second, third = run(work)
 
     assert (first, third) == ("uid of 1", "uid of 3")
-    assert isinstance(second, TypeError)
+    assert isinstance(second, errors.BadField)
 
 
 def test_a_block_acknowledges_and_gives_back() -> None:

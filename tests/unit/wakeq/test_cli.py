@@ -17,6 +17,7 @@ from wakeq.cli import main
 from wakeq.cli.output import plain
 from wakeq.cli.reference import MEANINGS, STATUSES, tree
 from wakeq.client import Message
+from wakeq.client.redrive import Redriven
 from wakeq.protocol import errors
 from wakeq.settings import Settings
 
@@ -57,6 +58,7 @@ class FakeClient:
             "stats": {"ready": 3, "policies": {"timeout": 60, "retry": {"base": 1.0, "max": 9.0}}},
             "peek": [{"uid": "u", "msg": "x" * 100}],
             "purge": 4,
+            "redrive": Redriven(done=3, left=1),
             "ack": False,
             "nack": False,
             "touch": False,
@@ -196,13 +198,25 @@ def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys
     assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7})
 
 
-def test_ack_of_what_is_gone_is_done_nack_and_touch_of_it_are_not(
-    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_gone_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
     statuses = [main(["ack", "q", "u1"]), main(["nack", "q", "u1"]), main(["touch", "q", "u1"])]
 
-    assert statuses == [0, 3, 3]
+    assert statuses == [3, 3, 3]
     assert capsys.readouterr().err.count("\n") == 3
+
+
+def test_ack_in_a_queue_that_is_not_there_says_so(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(_: FakeClient, name: str) -> object:
+        if name == "stats":
+            raise errors.QueueNotFound("there is no queue of this name")
+        return False
+
+    monkeypatch.setattr(fake, "answer", answer)
+
+    assert main(["ack", "emial", "u1"]) == 3
+    assert capsys.readouterr().err.startswith("wakeq: there is no queue emial; `wakeq queue list`")
 
 
 @pytest.mark.parametrize(
@@ -320,9 +334,42 @@ def test_tables_are_tab_separated_lines_where_there_is_no_terminal(
     assert "\x1b" not in "".join(lines)
 
 
+def test_a_dead_letter_shows_where_it_came_from_and_why(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    headers = {"wakeq-origin": "emails", "wakeq-reason": "rejected", "wakeq-error": "no address"}
+    letter = {"uid": "u", "state": "ready", "priority": 0, "error": "", "msg": "x", "headers": headers}
+    monkeypatch.setattr(fake, "answer", lambda _self, _name: [letter])
+
+    main(["queue", "peek", "emails.dead"])
+
+    assert capsys.readouterr().out.splitlines() == [
+        "uid\tstate\tpriority\torigin\treason\terror\tmsg",
+        "u\tready\t0\temails\trejected\tno address\tx",
+    ]
+
+
+def test_redrive_says_what_it_moved_and_what_stays(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["queue", "redrive", "emails.dead", "--count", "5", "--to", "again"])
+
+    said = capsys.readouterr()
+    assert status == 0
+    assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again"})
+    assert said.out == "redriven from queue emails.dead: 3\n"
+    assert said.err.startswith("wakeq: left in queue emails.dead for want of a wakeq-origin: 1;")
+
+
+def test_a_dry_run_of_redrive_moves_nothing(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    main(["queue", "redrive", "emails.dead", "--dry-run"])
+
+    assert [name for name, *_ in fake.calls] == ["connect", "stats", "peek"]
+    assert "nothing was moved; ready in queue emails.dead: 3" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
+        (["queue", "redrive", "emails.dead"], "done"),
         (["queue", "list"], "queues"),
         (["queue", "stats"], "ready"),
         (["queue", "peek", "q"], "messages"),
@@ -416,6 +463,24 @@ def test_control_c_ends_with_130_and_nothing_said(
 
     assert main(["fetch", "q", "--wait", "60"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_control_c_while_the_verbs_are_loaded_is_no_traceback() -> None:
+    program = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from wakeq.cli import main
+sys.exit(main(["ping"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (130, b"")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:

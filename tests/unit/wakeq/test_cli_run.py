@@ -60,6 +60,11 @@ def test_an_error_inside_of_the_module_is_its_own(here: Path) -> None:
         find_worker("broken:worker")
 
 
+def test_what_ends_by_itself_is_not_started_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "shop:worker", "--drain", "--reload"]) == 2
+    assert "--drain ends and --reload starts again" in capsys.readouterr().err
+
+
 def test_a_worker_without_tasks_is_a_wrong_use(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["run", "shop:worker"])

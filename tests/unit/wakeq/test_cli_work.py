@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.unit.wakeq.test_cli import message as message_of
 from wakeq.cli import main
 from wakeq.cli.command import LINE_CHARS_MAX, Command, environment_of, judge
-from wakeq.cli.program import LINE_BYTES_MAX, Lines, Program
-from wakeq.cli.work import retry_of
+from wakeq.cli.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Program
+from wakeq.cli.work import RETRY_FLAGS, retry_of, work
 from wakeq.worker import Reject, Retry, Snooze
+from wakeq.worker.retry import RETRY
 
 
 def judged(status: int, last_line: str = "", policy: Retry | None = None, deliveries: int = 1) -> Any:
@@ -110,18 +111,19 @@ def test_a_long_last_line_leaves_room_for_the_status() -> None:
     assert ending.reason.endswith("the end (exit status 1)")
 
 
-def test_flags_make_the_policy_and_none_leave_it_to_the_queue() -> None:
-    by_default, limited, growing = (
-        retry_of(None, None, None),
-        retry_of(3, None, None),
-        retry_of(None, 2.0, "exponential"),
-    )
+def test_without_flags_the_policy_is_that_of_any_task() -> None:
+    by_default = {flag.name: flag.default for flag in work.params if flag.name in RETRY_FLAGS}
 
-    assert by_default is None
-    assert limited is not None
-    assert growing is not None
-    assert (limited.max, limited.delay) == (3, None)
-    assert (growing.max, growing.delay, growing.backoff) == (None, 2.0, "exponential")
+    policy = retry_of(*(by_default[name] for name in RETRY_FLAGS))
+
+    assert vars(policy) == vars(RETRY)
+
+
+@pytest.mark.parametrize(("delay_s", "longest_s"), [(1.0, 3600), (7200.0, 7200)])
+def test_flags_make_the_policy(delay_s: float, longest_s: int) -> None:
+    policy = retry_of(100, delay_s, "exponential")
+
+    assert (policy.max, policy.delay_after(90, drawn=0.0)) == (100, longest_s)
 
 
 # What it says -----------------------------------------------------------------------------------------------------
@@ -232,20 +234,26 @@ def test_a_command_that_runs_for_too_long_is_ended_before_it_is_given_back(tmp_p
     assert not lives(pid_file.read_text().strip())
 
 
-def test_a_cancelled_command_is_ended_and_waited_for() -> None:
-    command = Command(["sleep", "60"], broker="here:1", max_run_s=60, retry=None)
+@pytest.mark.parametrize(
+    ("script", "cancels"), [("exec sleep 60", 1), ("trap '' TERM; while :; do sleep 0.05; done", 2)]
+)
+def test_a_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str, cancels: int) -> None:
+    pid_file = tmp_path / "pid"
+    command = Command(["sh", "-c", f"echo $$ > {pid_file}; {script}"], broker="here:1", max_run_s=60, retry=None)
 
     async def run() -> bool:
         handling = asyncio.create_task(command.handle(message_of()))
-        while not command.programs:
-            await asyncio.sleep(0)
-        handling.cancel()
-        await asyncio.wait([handling])
+        async with asyncio.timeout(20):
+            while not (pid_file.exists() and pid_file.read_text()):
+                await asyncio.sleep(0.01)
+        for _ in range(cancels):  # the second one is to insist
+            handling.cancel()
+            await asyncio.wait([handling], timeout=0.1)
+        await asyncio.wait([handling], timeout=KILL_AFTER_S / 2)
         return handling.cancelled()
 
     assert asyncio.run(run())
-    command.wait_ended(kill=False)
-    assert not command.programs
+    assert not lives(pid_file.read_text().strip())
 
 
 # The command line -------------------------------------------------------------------------------------------------
@@ -257,6 +265,7 @@ def test_a_cancelled_command_is_ended_and_waited_for() -> None:
         ("work q", "Missing argument '-- COMMAND...'"),
         ("work q -- no-such-command", "there is no command no-such-command to run"),
         ("work q --timeout 1 -- true", "'--timeout'"),
+        ("work q --retry-by-queue --retry-delay 3 -- true", "--retry-delay and --retry-by-queue contradict each other"),
     ],
 )
 def test_a_wrong_command_line_is_explained(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

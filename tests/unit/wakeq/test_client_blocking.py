@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import threading
 import time
 import weakref
 
@@ -172,6 +173,22 @@ def test_a_peer_that_says_nothing_is_no_broker() -> None:
         pytest.raises(errors.Disconnected, match="is it a wakeq worker port"),
     ):
         Client(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout_s=0.05)
+
+
+def test_a_peer_of_another_protocol_is_said_with_the_address() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = listener.accept()
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+        connection.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with listener, pytest.raises(errors.Disconnected, match=f"{address} is no worker port .* is this the HTTP port"):
+        Client(address)
+    thread.join()
 
 
 def test_a_hung_broker_is_said_and_not_asked_again() -> None:

@@ -30,6 +30,10 @@ def said(request: Request[Any]) -> wire.Command:
     return command
 
 
+class Name(str):
+    """A subclass, as translated texts and others are."""
+
+
 # Bodies and spans -----------------------------------------------------------------------------------------
 
 
@@ -51,6 +55,61 @@ def test_each_body_of_a_batch_is_said_in_its_own_way() -> None:
     assert pub.messages == ["text", wire.Item(message="/w==", enc="b64"), '{"a":1}']
 
 
+@pytest.mark.parametrize("body", ["abc", b"abc", {"a": 1}, 5])
+def test_one_body_is_no_batch(body: Any) -> None:
+    with pytest.raises(errors.BadField, match="is no batch"):
+        requests.batch_of(body)
+
+
+def test_a_batch_may_be_drawn_from_anything() -> None:
+    assert requests.batch_of(str(number) for number in range(2)) == ["0", "1"]
+
+
+def test_a_text_of_a_subclass_is_a_text() -> None:
+    options = Options(0, None, 0, 0, {Name("name"): Name("value")}, None)
+    pub = said(requests.publish("q", Name("text"), options))
+
+    assert isinstance(pub, wire.Pub)
+    assert (pub.message, pub.headers) == ("text", {"name": "value"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [({"trace": 5}, "header 'trace': 5 is int"), ({5: "x"}, "header 5"), ({"t": "\ud800"}, "header 't' .* UTF-8")],
+)
+def test_a_header_that_is_no_text_is_named(headers: Any, named: str) -> None:
+    with pytest.raises(errors.BadField, match=named):
+        requests.publish("q", "x", Options(0, None, 0, 0, headers, None))
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        ("as it is", "as it is"),
+        (ValueError("why"), "ValueError: why"),
+        ({"a": 1}, "{'a': 1}"),
+        ("half \ud800", "half \\ud800"),
+        ("x" * 5000, "x" * 1000),
+    ],
+)
+def test_a_reason_of_any_kind_is_sent_as_text(error: Any, text: str) -> None:
+    nack = said(requests.nack("q", ["u"], None, Ending(None, error, failed=True, dead=True)))
+
+    assert isinstance(nack, wire.Nack)
+    assert nack.error == text
+
+
+def test_a_uid_that_is_no_text_is_shown() -> None:
+    with pytest.raises(errors.BadField, match=r"Received\(queue='q'.* is no uid"):
+        requests.ack("q", [held("u")], None, ())  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("then", [("orders", "body"), [("orders",)], ["ab"], [5]])
+def test_what_is_no_follow_up_is_shown(then: Any) -> None:
+    with pytest.raises(errors.BadField, match=r"is no follow-up; `then` takes a list of \(queue, body\) pairs"):
+        requests.ack("q", ["u"], None, then)
+
+
 def test_a_whole_number_of_seconds_may_be_a_float() -> None:
     pub = requests.publish("q", "x", Options(5.0, 30.0, 60.0, 0, None, None)).command  # type: ignore[arg-type]
 
@@ -61,11 +120,11 @@ def test_a_whole_number_of_seconds_may_be_a_float() -> None:
 
 @pytest.mark.parametrize("span", [1.5, float("nan"), float("inf"), "5", True])
 def test_a_part_of_a_second_is_refused_in_plain_words(span: Any) -> None:
-    with pytest.raises(errors.BadField, match=r"delay is .* whole seconds"):
+    with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
         requests.publish("q", "x", Options(span, None, 0, 0, None, None))
-    with pytest.raises(errors.BadField, match=r"timeout is .* whole seconds"):
+    with pytest.raises(errors.BadField, match=r"timeout is .* whole number of seconds"):
         requests.touch("q", ["u"], None, span)
-    with pytest.raises(errors.BadField, match=r"delay is .* whole seconds"):
+    with pytest.raises(errors.BadField, match=r"delay is .* whole number of seconds"):
         requests.nack("q", ["u"], None, Ending(span, None, failed=True, dead=False))
 
 

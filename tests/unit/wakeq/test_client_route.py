@@ -175,9 +175,13 @@ def test_an_outage_is_a_warning_once_however_often_the_connection_breaks(caplog:
         route.failed(gone("a:1"), NOW_S)
         route.found(NOW_S)
 
-    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
-    assert warnings == ["the connection broke; reconnecting"]
-    assert "connected to a:1 again" in caplog.messages
+    assert caplog.messages == ["the connection broke; reconnecting", "connected to a:1 again"]
+    assert {record.levelno for record in caplog.records} == {logging.WARNING}  # who saw it begin sees it end
+
+
+def test_an_address_without_a_port_is_named_with_the_one_that_is_tried() -> None:
+    assert Route("broker.example", reconnect_for_s=0).address == "broker.example:2601"
+    assert Route("[::1]", reconnect_for_s=0).address == "[::1]:2601"
 
 
 def test_the_end_of_patience_is_logged(caplog: pytest.LogCaptureFixture) -> None:

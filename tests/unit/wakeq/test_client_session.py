@@ -223,7 +223,7 @@ def test_what_cannot_be_said_is_refused_at_once_and_spoils_nothing() -> None:
     session = online()
     session.ask(wire.Ping(), NOW_S)
 
-    with pytest.raises(TypeError):
+    with pytest.raises(errors.BadField, match="PUB has a value of the wrong type"):
         session.ask(wire.Pub(qname="q", message=object()), NOW_S)  # type: ignore[arg-type]
     with pytest.raises(errors.BadField, match="UTF-8"):
         session.ask(wire.Pub(qname="q", message="\ud800"), NOW_S)
@@ -342,3 +342,15 @@ def test_a_wait_is_not_taken_over_by_a_fetch_that_wants_something_else_or_ends_s
     session.abandon(ticket)
 
     assert session.ask(other, NOW_S) != ticket
+
+
+def test_what_ends_messages_is_repeated_before_a_fetch_that_would_bring_them_again() -> None:
+    session = online()
+    session.ask(wire.Fet(qname="q", count=8), NOW_S)
+    session.ask(wire.Ack(qname="q", uid="u", lease="1-1"), NOW_S)
+    sent(session)
+
+    session.disconnected()
+    session.connected(NOW_S)
+
+    assert [type(command) for command in sent(session)] == [wire.Hello, wire.Ack, wire.Fet]

@@ -1,8 +1,10 @@
 """Proves that threads may share a blocking Client, and that it survives interrupts and forks (caller.py)."""
 
 import os
+import queue
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +12,9 @@ import pytest
 
 from tests.helpers.scripted_peer import scripted
 from wakeq import Client, errors
-from wakeq.client import patience
+from wakeq.client import patience, requests
+from wakeq.client.caller import Caller, Waiting
+from wakeq.client.timeouts import Timeouts
 from wakeq.protocol.wire import worker as wire
 
 DEADLINE_S = 10.0
@@ -35,6 +39,45 @@ def in_thread(*jobs: object) -> Iterator[list[threading.Thread]]:
     for thread in threads:  # they are daemons: one that hangs fails the test and keeps nothing else
         thread.join(DEADLINE_S)
         assert not thread.is_alive(), "a call never ended"
+
+
+class HeldConnection:
+    """A connection by hand: the test sees what was sent, says what comes, and can hold a write."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.may_send = threading.Event()
+        self.may_send.set()
+        self.replies: queue.Queue[bytes] = queue.Queue()
+        self._sent: queue.Queue[wire.Command] = queue.Queue()
+
+    def caller(self) -> Caller:
+        """Who talks over it."""
+        self.replies.put(wire.encode([wire.HelloReply(version="7.7")]))
+        caller = Caller("127.0.0.1:1", Timeouts(DEADLINE_S, DEADLINE_S, 0.0), lambda _: self)
+        assert isinstance(self.sent_next(), wire.Hello)
+        return caller
+
+    def sent_next(self) -> wire.Command:
+        """The next command that was written."""
+        command = self._sent.get(timeout=DEADLINE_S)
+        assert not isinstance(command, wire.Bad)
+        return command
+
+    def send(self, data: bytes, *, timeout_s: float) -> None:
+        self.writes += 1
+        assert self.may_send.wait(timeout_s)
+        for command in wire.decode(data):
+            self._sent.put(command)  # type: ignore[arg-type]  # sent_next looks
+
+    def receive(self, *, timeout_s: float) -> bytes:
+        return self.replies.get(timeout=timeout_s)
+
+    def alive(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing to let go of."""
 
 
 # Threads --------------------------------------------------------------------------------------------------
@@ -94,6 +137,40 @@ def test_many_threads_get_each_its_own_answer() -> None:
         pass
 
     assert not wrong
+
+
+def test_an_answer_wakes_nobody_but_its_asker_and_who_serves_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    rung: list[Waiting] = []
+    ring = Waiting.ring
+
+    def counted(waiting: Waiting) -> None:
+        rung.append(waiting)
+        ring(waiting)
+
+    monkeypatch.setattr(Waiting, "ring", counted)
+    connection = HeldConnection()
+    caller = connection.caller()
+    with in_thread(*[lambda: caller.call(requests.ping())] * 16):
+        tickets = [connection.sent_next().cmd_id for _ in range(16)]
+        for ticket in reversed(tickets):
+            connection.replies.put(wire.encode([wire.Pong(cmd_id=ticket)]))
+
+    assert len(rung) <= 2 * 16  # for its answer, and at most once to take over
+
+
+def test_what_threads_ask_while_one_writes_leaves_in_one_write() -> None:
+    connection = HeldConnection()
+    caller = connection.caller()
+    connection.may_send.clear()
+    with in_thread(*[lambda: caller.call(requests.ping())] * 8):
+        until_s = time.monotonic() + DEADLINE_S
+        while len(caller._waiting) < 8 and time.monotonic() < until_s:
+            time.sleep(0)  # until all have asked
+        connection.may_send.set()
+        for _ in range(8):
+            connection.replies.put(wire.encode([wire.Pong(cmd_id=connection.sent_next().cmd_id)]))
+
+    assert connection.writes == 3  # HELLO, the first one, and the other seven
 
 
 def test_a_lost_connection_is_made_again_for_all_threads() -> None:

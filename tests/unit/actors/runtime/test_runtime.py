@@ -164,6 +164,63 @@ def test_where_arrivals_meet_they_are_gathered_until_they_come_alone_again() -> 
     assert arrive_in_a_round(1) == 1
 
 
+def test_a_process_that_fails_at_an_arrival_fails_alone_and_the_next_round_is_like_any_other() -> None:
+    steps = Steps()
+    runtime = Runtime(steps)
+    fails, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
+
+    fails.arrive(ZeroDivisionError("a bug"))
+    fails.arrive("dropped")
+    other.arrive("behind it")
+    while steps.waiting:
+        steps.run_one()
+    for _ in range(GATHER_ROUNDS):  # they met in one round
+        other.arrive("gathered")
+        while steps.waiting:
+            steps.run_one()
+    other.arrive("alone")
+
+    assert not fails.alive
+    assert other.got == ["behind it", *["gathered"] * GATHER_ROUNDS, "alone"]
+
+
+def test_an_interrupt_at_an_arrival_leaves_nobodys_mail_behind() -> None:
+    steps = Steps()
+    runtime = Runtime(steps)
+    interrupted, other = runtime.spawn(Recorder), runtime.spawn(Recorder)
+
+    class Both(Process):
+        def on_receive(self, message: Any) -> None:
+            interrupted.tell(KeyboardInterrupt())
+            other.tell(message)
+
+    with pytest.raises(KeyboardInterrupt):
+        runtime.spawn(Both).arrive("mail")
+    while steps.waiting:
+        steps.run_one()
+    other.arrive("later")
+
+    assert other.got == ["mail", "later"]
+
+
+@pytest.mark.parametrize("begin", ["tell", "arrive"])
+def test_what_arrives_within_a_turn_waits_for_its_place(begin: str) -> None:
+    class Reader(Process):
+        def on_receive(self, message: Any) -> None:
+            other.arrive(message)
+            got.append("the rest of the turn")
+
+    steps, got = Steps(), list[Any]()
+    runtime = Runtime(steps)
+    other = runtime.spawn(Recorder, got)
+
+    getattr(runtime.spawn(Reader), begin)("mail")
+    while steps.waiting:
+        steps.run_one()
+
+    assert got == ["the rest of the turn", "mail"]
+
+
 def test_a_process_is_the_last_when_nobody_has_mail_and_it_has_no_more() -> None:
     class Asked(Process):
         def on_receive(self, message: Any) -> None:

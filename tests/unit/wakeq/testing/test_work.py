@@ -185,7 +185,7 @@ def test_a_broker_that_a_handler_brought_down_is_not_waited_for(b: Broker, worke
 def test_a_task_that_never_comes_to_rest_is_named(b: Broker, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_module, "DELIVERIES_MAX", 20)
 
-    @worker.task(Q)
+    @worker.task(Q, retry=None)
     def send(to: str) -> None:
         raise OSError("at once, for ever")
 

@@ -1,4 +1,5 @@
-"""Proves that a pool is never deaf: every interleaving of answers, wakes, losses, stops and other workers is tried.
+"""Proves that a pool is never deaf, and when it is sated: every interleaving of answers, wakes, losses, stops and other
+workers is tried.
 
 The model is the broker as its contract has it (docs/internals/flow.md, "The wake contract"), a connection that may
 break with anything on its way, and a client that hears wakes at once and answers a little later.
@@ -12,11 +13,19 @@ from typing import Any
 import pytest
 
 from wakeq.worker.appetite import Appetite, Fetch, Question, Sleep
+from wakeq.worker.quota import Quota
+
+
+@dataclass(frozen=True)
+class Settle:
+    """What became of a message: it went back to this queue, or on to it, or is gone."""
+
+    back: str | None
 
 
 @dataclass
 class World:
-    """One state of worker, broker and the wires between them."""
+    """One state of worker, broker and the wires between them.  With `drain` or a limit it ends by itself."""
 
     appetite: Appetite
     queues: tuple[str, ...]
@@ -24,18 +33,23 @@ class World:
     losses: int
     steals: int
     closes: int = 0
+    quota: Quota = field(default_factory=Quota)
+    drain: bool = False
+    backs: int = 0  # how often a message of ours may go back to a queue
     ready: dict[str, int] = field(default_factory=dict)
     sleeping: set[str] = field(default_factory=set)
-    asked: list[Question] = field(default_factory=list)  # on their way to the broker
+    asked: list[Question | Settle] = field(default_factory=list)  # on their way to the broker
     replies: list[tuple[str, Any, int]] = field(default_factory=list)  # on their way back
     answers: list[tuple[str, Any, int]] = field(default_factory=list)  # arrived; their tasks have not run yet
     paused: list[str] = field(default_factory=list)
     held: int = 0
     online: bool = True
+    ended: bool = False
 
     def key(self) -> Any:
         """What makes two states the same."""
-        return repr([vars(self.appetite), *(value for name, value in vars(self).items() if name != "appetite")])
+        facts = vars(self.appetite) | vars(self.quota) | vars(self) | {"_quota": None, "quota": None, "appetite": None}
+        return repr(list(facts.values()))
 
     # What may happen by itself --------------------------------------------------------------------------
 
@@ -50,7 +64,8 @@ class World:
         if self.paused:
             yield self.after(lambda world: world.resume())
         if self.held:
-            yield self.after(lambda world: world.handler_ends())
+            for back in [None, *self.queues] if self.backs else [None]:
+                yield self.after(lambda world, back=back: world.handler_ends(back))
         if not self.online:
             yield self.after(lambda world: world.reconnect())
 
@@ -97,6 +112,10 @@ class World:
             count = min(question.count, self.ready.get(question.queue, 0))
             self.ready[question.queue] = self.ready.get(question.queue, 0) - count
             self.replies.append(("fetched", question, count))
+        elif isinstance(question, Settle):
+            if question.back is not None:
+                self.ready[question.back] = self.ready.get(question.back, 0) + 1
+            self.replies.append(("settled", question, 0))
         else:
             self.sleeping.add(question.queue)
             self.replies.append(("slept", question, 0))
@@ -119,19 +138,36 @@ class World:
                 self.held += count
             case "slept":
                 self.appetite.slept(question)
+            case "settled":
+                if self.drain and self.holds_nothing():
+                    self.appetite.doubt()
             case _:
                 self.appetite.refused(question)
                 self.paused.append(question.queue)
         self.ask()
+        self.end_if_done()
 
     def resume(self) -> None:
         self.appetite.resumed(self.paused.pop(0))
         self.ask()
 
-    def handler_ends(self) -> None:
+    def handler_ends(self, back: str | None) -> None:
         self.held -= 1
+        self.backs -= back is not None
         self.appetite.freed(1)
+        if self.drain or self.quota._limit < 10:
+            self.asked.append(Settle(back))
         self.ask()
+
+    def holds_nothing(self) -> bool:
+        """Nothing is held, and what became of everything was heard."""
+        under_way = [*self.asked, *(what for _, what, _ in [*self.replies, *self.answers])]
+        return not self.held and not any(isinstance(what, Settle) for what in under_way)
+
+    def end_if_done(self) -> None:
+        if (self.quota.spent or (self.drain and self.appetite.sated)) and self.holds_nothing():
+            self.appetite.close()
+            self.ended = True
 
     def close(self) -> None:
         self.closes -= 1
@@ -141,12 +177,12 @@ class World:
         """What is on the wires is gone; the client repeats fetches, and a Sleep has failed."""
         self.losses -= 1
         self.online = False
-        lost = [what for kind, what, _ in self.replies if kind != "awk"]
+        lost = [Settle(None) if kind == "settled" else what for kind, what, _ in self.replies if kind != "awk"]
         for kind, what, count in self.replies:
             if kind == "fetched":
                 self.ready[what.queue] += count  # their leases run out
         self.answers += [("failed", what, 0) for what in [*self.asked, *lost] if isinstance(what, Sleep)]
-        self.asked = [what for what in [*lost, *self.asked] if isinstance(what, Fetch)]
+        self.asked = [what for what in [*lost, *self.asked] if not isinstance(what, Sleep)]
         self.replies.clear()
         self.sleeping.clear()
         self.appetite.lost()
@@ -166,11 +202,14 @@ class World:
     # What must hold -------------------------------------------------------------------------------------
 
     def check(self, *, room: int) -> None:
-        under_way = [what.queue for what in self.asked]
-        under_way += [what.queue for kind, what, _ in self.replies if kind != "awk"]
-        under_way += [what.queue for _, what, _ in self.answers]
+        told = [*self.asked, *(what for kind, what, _ in [*self.replies, *self.answers] if kind != "awk")]
+        under_way = [what.queue for what in told if not isinstance(what, Settle)]
         assert len(under_way) == len(set(under_way)), "two questions for one queue"
         assert self.held <= room, "more than there is room for"
+        assert self.quota.taken <= self.quota._limit, "more than the limit"
+        if self.ended:
+            assert self.holds_nothing(), "ended while something was held"
+            assert self.quota.spent or not any(isinstance(what, Fetch) for what in told), "ended while it asked"
 
     def stuck_before_work(self) -> bool:
         return any(self.ready.values()) and not self.appetite._closed
@@ -184,9 +223,12 @@ def explore(start: World, *, room: int) -> int:
     while line:
         world = line.pop()
         world.check(room=room)
+        if world.ended and world.drain and not world.quota.spent and not world.to_publish:
+            assert not any(world.ready.values()), f"it ended, and left some: {world}"
         inner = list(world.inner_steps())
         if not inner:
             assert not world.stuck_before_work(), f"messages wait and nobody asks: {world}"
+            assert world.ended or not (world.drain or world.quota.spent), f"it is done, and does not end: {world}"
         for following in [*inner, *world.outer_steps()]:
             if (key := following.key()) not in seen:
                 seen.add(key)
@@ -212,6 +254,56 @@ def test_no_message_waits_for_a_worker_that_has_room(
     states = explore(world, room=slots)
 
     assert states > 100
+
+
+@pytest.mark.parametrize(
+    ("queues", "slots", "ready", "losses", "steals", "backs", "limit"),
+    [
+        (("a",), 1, 2, 1, 1, 1, None),
+        (("a",), 2, 3, 0, 1, 2, None),
+        (("a",), 2, 3, 1, 0, 1, 2),
+        (("a", "b"), 1, 2, 0, 0, 2, None),
+        (("a", "b"), 1, 1, 1, 0, 1, None),
+        (("a", "b"), 2, 3, 0, 1, 1, 2),
+    ],
+)
+def test_a_drain_ends_when_nothing_is_left_and_not_sooner(
+    queues: tuple[str, ...], slots: int, ready: int, losses: int, steals: int, backs: int, limit: int | None
+) -> None:
+    quota = Quota(limit)
+    world = World(
+        Appetite(queues, slots=slots, quota=quota), queues, 0, losses, steals,
+        quota=quota, drain=True, backs=backs, ready={queues[-1]: ready},
+    )  # fmt: skip
+
+    states = explore(world, room=slots)
+
+    assert states > 100
+
+
+@pytest.mark.parametrize("queues", [("a",), ("a", "b")])
+def test_a_limit_is_reached_and_never_passed(queues: tuple[str, ...]) -> None:
+    quota = Quota(2)
+    world = World(Appetite(queues, slots=2, quota=quota), queues, 3, losses=2 - len(queues), steals=0, quota=quota)
+
+    states = explore(world, room=2)
+
+    assert states > 100
+
+
+def test_what_was_not_tried_is_not_counted() -> None:
+    quota = Quota(2)
+    appetite = Appetite(["a"], slots=4, quota=quota)
+    appetite.connected()
+    assert appetite.questions() == [Fetch("a", 2)]
+    appetite.answered(Fetch("a", 2), 2)
+    assert appetite.questions() == []
+
+    appetite.freed(1)
+    quota.untried(1)
+
+    assert not quota.spent
+    assert appetite.questions() == [Fetch("a", 1)]
 
 
 def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import subprocess
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -209,3 +210,81 @@ def test_a_handler_may_leave_by_sys_exit_and_the_thread_goes_on() -> None:
 
     assert isinstance(verdict, Failed)
     assert verdict.error.startswith("SystemExit: bye")
+
+
+def logged(caplog: pytest.LogCaptureFixture, error: BaseException, **options: Any) -> tuple[str, str]:
+    """The level and the words of what is logged of a handler that raises this."""
+    caplog.set_level(logging.INFO, logger="wakeq.worker")
+    caplog.clear()
+    verdict_on(raising(error), delivered(failures=1, delivery=2), **options)
+    (record,) = caplog.records
+    return record.levelname, record.getMessage()
+
+
+def test_the_log_says_what_becomes_of_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    fixed = Retry(max=1, delay=4, jitter=0)
+
+    assert logged(caplog, Snooze(9, "night")) == ("INFO", "q: u1 is put off for 9 s (delivery 2): night")
+    assert logged(caplog, Reject("never")) == ("WARNING", "q: u1 is a dead letter now (delivery 2): never")
+    assert logged(caplog, Retry("busy", delay=3, jitter=0)) == (
+        "INFO",
+        "q: u1 failed, to be tried again in 3 s (delivery 2): busy",
+    )
+    assert logged(caplog, Retry("busy"), retry=fixed) == (
+        "WARNING",
+        "q: u1 is a dead letter now (delivery 2): still failing after 1 retry: busy",
+    )
+    level, words = logged(caplog, ValueError("no"), retry=fixed)
+    assert level == "ERROR"
+    assert words.startswith("q: u1 is a dead letter now (delivery 2): still failing after 1 retry: ValueError: no (")
+
+
+def test_a_coroutine_that_was_cancelled_from_outside_is_not_reported_as_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="wakeq.worker")
+
+    async def handler() -> None:
+        await asyncio.Event().wait()
+
+    task: Task[..., Any] = Worker().task("q")(handler)
+
+    async def cancel() -> Verdict:
+        running = asyncio.create_task(call_async(task, delivered()))
+        await asyncio.sleep(0)
+        running.cancel()
+        return await running
+
+    assert isinstance(asyncio.run(cancel()), Failed)
+    assert not caplog.records
+
+
+def test_an_error_without_words_is_a_failure_too() -> None:
+    class Unspeakable(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    for handler in in_both_ways(raising(Unspeakable())):
+        verdict = verdict_on(handler, delivered(), retry=Retry(max=1, delay=7, jitter=0))
+        assert isinstance(verdict, Failed)
+        assert verdict.delay_s == 7
+
+
+SILENT_PROGRAM = """
+from wakeq import Worker
+from wakeq.client.message import Received
+from wakeq.worker.call import call
+
+@Worker().task("q")
+def fail():
+    raise ValueError("no")
+
+call(fail, Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1))
+"""
+
+
+def test_a_program_that_sets_up_no_logging_sees_what_fails() -> None:
+    ran = subprocess.run([sys.executable, "-c", SILENT_PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+
+    assert "q: u1 failed, to be tried again in 1 s (delivery 1): ValueError: no" in ran.stderr
+    assert "Traceback" in ran.stderr

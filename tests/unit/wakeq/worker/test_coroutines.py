@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from queue import SimpleQueue
 from typing import Any
 
+import pytest
+
 from wakeq.client.message import Received
 from wakeq.worker import Worker
 from wakeq.worker.coroutines import CoroutinePool
@@ -133,3 +135,21 @@ def test_a_stopped_pool_ends_its_thread_when_the_last_handler_has_ended() -> Non
     assert returned.take()[1] is DONE
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
+
+
+def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(*_arguments: object) -> Verdict:
+        raise ZeroDivisionError("a bug")
+
+    async def handler() -> None: ...
+
+    monkeypatch.setattr("wakeq.worker.coroutines.call_async", broken)
+    pool, returned = pool_of(1)
+
+    pool.submit(jobs_of(handler, 2))
+
+    assert [type(returned.take()[1]) for _ in range(2)] == [Failed, Failed]
+    assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+    pool.stop()

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from typing import Any
 from uuid import UUID
 
 import pytest
+from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -101,7 +102,7 @@ def test_arguments_that_the_handler_does_not_take_are_refused_by_the_publisher()
 def test_an_argument_that_json_cannot_carry_is_refused_by_the_publisher() -> None:
     def send(to: Any) -> None: ...
 
-    with pytest.raises(TypeError, match=r"send: an argument cannot be written as JSON .*object"):
+    with pytest.raises(TypeError, match=r"send: the arguments cannot be a message: .*object"):
         Parameters(send).encode((object(),), {})
 
 
@@ -152,3 +153,12 @@ def test_garbage_is_a_misfit_and_nothing_else(body: bytes) -> None:
 def test_a_body_that_is_nested_too_deep_is_a_misfit() -> None:
     with pytest.raises(Misfit):
         Parameters(anything).decode(b'{"first":' + b"[" * 100_000)
+
+
+def test_a_date_of_a_frozen_clock_is_a_date() -> None:
+    def bill(at: datetime, on: date) -> None: ...
+
+    with freeze_time("2030-01-02"):
+        body = Parameters(bill).encode((datetime.now(UTC), date.today()), {})
+
+    assert Parameters(bill).decode(body) == {"at": datetime(2030, 1, 2, tzinfo=UTC), "on": date(2030, 1, 2)}

@@ -16,6 +16,7 @@ from wakeq.worker import BadHandler, Worker
 from wakeq.worker.job import Job
 from wakeq.worker.processes import ProcessPool, check_importable
 from wakeq.worker.verdict import DONE, Dead, Done, Failed, Verdict
+from wakeq.worker.verdict import Returned as GivenBack
 
 PATIENCE_S = 30.0
 
@@ -136,3 +137,20 @@ def test_what_was_typed_in_cannot_run_in_a_process(monkeypatch: pytest.MonkeyPat
 def test_a_name_that_is_not_the_task_any_more_cannot_run_in_a_process() -> None:
     with pytest.raises(BadHandler, match=r"process_tasks.end is <Task ends.* and not the task"):
         check_importable(Worker().task("q", mode="process")(process_tasks.end.handler))
+
+
+def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
+    pool: tuple[ProcessPool, Returned], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(verdict_on(pool, "kill"), Failed)  # the next one needs a new process
+
+    def no_room() -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wakeq.worker.processes.Child", no_room)
+        verdict = verdict_on(pool, "return")
+
+    assert isinstance(verdict, GivenBack)
+    assert "Resource temporarily unavailable" in verdict.reason
+    assert verdict_on(pool, "return") == DONE

@@ -1,8 +1,14 @@
 """Proves Retry, Snooze and Reject: the delays they mean, and how a raised Retry and a task's policy go together."""
 
+import math
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
 import pytest
 
-from wakeq.worker.retry import Retry, Snooze
+from wakeq.protocol.wire.worker_commands import SECONDS_MAX
+from wakeq.worker.retry import Reject, Retry, Snooze
 
 
 def test_a_fixed_delay_stays_the_same() -> None:
@@ -65,3 +71,33 @@ def test_a_snooze_is_a_span_of_whole_seconds() -> None:
     assert Snooze(0.2).seconds == 1
     with pytest.raises(ValueError, match="Snooze"):
         Snooze(-1)
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, SECONDS_MAX + 1])
+def test_a_delay_that_no_broker_takes_is_refused_where_it_is_written(seconds: float) -> None:
+    with pytest.raises(ValueError, match="Retry: delay is"):
+        Retry(delay=seconds)
+    with pytest.raises(ValueError, match="Retry: delay_max is"):
+        Retry(delay_max=seconds)
+    with pytest.raises(ValueError, match="Snooze: "):
+        Snooze(seconds)
+
+
+@pytest.mark.parametrize("make", [Retry, Reject, lambda reason: Snooze(1, reason)])
+def test_a_reason_is_text_whatever_was_given(make: Callable[[object], Retry | Reject | Snooze]) -> None:
+    ending = make(ValueError("why"))
+
+    assert (ending.reason, str(ending)) == ("ValueError: why", "ValueError: why")
+
+
+@pytest.mark.parametrize("span", ["3", timedelta(seconds=3), None, float("nan")])
+def test_a_span_that_is_no_number_is_refused_in_plain_words(span: Any) -> None:
+    with pytest.raises(ValueError, match=r"Snooze: seconds is .*; it is a number of seconds"):
+        Snooze(span)
+    with pytest.raises(ValueError, match=r"Retry: delay_max is .*; it is a number of seconds"):
+        Retry(delay_max=span)
+
+
+def test_a_number_of_retries_is_whole() -> None:
+    with pytest.raises(ValueError, match=r"Retry: max is 1\.5"):
+        Retry(max=1.5)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from tests.unit.wakeq.worker.world import in_driven_time
 from wakeq.client.message import Received, Then
 from wakeq.client.requests import Settled
 from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound
-from wakeq.worker.settling import MESSAGES_MAX, UNDER_WAY_MAX, Settling
+from wakeq.worker.settling import MESSAGES_MAX, UNDER_WAY_MAX, UNTOLD, Settling
 from wakeq.worker.verdict import DONE, Failed
 
 
@@ -129,6 +129,41 @@ def test_a_refusal_for_good_is_not_said_again() -> None:
         await asyncio.sleep(60)
 
         assert len(client.said) == 1
+        assert settling.idle
+
+    in_driven_time(scenario)
+
+
+def test_what_cannot_be_said_costs_its_own_message_and_no_other() -> None:
+    async def scenario() -> None:
+        client = Recorder()
+        client.errors.append(TypeError("cannot be encoded"))
+        settling = Settling(client)
+        settling.add(message("a"), Failed("odd"))
+        settling.flush()
+        await asyncio.sleep(0.5)
+        settling.add(message("b"), DONE)
+        settling.flush()
+
+        await asyncio.sleep(5)
+
+        assert client.said == [("odd", ["a"]), ("ack", ["b"]), (UNTOLD.error, ["a"])]
+        assert settling.idle
+
+    in_driven_time(scenario)
+
+
+def test_what_can_never_be_said_is_left_to_its_lease() -> None:
+    async def scenario() -> None:
+        client = Recorder()
+        client.errors += [TypeError("cannot be encoded"), TypeError("nor can that")]
+        settling = Settling(client)
+        settling.add(message("a"), Failed("odd"))
+        settling.flush()
+
+        await asyncio.sleep(5)
+
+        assert len(client.said) == 2
         assert settling.idle
 
     in_driven_time(scenario)

@@ -1,5 +1,7 @@
 """Proves tasks: called they are the handler, published they are messages, with their options and follow-ups."""
 
+import asyncio
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -58,6 +60,29 @@ def test_a_task_that_is_published_is_a_message_on_its_queue() -> None:
         ("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "timeout": 90}),
         ("emails", [b'{"to":"x"}', b'{"to":"y"}'], {**PLAIN, "timeout": 90}),
     ]
+
+
+def test_a_coroutine_publishes_without_holding_up_its_loop() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    class SlowOutbox(Outbox):
+        def publish(self, queue: str, body: Any, **options: Any) -> str:
+            assert answered.wait(10), "the loop stood still"
+            return super().publish(queue, body, **options)
+
+    @worker.task("emails")
+    async def send(to: str) -> None: ...
+
+    async def publish() -> str:
+        asyncio.get_running_loop().call_later(0.01, answered.set)
+        return await send.options(priority=3).publish_async(to="a@b.c")
+
+    outbox = SlowOutbox()
+    with worker.publishing_to(outbox):
+        uid = asyncio.run(publish())
+
+    assert uid == "uid-1"
+    assert outbox.published == [("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "priority": 3})]
 
 
 def test_options_change_one_publication_and_not_the_task() -> None:
@@ -158,3 +183,52 @@ def test_a_retry_is_kept_as_the_policy_of_the_task() -> None:
     def send() -> None: ...
 
     assert send.retry is policy
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"retry": 5}, {"max_run": -1}, {"max_run": 0}, {"max_run": "60"}, {"max_run": float("nan")}, {"timeout": 7.5},
+        {"timeout": "60"},
+    ],
+)  # fmt: skip
+def test_a_setting_that_could_only_fail_later_is_refused_at_once_and_named(settings: dict[str, Any]) -> None:
+    ((name, value),) = settings.items()
+
+    with pytest.raises((TypeError, ValueError), match=f"task emails: {name} is {value!r}; "):
+        Worker().task("emails", **settings)
+
+
+def test_a_task_without_a_queue_is_told_what_to_write() -> None:
+    def handler() -> None: ...
+
+    with pytest.raises(BadHandler, match=r"write @worker\.task"):
+        Worker().task(handler)  # type: ignore[arg-type]
+
+
+def test_many_calls_are_mappings() -> None:
+    worker = Worker()
+
+    @worker.task("emails")
+    def send(to: str) -> None: ...
+
+    with worker.publishing_to(Outbox()), pytest.raises(TypeError, match=r"publish_many takes a mapping .*; got 'a'"):
+        send.publish_many(["a"])  # type: ignore[list-item]
+
+
+def test_a_method_is_no_handler_and_a_function_of_a_class_is() -> None:
+    worker = Worker()
+
+    class Shop:
+        @staticmethod
+        @worker.task("plain")
+        def sell(item: str) -> None: ...
+
+        def buy(self, item: str) -> None: ...
+
+    with pytest.raises(BadHandler, match="buy is a method"):
+        worker.task("buy")(Shop.buy)
+
+    def odd(self: int) -> None: ...
+
+    worker.task("odd")(odd)

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+import pytest
+
 from wakeq.client.message import Received
 from wakeq.worker import Worker
 from wakeq.worker.job import Job
-from wakeq.worker.threads import ThreadPool
-from wakeq.worker.verdict import Verdict
+from wakeq.worker.threads import LEFT_MAX, ThreadPool
+from wakeq.worker.verdict import DONE, Failed, Verdict
 
 PATIENCE_S = 10.0
 
@@ -175,3 +177,45 @@ def test_stopped_threads_end() -> None:
     for thread in mine:
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
+
+
+def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes: list[BaseException] = [ZeroDivisionError("a bug"), SystemExit()]
+
+    def broken(*_arguments: object) -> Verdict:
+        if outcomes:
+            raise outcomes.pop()
+        return DONE
+
+    monkeypatch.setattr("wakeq.worker.threads.call", broken)
+    pool, returned = pool_of(1)
+
+    pool.submit(jobs_of(lambda: None, 3))
+
+    verdicts = [returned.ended.get(timeout=PATIENCE_S)[1] for _ in range(3)]
+    assert [type(verdict) for verdict in verdicts] == [Failed, Failed, type(DONE)]
+    assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+    pool.stop()
+
+
+def test_it_is_worn_out_when_too_many_handlers_were_left_behind() -> None:
+    pool, returned = pool_of(1)
+    inside, go = threading.Semaphore(0), threading.Event()
+
+    def stuck() -> None:
+        inside.release()
+        assert go.wait(PATIENCE_S)
+
+    jobs = jobs_of(stuck, LEFT_MAX + 1)
+    for job in jobs:
+        assert not pool.worn_out
+        pool.submit([job])
+        assert inside.acquire(timeout=PATIENCE_S)
+        pool.abandon(job)
+
+    assert pool.worn_out
+    go.set()
+    returned.take(len(jobs))
+    pool.stop()

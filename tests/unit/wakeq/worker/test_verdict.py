@@ -5,7 +5,18 @@ import pickle
 import pytest
 
 from wakeq.worker.retry import Reject, Retry, Snooze
-from wakeq.worker.verdict import ERROR_CHARS_MAX, Dead, Done, Failed, Returned, Verdict, described, nack_of, verdict_of
+from wakeq.worker.verdict import (
+    DESCRIBED_CHARS_MAX,
+    Dead,
+    Done,
+    Failed,
+    Returned,
+    Verdict,
+    described,
+    fate_of,
+    nack_of,
+    verdict_of,
+)
 
 POLICY = Retry(max=2, delay=10, jitter=0)
 
@@ -14,12 +25,13 @@ POLICY = Retry(max=2, delay=10, jitter=0)
     ("error", "policy", "failures", "verdict"),
     [
         (ValueError("no"), None, 0, Failed("ValueError: no")),
+        (ValueError(), None, 0, Failed("ValueError")),
         (ValueError("no"), POLICY, 0, Failed("ValueError: no", 10)),
         (ValueError("no"), POLICY, 1, Failed("ValueError: no", 10)),
-        (ValueError("no"), POLICY, 2, Dead("ValueError: no")),
+        (ValueError("no"), POLICY, 2, Dead("still failing after 2 retries: ValueError: no")),
         (SystemExit(3), POLICY, 0, Failed("SystemExit: 3", 10)),
         (Retry("busy", delay=30, jitter=0), POLICY, 0, Failed("busy", 30)),
-        (Retry("busy", delay=30, jitter=0), POLICY, 2, Dead("busy")),
+        (Retry("busy", delay=30, jitter=0), POLICY, 2, Dead("still failing after 2 retries: busy")),
         (Retry("busy", delay=30, jitter=0), None, 99, Failed("busy", 30)),
         (Retry(), POLICY, 0, Failed("to be tried again", 10)),
         (Retry(max=9), POLICY, 2, Failed("to be tried again", 10)),
@@ -51,7 +63,7 @@ def test_a_long_error_is_cut_and_keeps_its_place() -> None:
     except ValueError as error:
         text = described(error)
 
-    assert len(text) == ERROR_CHARS_MAX
+    assert len(text) == DESCRIBED_CHARS_MAX
     assert "test_verdict.py:" in text
 
 
@@ -64,3 +76,42 @@ def test_a_verdict_is_said_with_the_words_of_the_client() -> None:
     assert nack_of(Failed("x")) == {"delay": None, "error": "x"}
     assert nack_of(Dead("x")) == {"error": "x", "dead": True}
     assert nack_of(Returned("x", 3)) == {"delay": 3, "error": "x", "failed": False}
+
+
+class Unspeakable(Exception):
+    """Raises when it is asked what it says."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Unspeakable(), "Unspeakable: (what it says cannot be had: RuntimeError)"),
+        (ValueError("file \udcff"), r"ValueError: file \udcff"),
+        (Reject(ValueError("no")), "ValueError: no"),
+        (Reject("\udcff"), r"\udcff"),
+        (Snooze(1, 7), "7"),
+        (Retry(ValueError("no")), "ValueError: no"),
+    ],
+)
+def test_whatever_an_error_says_can_be_told_to_the_broker(error: BaseException, told: str) -> None:
+    verdict = verdict_of(error, POLICY, failures=0, drawn=0.5)
+
+    assert not isinstance(verdict, Done)
+    assert nack_of(verdict)["error"] == told
+    told.encode()
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fate"),
+    [
+        (Failed("x"), "failed, to be tried again when the queue says"),
+        (Failed("x", 4), "failed, to be tried again in 4 s"),
+        (Dead("x"), "is a dead letter now"),
+        (Returned("x", 60), "is put off for 60 s"),
+    ],
+)
+def test_what_becomes_of_a_message_is_told_in_words(verdict: Failed | Dead | Returned, fate: str) -> None:
+    assert fate_of(verdict) == fate

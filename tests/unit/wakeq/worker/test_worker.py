@@ -1,6 +1,7 @@
 """Proves the life of a Worker in its own thread: start, stop, and what stands in the way of either."""
 
 import asyncio
+import signal
 import socket
 import threading
 from typing import Any
@@ -11,6 +12,7 @@ from tests.unit.wakeq.worker.world import MemoryBroker
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.worker import Worker
 from wakeq.worker.engine import Engine
+from wakeq.worker.service import Service
 
 PATIENCE_S = 10.0
 
@@ -40,8 +42,8 @@ def worker_on(broker: ConnectedBroker, handled: threading.Event) -> Worker:
         broker.engine = engine
         return broker
 
-    worker._make_engine = lambda: Engine(  # type: ignore[method-assign]
-        make_client, worker._make_pool, list(worker.tasks.values()), prefetch=4
+    worker._make_engine = lambda **asked: Engine(  # type: ignore[method-assign]
+        make_client, worker._make_pool, list(worker.tasks.values()), prefetch=4, **asked
     )
     return worker
 
@@ -115,3 +117,100 @@ def test_a_bug_in_a_step_of_the_engine_ends_the_worker_loudly() -> None:
     assert worker._service is not None
     with pytest.raises(ZeroDivisionError, match="a bug"):
         worker._service.wait()
+
+
+class SilentBroker(ConnectedBroker):
+    """Accepts the connection and answers nothing: `reached` is set when it is asked for something."""
+
+    def __init__(self, *, connects: bool) -> None:
+        super().__init__(silent=True)
+        self._connects = connects
+        self.reached = threading.Event()
+
+    async def connect(self) -> None:
+        if self._connects:
+            await super().connect()
+        else:
+            await self._way("connect")
+
+    async def _way(self, verb: str) -> None:
+        self.reached.set()
+        await super()._way(verb)
+
+
+@pytest.mark.parametrize("connects", [False, True])
+def test_a_signal_ends_it_while_it_waits_for_a_silent_broker_to_begin(connects: bool) -> None:
+    broker = SilentBroker(connects=connects)
+    worker = worker_on(broker, threading.Event())
+
+    def interrupt() -> None:
+        assert broker.reached.wait(PATIENCE_S)
+        signal.raise_signal(signal.SIGTERM)
+
+    stopping = threading.Thread(target=interrupt)
+    stopping.start()
+    worker.run()
+
+    stopping.join()
+
+
+def test_a_signal_that_comes_before_it_has_begun_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = ConnectedBroker()
+    worker = worker_on(broker, threading.Event())
+    launch = Service.launch
+
+    def launch_late(service: Service) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        launch(service)
+
+    monkeypatch.setattr(Service, "launch", launch_late)
+    worker.run()
+
+    assert broker.subscribed == set()
+
+
+def test_a_worker_in_the_background_is_not_forgotten_when_it_is_run_too() -> None:
+    worker = worker_on(ConnectedBroker(), threading.Event())
+    worker.start()
+
+    with pytest.raises(RuntimeError, match="runs already"):
+        worker.run()
+
+    assert worker._service is not None
+    assert worker.stop() == 0
+
+
+def test_it_cannot_be_run_in_a_thread_and_says_what_can() -> None:
+    worker = worker_on(ConnectedBroker(), threading.Event())
+    said: list[str] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except RuntimeError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(PATIENCE_S)
+
+    assert "worker.start()" in said[0]
+
+
+def test_a_worker_that_is_worn_out_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, handled = ConnectedBroker(), threading.Event()
+    worker = worker_on(broker, handled)
+    monkeypatch.setattr("wakeq.worker.threads.LEFT_MAX", 0)
+    stuck = threading.Event()
+
+    @worker.task("stuck", max_run=0.05)
+    def hang() -> None:
+        assert stuck.wait(PATIENCE_S)
+
+    broker.publish("stuck", "m1")
+    with pytest.raises(SystemExit) as ended:
+        worker.run()
+
+    stuck.set()
+    assert ended.value.code == 1
+    assert [uid for uid, _ in broker.returned] == ["m1"]

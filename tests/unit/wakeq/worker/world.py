@@ -69,6 +69,7 @@ class MemoryBroker:
     faults: dict[str, list[WakeqError]] = field(default_factory=lambda: defaultdict(list))
     fetches: int = 0
     silent: bool = False
+    address: str = "broker.test:2601"
     awoken: Callable[[str], None] = lambda _queue: None
 
     def publish(self, queue: str, *uids: str) -> None:
@@ -147,11 +148,14 @@ class MemoryBroker:
 class HandPool:
     """A pool whose handlers take the time that they are told to, and come to the end that they are told to."""
 
+    worn_out = False
+
     def __init__(self, returns: Returns, slots: int, takes_s: float) -> None:
         self.slots = slots
         self.takes_s = takes_s
         self.verdicts: dict[str, Verdict] = {}
         self.abandoned: list[str] = []
+        self.ends_after_s: float | None = None  # a handler that is abandoned; None: it cannot be ended
         self.started: list[str] = []
         self.stopped = False
         self._returns = returns
@@ -169,10 +173,14 @@ class HandPool:
         taken, self._waiting = self._waiting, []
         return taken
 
-    def abandon(self, job: Job) -> None:
+    def abandon(self, job: Job) -> bool:
         self.abandoned.append(job.message.uid)
+        if self.ends_after_s is not None:
+            asyncio.get_running_loop().call_later(self.ends_after_s, self._end, job)
+            return True
         self._running.discard(job)
         self._fill()
+        return False
 
     def stop(self) -> None:
         self.stopped = True
@@ -198,7 +206,16 @@ class HandPool:
 class World:
     """One worker with a task for each queue, and its broker.  To be made on a running loop."""
 
-    def __init__(self, *queues: str, slots: int = 2, takes_s: float = 0.0, prefetch: int = 64, **options: Any) -> None:
+    def __init__(
+        self,
+        *queues: str,
+        slots: int = 2,
+        takes_s: float = 0.0,
+        prefetch: int = 64,
+        drain: bool = False,
+        limit: int | None = None,
+        **options: Any,
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.broker = MemoryBroker()
         self.hurry = asyncio.Event()
@@ -214,7 +231,13 @@ class World:
             return pools[-1]
 
         self.engine: Engine[MemoryBroker] = Engine(
-            lambda _engine: self.broker, make_pool, tasks, prefetch=prefetch, clock=self.loop.time
+            lambda _engine: self.broker,
+            make_pool,
+            tasks,
+            prefetch=prefetch,
+            drain=drain,
+            limit=limit,
+            clock=self.loop.time,
         )
         (self.pool,) = pools
         self.broker.awoken = self.engine.awoken

@@ -1,0 +1,87 @@
+"""What becomes of commands and outcomes: the short ways of the many come to the same as the long ones."""
+
+from typing import Any
+
+import pytest
+
+from wakeq.actors.messages import Outcome
+from wakeq.actors.worker_replies import draft_of, plain_draft_of, plain_drafts_of, published, runs_of
+from wakeq.protocol.commands import Result
+from wakeq.protocol.errors import TooLarge
+from wakeq.protocol.uid import UidMaker
+from wakeq.protocol.wire import worker as wire
+
+LIMIT = 10
+PLAIN: list[dict[str, Any]] = [
+    {"message": "text"},
+    {"msg": "text of the real clients"[:LIMIT]},
+    {"message": "first", "msg": "second"},
+    {"message": ""},
+    {"message": "é" * 5},
+    {"message": "m", "priority": -3, "delay": 2, "expires": 4, "timeout": 5},
+]
+NOT_PLAIN: list[dict[str, Any]] = [
+    {"message": "aGk=", "enc": "b64"},
+    {"message": "m", "headers": {"a": "b"}},
+    {"message": "m", "id": "once"},
+    {"message": "m", "n": 1},
+    {"messages": ["m"]},
+    {"message": "m", "qname": "another"},
+    {"message": "é" * 6},
+]
+
+
+def pub(**fields: Any) -> wire.Pub:
+    return wire.Pub(**({"qname": "q"} | fields))
+
+
+def test_plain_publishes_together_are_what_each_is_alone() -> None:
+    pubs = [pub(**fields) for fields in PLAIN]
+
+    long = [draft_of(wire.contents_of(each)[0], LIMIT) for each in pubs]
+
+    assert plain_drafts_of(pubs, LIMIT) == [plain_draft_of(each, LIMIT) for each in pubs] == long
+
+
+@pytest.mark.parametrize("fields", NOT_PLAIN)
+def test_one_that_is_not_plain_sends_all_of_them_the_long_way(fields: dict[str, Any]) -> None:
+    assert plain_drafts_of([pub(message="m"), pub(**fields)], LIMIT) is None
+
+
+def test_a_message_over_the_limit_is_refused_on_either_way() -> None:
+    large = pub(message="é" * 6)
+
+    with pytest.raises(TooLarge, match="12 bytes, the limit is 10"):
+        plain_draft_of(large, LIMIT)
+    with pytest.raises(TooLarge, match="12 bytes, the limit is 10"):
+        draft_of(wire.contents_of(large)[0], LIMIT)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_the_uid_of_one_message_is_that_of_any_other_way(count: int) -> None:
+    numbers = range(3_843, 3_843 + count)
+    outcome = Outcome("q", 9, numbers)
+    cmd_ids = list(range(count))
+
+    short = published("q", outcome, numbers, cmd_ids)
+    long = published("q", Outcome("q", 9, list(numbers)), list(numbers), cmd_ids)
+
+    assert short == long == [wire.Ok(qname="q", uid=UidMaker(9).uid(n), cmd_id=i) for i, n in enumerate(numbers)]
+
+
+def test_one_that_was_refused_says_why_between_others() -> None:
+    results = [5, int(Result.QUEUE_FULL), 6]
+
+    replies = published("q", Outcome("q", 9, results), results, ["a", "b", "c"])
+
+    assert [type(reply) for reply in replies] == [wire.Ok, wire.Nok, wire.Ok]
+    assert (replies[1].err, replies[1].cmd_id) == ("QUEUE_FULL", "b")
+
+
+def test_what_one_read_brought_is_cut_where_the_kind_changes() -> None:
+    fetch, ping = wire.Fet(qname="q"), wire.Ping()
+    publish, ack = pub(message="m"), wire.Ack(qname="q", uid="u")
+
+    assert runs_of([publish]) == [[publish]]
+    assert runs_of([publish, publish]) == [[publish, publish]]
+    assert runs_of([publish, ack, ack, fetch, ping, ping]) == [[publish], [ack, ack], [fetch], [ping], [ping]]

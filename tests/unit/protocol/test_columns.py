@@ -1,0 +1,70 @@
+"""Columns: the short way of a single message and the way of a batch come to the same."""
+
+import pytest
+
+from wakeq.protocol.chunks import CHUNK, encode_chunk
+from wakeq.protocol.columns import Columns
+from wakeq.protocol.commands import Draft
+
+PLAIN = Draft(b"ab", headers=b"\x80")
+MIXED = [Draft(b"", priority=3), PLAIN, Draft(b"a", delay_ms=5), Draft(b"", expires_ms=6), Draft(b"b", timeout_ms=7)]
+
+
+class Bare(Columns):
+    """What of columns can be seen from outside."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def written(self) -> tuple[dict[int, bytes], list[object]]:
+        counts = [self.next_number, self.living, self.bytes, self.has_moments, self.has_timeouts, self._dirty_chunks]
+        return {chunk_id: encode_chunk(chunk, []) for chunk_id, chunk in self.chunks.items()}, counts
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [[PLAIN], [PLAIN] * (CHUNK + 2), [*MIXED, PLAIN, PLAIN], [PLAIN, PLAIN, *MIXED], [*[PLAIN] * (CHUNK - 2), *MIXED]],
+)
+def test_messages_one_by_one_are_written_as_those_of_a_batch(drafts: list[Draft]) -> None:
+    together, apart = Bare(), Bare()
+
+    together._append(drafts, 1_000)
+    for draft in drafts:
+        apart._append([draft], 1_000)
+
+    assert apart.written() == together.written()
+
+
+@pytest.mark.parametrize("drafts", [[PLAIN] * 3, MIXED])
+def test_new_messages_are_called_plain_only_if_each_of_them_is(drafts: list[Draft]) -> None:
+    columns = Bare()
+    columns._append(drafts, 1_000)
+    every = range(1, columns.next_number)
+
+    is_plain = [not (columns.priority_of(n) or columns.published_due_of(n) or columns.expires_of(n)) for n in every]
+
+    assert columns.are_plain(every) is all(is_plain)
+    assert not columns.are_plain(list(every))  # not certain: they may not have been published together
+    assert not columns.are_plain(range(1, 1))
+
+
+def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:
+    columns = Bare()
+    columns._append([Draft(b"x" * size) for size in (0, 4, 3, 9)], 1_000)
+
+    counts = [columns.count_within([1, 2, 3, 4], bytes_max) for bytes_max in (0, 3, 4, 6, 7, 15, 16)]
+
+    assert counts == [1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() -> None:
+    columns = Bare()
+    columns._append([Draft(b"xy")] * (CHUNK + 1), 1_000)
+
+    for number in range(1, CHUNK):
+        columns._cross_out(columns.chunks[0], number)
+
+    assert list(columns.chunks) == [1]
+    assert list(columns.living_numbers()) == [CHUNK, CHUNK + 1]
+    assert (columns.living, columns.bytes) == (2, 4)
+    assert [columns.lives(n) for n in (-1, 0, 1, CHUNK, CHUNK + 1, CHUNK + 2)] == [False] * 3 + [True] * 2 + [False]

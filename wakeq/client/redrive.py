@@ -1,0 +1,114 @@
+"""Redrive: dead letters go back to the queues that they came from.
+
+    redrive  -->  Request  -->  whoever carries it out  -->  what the reply said  -->  ...  -->  Redriven
+
+One conversation for both clients.  A message leaves the dead-letter queue in the same step in which it is published
+again, so that it is never in both and never in neither, whatever dies in between; what was only fetched comes back.
+It must end: only as many as were ready at the beginning are moved, for one that fails again becomes a dead letter
+once more.
+"""
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from wakeq.client import requests
+from wakeq.client.message import Received
+from wakeq.client.requests import Ending, Request
+from wakeq.protocol.errors import BadField, StaleLease, WakeqError
+from wakeq.protocol.wire import worker as wire
+
+BATCH_MAX = 100
+HELD_MAX = 10_000  # messages without an origin; then it ends
+ORIGIN = "wakeq-origin"  # as protocol/dead_letters.py writes it, which every program that publishes would load else
+OWN_PREFIX = "wakeq-"  # of the headers in which a dead letter says why it is one
+REDRIVEN = "wakeq-redriven"  # the header that counts how often a message was brought back
+GONE = ("UNKNOWN_UID", StaleLease.code)  # somebody else has taken it meanwhile
+UNTRIED = Ending(delay=0, error=None, failed=False, dead=False)
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Request[Any], Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """How many messages were moved, and how many stayed because they do not say where they came from."""
+
+    done: int
+    left: int
+
+
+def redrive(queue: str, count: int | None, to: str | None) -> Steps[Redriven]:
+    """Move up to `count` messages, or as many as are ready now, to where each came from, or all of them to `to`."""
+    if to == queue:
+        raise BadField(f"what is in {queue!r} cannot be redriven to {queue!r}; name another queue")
+    if count is not None and (type(count) is not int or count < 1):
+        raise BadField(f"count is {count!r}; give a number of messages, or None for all that are ready")
+    stats: Mapping[str, Any] = yield requests.stats(queue)
+    held: dict[str, Received] = {}
+    try:
+        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), to, held)
+    except WakeqError as error:
+        try:
+            yield from _give_back(held)
+        except WakeqError:  # they come back after their timeout
+            error.add_note("what was fetched comes back after its timeout")
+        raise
+    yield from _give_back(held)
+    return Redriven(done, len(held))
+
+
+def _move(queue: str, room: int, to: str | None, held: dict[str, Received]) -> Steps[int]:
+    """Fetch and move; whatever was fetched and not moved is in `held` at the end, and at every error."""
+    done = 0
+    while room and len(held) < HELD_MAX:
+        batch: list[Received] = yield requests.fetch_many(queue, min(room, BATCH_MAX), 0, _received)
+        if not batch:
+            break
+        room -= len(batch)
+        held |= {message.uid: message for message in batch}
+        for message in batch:
+            target = message.headers.get(ORIGIN) if to is None else to
+            if target is not None:
+                done += yield _moved(message, target)
+                del held[message.uid]
+    return done
+
+
+def _give_back(held: Mapping[str, Received]) -> Steps[None]:
+    """Only now: given back at once, they would be fetched again and again."""
+    for batch in _batches(list(held.values())):
+        yield requests.nack_many(batch, UNTRIED)
+
+
+def _batches(messages: list[Received]) -> Iterator[list[Received]]:
+    for start in range(0, len(messages), BATCH_MAX):
+        yield messages[start : start + BATCH_MAX]
+
+
+def _moved(message: Received, target: str) -> Request[bool]:
+    """Acknowledge it here and publish it there, in one step.  False: it was gone, and nothing was done."""
+
+    def read(reply: wire.Reply) -> bool:
+        if isinstance(reply, wire.Nok) and reply.err in GONE:
+            return False
+        requests.expect(reply, wire.Okack)
+        return True
+
+    text, encoding = wire.text_of(message.body)
+    followup = wire.Followup(
+        qname=target, message=text, enc=encoding, priority=message.priority, headers=_headers(message)
+    )
+    ack = wire.Ack(qname=message.queue, uid=message.uid, lease=message.lease, publish=[followup])
+    return Request(ack, read)
+
+
+def _headers(message: Received) -> dict[str, str]:
+    """Its own headers, and how often it was brought back."""
+    own = {name: value for name, value in message.headers.items() if not name.startswith(OWN_PREFIX)}
+    before = message.headers.get(REDRIVEN, "")
+    return own | {REDRIVEN: str(int(before) + 1 if before.isascii() and before.isdigit() else 1)}
+
+
+def _received(queue: str, one: wire.Msg | wire.Delivery) -> Received:
+    return Received(**requests.facts_of(queue, one))
