@@ -65,16 +65,20 @@ class Page:
         self.background.append((command, process, said, shown))
 
     def end(self) -> None:
-        """What was begun has printed what is shown below it, in any order, and stops when it is asked to."""
+        """What was begun has printed what is shown below it, and stops when it is asked to.
+
+        In any order, and perhaps two lines in one: `print` of two threads may mix a line's text and its end.
+        """
         for command, process, said, shown in self.background:
-            expected = set(shown.splitlines())
+            expected = shown.splitlines()
             deadline_s = time.monotonic() + OUTPUT_S_MAX
-            while not expected <= set(said.read_text().splitlines()) and time.monotonic() < deadline_s:
+            while not all(line in said.read_text() for line in expected) and time.monotonic() < deadline_s:
                 assert process.poll() is None, f"{command} ended: {said.read_text()}"
                 time.sleep(0.02)
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=60) == 0, f"{command}: {said.read_text()}"
-            assert expected <= set(said.read_text().splitlines()), f"{command}: {said.read_text()}"
+            missing = [line for line in expected if line not in said.read_text()]
+            assert not missing, f"{command}: {said.read_text()}"
 
     def kill(self) -> None:
         for _command, process, _said, _shown in self.background:

@@ -102,6 +102,19 @@ def test_the_crash_loop_catches_what_only_a_crash_shows(tmp_path: Path, monkeypa
     assert "Q1" in outcome.report.rules, outcome.explain()
 
 
+def test_the_fake_broker_goes_on_after_a_line_that_a_kill_tore(tmp_path: Path) -> None:
+    async def live(text: str) -> int:
+        broker = FakeBroker(tmp_path / "journal")
+        await broker.start()
+        broker._reply({"cmd": "PUB", "qname": "mail", "message": text})
+        await broker.stop()
+        with (tmp_path / "journal").open("ab") as journal:
+            journal.write(b'{"cmd":"PU')
+        return len(broker.stored["mail"])
+
+    assert [asyncio.run(live(text)) for text in ("first", "second", "third")] == [1, 2, 3]
+
+
 def test_a_run_that_did_too_little_is_invalid() -> None:
     idle = Outcome(Report(), crashes=3, busy_crashes=0, ops_ok=0, up_s=1.0, refused={})
 

@@ -25,7 +25,7 @@ logging.basicConfig(level=logging.INFO)
 worker = Worker(concurrency=2, grace=float(os.environ.get("GRACE", 25)))
 
 def tell(*what):
-    print(*what, flush=True)
+    print(" ".join(map(str, what)) + "\\n", end="", flush=True)  # one write: threads must not mix their lines
 
 @worker.task("sleeps", timeout=60)
 def sleep(seconds: float) -> None:

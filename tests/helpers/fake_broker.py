@@ -85,9 +85,9 @@ class FakeBroker:
 
     async def start(self, port: int = 0) -> None:
         """Read the journal and listen."""
-        if self.journal_path.exists():
-            self._recover(self.journal_path.read_bytes())
+        whole = self._recover(self.journal_path.read_bytes()) if self.journal_path.exists() else 0
         self._journal = self.journal_path.open("ab", buffering=1 << 20)
+        self._journal.truncate(whole)
         os.fsync(self._journal.fileno())
         directory = os.open(self.journal_path.parent, os.O_RDONLY)
         os.fsync(directory)
@@ -104,13 +104,12 @@ class FakeBroker:
             writer.transport.abort()
         self._journal.close()
 
-    def _recover(self, data: bytes) -> None:
-        for line in data.split(b"\n")[:-1]:
-            try:
-                change: Message = _decode(line)
-            except msgspec.DecodeError:
-                return  # a torn tail
-            self._redo(change)
+    def _recover(self, data: bytes) -> int:
+        """Redo what the journal holds; return how many of its bytes are whole lines: a kill tears the last one."""
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].splitlines():
+            self._redo(_decode(line))
+        return whole
 
     def _redo(self, change: Message) -> None:
         if "uid" in change and change["cmd"] == "PUT":

@@ -267,7 +267,7 @@ class Session:
         try:
             replies = decode_replies(lines)
         except (WakeqError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise NotTheProtocol(f"it does not speak the worker protocol ({error})") from error
+            raise NotTheProtocol(str(error)) from error
         return [event for reply in replies if (event := self._sort(reply, now_s)) is not None]
 
     def _whole_lines(self, data: bytes) -> bytes:
@@ -276,7 +276,7 @@ class Session:
         self._buffer += data
         end = self._buffer.rfind(b"\n", seen) + 1
         if not end and len(self._buffer) > REPLY_BYTES_MAX:
-            raise NotTheProtocol(f"it sent a reply of more than {REPLY_BYTES_MAX} bytes")
+            raise NotTheProtocol(f"it sent a line of more than {REPLY_BYTES_MAX} bytes")
         lines = bytes(self._buffer[:end])
         del self._buffer[:end]
         return lines

@@ -38,9 +38,7 @@ def mute(address: str) -> Silent:
 
 def foreign(address: str, error: NotTheProtocol) -> NotTheProtocol:
     """The error for a peer that says what no broker says."""
-    return NotTheProtocol(
-        f"{address} is no worker port of a broker: {error}; is this the HTTP port, or another server?"
-    )
+    return NotTheProtocol(f"{address} does not speak the worker protocol: {error}; is this the HTTP port?")
 
 
 def hung(address: str, timeouts: Timeouts) -> Silent:

@@ -263,7 +263,7 @@ def test_a_peer_of_another_protocol_is_said() -> None:
     async def work() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()[:2]
-        with pytest.raises(errors.Disconnected, match=r"127\.0\.0\.1:\d+ is no worker port .* is this the HTTP port"):
+        with pytest.raises(errors.Disconnected, match=r"127\.0\.0\.1:\d+ does not speak .* is this the HTTP port"):
             await AsyncClient(f"{host}:{port}").connect()
         server.close()
 

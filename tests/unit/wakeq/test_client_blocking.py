@@ -1,5 +1,6 @@
 """Proves the waiting of the blocking Client (caller.py, transport.py), one call at a time, against scripted peers."""
 
+import contextlib
 import gc
 import socket
 import threading
@@ -179,16 +180,20 @@ def test_a_peer_of_another_protocol_is_said_with_the_address() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
 
     def answer() -> None:
-        connection, _ = listener.accept()
-        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
-        connection.close()
+        with contextlib.suppress(OSError):  # the listener is closed at the end
+            while True:
+                connection, _ = listener.accept()
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+                connection.close()
 
     thread = threading.Thread(target=answer)
     thread.start()
     address = f"127.0.0.1:{listener.getsockname()[1]}"
-    with listener, pytest.raises(errors.Disconnected, match=f"{address} is no worker port .* is this the HTTP port"):
+    with pytest.raises(errors.Disconnected, match=f"{address} does not speak the worker .* is this the HTTP port"):
         Client(address)
-    thread.join()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(DEADLINE_S)
 
 
 def test_a_hung_broker_is_said_and_not_asked_again() -> None:
