@@ -160,10 +160,12 @@ class RequestDecoder:
             raise Torn(end)
         return Enqueue(name, key, data[start:end]), end
 
-    def _dequeue(self, data: bytes, at: int) -> tuple[Packet, int]:
-        name, end = self._name(data, at)
+    @staticmethod
+    def _dequeue(data: bytes, at: int) -> tuple[Packet, int]:
+        """In one piece: only names with a size of one byte have a timeout behind them."""
+        end = at + 1 + data[at]
         (timeout_ms,) = UINT32.unpack_from(data, end)
-        return Dequeue(name, timeout_ms), end + UINT32.size
+        return Dequeue(data[at + 1 : end].decode("latin-1"), timeout_ms), end + UINT32.size
 
     def _dequeue_at_once(self, data: bytes, at: int) -> tuple[Packet, int]:
         name, end = self._whole_name(data, at)
