@@ -135,9 +135,7 @@ def _moved(letters: list[Letter]) -> Request[bool]:
 
 def _followup(message: Received, target: str) -> wire.Followup:
     text, encoding = wire.text_of(message.body)
-    return wire.Followup(
-        qname=target, message=text, enc=encoding, priority=message.priority, headers=_headers(message)
-    )
+    return wire.Followup(qname=target, message=text, enc=encoding, priority=message.priority, headers=_headers(message))
 
 
 def _headers(message: Received) -> dict[str, str]:
