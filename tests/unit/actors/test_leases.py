@@ -499,3 +499,26 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
 
     assert len(leases.available) <= ledger.living * 2 + DEAD_MAX
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
+
+
+# What is taken and removed at once ---------------------------------------------------------------------------------
+
+
+def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind_if_it_goes() -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
+    leases.published(numbers, plain=True, now_ms=1)
+    taken = leases.take(3, 1)
+
+    leases.withhold(taken)
+    assert leases.take(4, 1) == [4]
+    leases.put_back([4])
+    ledger.acknowledge(Ack(Q, 1, [1, 3], [ANY_TOKEN] * 2, delivered=True))
+    leases.removed([1, 3])
+    leases.stays([2], 1)
+
+    assert leases.take(4, 1) == [4, 2]  # behind those of its priority, as whatever comes back
+    assert not leases.leaving
+    assert not leases._withheld
+    assert not leases._dead  # they were not in line: nothing there has to be passed over
