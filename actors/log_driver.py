@@ -151,7 +151,10 @@ class LogDriver(LogEntries):
         core = self.core
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
+            logger.info("this node leads no longer, as it did in term %d", led)
             self._stand_down(led)
+        if self._led_term and led != self._led_term:
+            logger.info("this node leads in term %d", self._led_term)
         if core.leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
             self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())

@@ -7,6 +7,7 @@
 The lowest part of RaftLog.  It knows no asker and no peer, and never says that something is on disk before it is.
 """
 
+import logging
 import time
 from abc import abstractmethod
 from collections import deque
@@ -30,10 +31,13 @@ from wakeq.storage.raft_log import SegmentedLog
 
 LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
 LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
+SLOW_SYNC_S = 1.0  # worth a line in the log
 FLUSH = Tick("flush")
 LAZY = Tick("lazy")
 
 CallLater = Callable[[float, Callable[[], None]], Any]
+
+logger = logging.getLogger("wakeq.raft_log")
 
 
 class LogServices(NamedTuple):
@@ -196,6 +200,8 @@ class LogFiles(Process):
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
         self.sync_s.observe(seconds)
+        if seconds > SLOW_SYNC_S:
+            logger.warning("a sync of the log took %.1f s: the disk is slow, and everybody waits for it", seconds)
         self.group_entries.observe(max(1, last_index - self._synced_index))
         self._synced_index = last_index
         self.on_synced(last_index, era)

@@ -39,6 +39,7 @@ from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.logs import log_to_stderr
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
@@ -391,6 +392,7 @@ class Node:
 
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
+        logger.info("stopping: what was taken is answered")
         if self._peers is not None:
             await self._hand_over()
         if self._heartbeat is not None:
@@ -426,7 +428,7 @@ def bracketed(host: str) -> str:
 
 def run(settings: Settings) -> int:
     """Run a broker until it is told to stop; return its exit status."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(settings.logging.level, settings.logging.format)
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
     sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -469,6 +471,8 @@ async def _serve(settings: Settings) -> int:
         node = Node(settings)
         addresses = await node.start()
         gc.freeze()
+        identity = node.files.directory.identity
+        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), addresses)
         print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
         status = await _until_over(node, stopping)
         if status is not None:

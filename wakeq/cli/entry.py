@@ -16,7 +16,9 @@ import click
 from wakeq import __version__
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
+from wakeq.cli.completion import completion
 from wakeq.cli.config import config
+from wakeq.cli.doctor import doctor
 from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.operating import connections, leases, move, pause, requeue, resume, why
@@ -25,6 +27,7 @@ from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
 from wakeq.cli.taskflux import taskflux
+from wakeq.cli.top import top
 from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
@@ -58,7 +61,7 @@ def cli(context: click.Context, broker: str, http: str | None) -> None:
 
 
 VERBS = (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config)
-for verb in (*VERBS, leases, connections, why):
+for verb in (*VERBS, leases, connections, why, top, doctor, completion):
     cli.add_command(verb)
 for verb in (pause, resume, move, requeue):
     queue.add_command(verb)

@@ -47,7 +47,7 @@ Results go to standard output, what is said about them to standard error. An err
 `wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every verb that reads has `--json`,
 one value a line; fields are added to it, never renamed. Verbs that destroy ask first, unless `--yes` has
 answered. There is no colour where the output is no terminal or `NO_COLOR` is set. Completion in bash:
-`eval "$(_WAKEQ_COMPLETE=bash_source wakeq)"`, and likewise for zsh and fish.
+`source <(wakeq completion bash)`, and likewise for zsh and fish.
 """
 
 ERRORS_INTRO = f"""\
