@@ -18,7 +18,9 @@ from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.node_figures import NodeFigures
 from wakeq.opening import Opened
 from wakeq.settings import Settings
+from wakeq.storage.disk_thread import Disk
 from wakeq.web.api import PREFIX, Api, Gate, OpenGate, answered
+from wakeq.web.backup import Backup
 from wakeq.web.dashboard import serve_dashboard
 from wakeq.web.events import Events
 from wakeq.web.health import Health
@@ -45,6 +47,7 @@ class Admin:
         now_ms: Callable[[], int],
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
+        new_disk: Callable[[str], Disk],
         gate: Gate | None = None,
     ) -> None:
         self._now_ms = now_ms
@@ -60,6 +63,10 @@ class Admin:
             queues_max=settings.metrics.queues_max,
         )
         self._events = Events(self.questions, self.figures.samples, now_ms)
+        queues, directory = assembly.queues, files.directory
+        self._backup = Backup(
+            directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
+        )
         self._doors: dict[str, Doors] = {}
 
     def serve_on(self, server: WebServer) -> None:
@@ -70,6 +77,7 @@ class Admin:
         api.add(server, message_routes(self.questions, self._now_ms))
         api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
         api.add(server, self._events.routes())
+        api.add(server, self._backup.routes())
         server.before_stop(self._events.stop)
         serve_dashboard(server)
         description = document(api.routes, __version__)

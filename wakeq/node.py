@@ -274,6 +274,7 @@ class Node:
             now_ms=self.now_ms,
             clock_step_ms=lambda: self._cluster_clock.step_ms,
             publishes_refused=lambda: bool(self._pressure),
+            new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
         )
 
     async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:

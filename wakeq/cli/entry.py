@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from wakeq import __version__
+from wakeq.cli.backup import backup, export, import_, repair, restore
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
 from wakeq.cli.completion import completion
@@ -62,6 +63,8 @@ def cli(context: click.Context, broker: str, http: str | None) -> None:
 
 VERBS = (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config)
 for verb in (*VERBS, leases, connections, why, top, doctor, completion):
+    cli.add_command(verb)
+for verb in (backup, restore, export, import_, repair):
     cli.add_command(verb)
 for verb in (pause, resume, move, requeue):
     queue.add_command(verb)
