@@ -216,6 +216,47 @@ def test_an_acknowledgement_with_follow_ups_does_all_of_it(client: Client) -> No
     assert client.finds_nothing(Q)
 
 
+def test_queues_that_one_acknowledgement_makes_have_uids_and_records_of_their_own(
+    broker: Broker, client: Client
+) -> None:
+    uid = client.publish(Q, "a")
+    client.fetch(Q)
+    names = ["b", "c", "d", "b"]
+
+    published = client.call("ACK", Q, uid=uid, publish=[{"qname": n, "message": n} for n in names])["published"]
+    broker.flush()
+    broker.crash_and_restart()
+
+    assert len(set(published)) == len(names)
+    again = broker.client()
+    assert [again.fetch(name)["uid"] for name in names] == published
+
+
+def test_an_acknowledgement_does_nothing_if_several_of_its_queues_are_dropped_meanwhile(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    follow_ups = [{"qname": name, "message": name} for name in ("b", "c")]
+    for follow_up in follow_ups:
+        client.call("CREATE", follow_up["qname"])
+    uid = client.publish(Q)
+    client.fetch(Q)
+    ack = {"cmd": "ACK", "qname": Q, "uid": uid, "publish": follow_ups}
+
+    broker.log_disk.held = True
+    worker.send(*({"cmd": "DROP", "qname": follow_up["qname"]} for follow_up in follow_ups))
+    broker.settle()
+    client.send(ack)
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    refused = client.take()
+    repeated = client.ask(ack)
+
+    assert [reply.get("err") for reply in refused] == ["BUSY"]
+    assert [reply["cmd"] for reply in repeated] == ["okack"]
+    assert len(set(repeated[0]["published"])) == 2
+
+
 @pytest.mark.parametrize("targets", [["full"], ["b", "full"], ["one", "one"]])
 def test_an_acknowledgement_whose_follow_up_finds_no_room_does_nothing(
     broker: Broker, client: Client, targets: list[str]
