@@ -15,19 +15,21 @@ import msgspec
 from wakeq.actors.barrier import Barrier
 from wakeq.actors.bodies import share_of
 from wakeq.actors.listing import SLICE_QUEUES
+from wakeq.actors.log_files import Roll
 from wakeq.actors.messages import (
     Collect,
     Collected,
     Deserted,
     Flushed,
     Item,
+    Throttle,
     Tick,
 )
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
 from wakeq.actors.queue_registry import NOTES_MAX, Settings
-from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
+from wakeq.protocol.raft.membership import Config
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Part, make_cut
 from wakeq.storage.raft_log import SegmentedLog
@@ -189,11 +191,12 @@ class QueueCuts(QueueRebuilds):
         assert parts is not None, "collected first"
         applied, graves, asides = self.applied, self._graves, self._asides
         self._flushing = list(self._told)
+        members = self._members_to_write()
         self._told, self._graves, self._asides = {}, [], {}
         cut, store = self._cut, self._store
 
         def work() -> bool:
-            store.commit(make_cut(store, applied, parts, graves, asides))
+            store.commit(make_cut(store, applied, parts, graves, asides, members))
             return bool(graves)
 
         def done(result: bool | BaseException) -> None:
@@ -203,6 +206,15 @@ class QueueCuts(QueueRebuilds):
         self._flushing_index, self._flushing_bytes = applied[0], self._bytes
         self._disk.submit(work, done)
         self._go_on()
+
+    def _members_to_write(self) -> list[tuple[int, Config]]:
+        """Return the members as far back as the log goes, if they changed: a peer may have to be told each of them."""
+        if not self._members_changed:
+            return []
+        self._members_changed = False
+        while len(self._members) > 1 and self._members[1][0] < self._log.first_index:
+            del self._members[0]
+        return list(self._members)
 
     def on_flush_done(self, message: FlushDone) -> None:
         if message.error is not None:

@@ -159,6 +159,26 @@ class SyncFailed(StorageError):
     exit_status = 74
 
 
+class LogDiverged(StorageError):
+    """The leader's log contradicts what is committed here: a majority has lost its disks, or there is a bug."""
+
+    code = "DIVERGED"
+    exit_status = 65
+
+
+class DiskDisowned(StorageError):
+    """This data directory is not the one that joined the cluster, or lacks what it has promised."""
+
+    code = "DISOWNED"
+    exit_status = 65
+
+
+class PeerRefused(WakeqError):
+    """What is at the other end of a connection between nodes cannot be talked to."""
+
+    code = "PEER"
+
+
 # What a user of the command line or of the client meets -----------------------------------------------------------
 
 

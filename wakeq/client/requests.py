@@ -208,6 +208,12 @@ def stats(queue: str | None) -> Request[dict[str, Any]]:
     return Request(wire.Stats(qname=queue), lambda reply: expect(reply, wire.StatsReply).stats)
 
 
+def cluster(do: str, node: int | None, address: str) -> Request[dict[str, Any]]:
+    """What an operator asks of the cluster."""
+    command = wire.Cluster(do=do, node=node, address=address)  # type: ignore[arg-type]  # the broker knows the words
+    return Request(command, lambda reply: expect(reply, wire.ClusterReply).cluster)
+
+
 def peek(queue: str, count: int, state: str) -> Request[list[dict[str, Any]]]:
     """What is in a queue."""
     command = wire.Peek(qname=queue, count=count, state=state)  # type: ignore[arg-type]  # the broker knows the states

@@ -6,17 +6,15 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
-from wakeq.actors.messages import Pressure, Propose, Refusal
-from wakeq.actors.raft_log import (
+from wakeq.actors.log_files import Cut, Roll
+from wakeq.actors.messages import Pressure, Propose, Refusal, Throttle
+from wakeq.actors.sync_place import (
     FAST_SYNC_S,
     SLOW_SYNCS_MAX,
     STALL_PAUSE_S,
     STALL_S,
     SYNCS_LOOKED_AT,
-    Cut,
-    Roll,
     SyncPlace,
-    Throttle,
 )
 from wakeq.protocol.commands import SetAside
 from wakeq.protocol.errors import SyncFailed
