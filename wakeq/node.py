@@ -38,6 +38,8 @@ from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.monique_doors import MoniqueDoors
+from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
@@ -257,10 +259,15 @@ class Node:
         for path in ("/connect", "/connect/"):
             self._web.add("GET", path, self._connect.handle)
         self._web.before_stop(self._connect.close)
+        self._monique = MoniqueDoors(
+            settings.monique, MoniqueServices(self.runtime, self.raft_log.refusal, admission)
+        )
+        self._web.add("GET", "/monique", self._monique.path.handle)
+        self._web.before_stop(self._monique.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
-        return addresses | await self._listen_to_taskflux(host, admission)
+        return addresses | await self._listen_to_taskflux(host, admission) | await self._monique.start()
 
     async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
         """Open a port for one dialect, and another one for the other if that is wanted."""
@@ -388,6 +395,7 @@ class Node:
         for port in ports:
             port.stop_reading()
         self._connect.stop_reading()
+        self._monique.stop_reading()
         await self._answer_all()
         await asyncio.gather(*(port.close() for port in ports))
         await self._answer_all()  # what lost its connection by that has given back what it held
