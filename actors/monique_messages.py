@@ -1,6 +1,7 @@
 """What MoniQue's processes say to each other, and a message on its way to many.
 
-    subscriber, ZeroMQ --> Do, Leave, Relayed --> exchange --> Done, Pushed --> subscribers
+    subscriber, ZeroMQ --> Do, Leave, Relayed, Technical --> exchange --> Done, Pushed, Technical --> subscribers
+                                          exchange --> Store, Cancel --> tasks --> Stored --> exchange
 
 Plain data, but for Parcel, which makes each form of a message when it is first asked for, once for all.
 """
@@ -82,3 +83,49 @@ class Relayed(Struct, frozen=True, gc=False):
     """What components sent on the communication layer."""
 
     transfers: Sequence[Transfer]
+
+
+class Technical(Struct, frozen=True, gc=False):
+    """What is on the technical layer: from components to the exchange, and from there to all of them."""
+
+    transfers: Sequence[Transfer]
+
+
+class JoinTechnical(Struct, frozen=True, gc=False):
+    """This process is to be told what is on the technical layer."""
+
+    process: Process
+
+
+class Changed(Struct, frozen=True, gc=False):
+    """At a port to which components connect: one came or went, or can take something again."""
+
+    components: int
+
+
+class Task(Struct, frozen=True, gc=False):
+    """A message with a route; whoever pushed it by WebSocket waits for the outcome of the intent."""
+
+    parcel: Parcel
+    queue: str
+    subscriber: Process | None = None
+    intent: Intent | None = None
+
+
+class Keep(Struct, frozen=True, gc=False):
+    """Tasks to be kept on their queues; then they may be passed on."""
+
+    tasks: Sequence[Task]
+    exchange: Process
+
+
+class Kept(Struct, frozen=True, gc=False):
+    """These tasks are on their queues, or nobody wants them any more."""
+
+    parcels: Sequence[Parcel]
+
+
+class Cancel(Struct, frozen=True, gc=False):
+    """The task with this id is killed."""
+
+    task_id: str

@@ -1,6 +1,6 @@
 """wakeq.monique: MoniQue's messages over WebSocket, for programs: clients, and messages as they make and read them.
 
-    from wakeq.monique import MoniqueClient
+from wakeq.monique import MoniqueClient
 """
 
 from wakeq.client.monique.aio import AsyncMoniqueClient

@@ -76,6 +76,16 @@ class MoniqueConfig(Struct, frozen=True):
     allow_messages: frozenset[str] = frozenset()  # empty: all of them
     connections: dict[str, int] = {}  # spec -> port of its controller
 
+    @property
+    def wants_zeromq(self) -> bool:
+        """Whether a port of ZeroMQ is to be opened."""
+        return bool(self.scheduler_in or self.scheduler_out or self.connections)
+
+    @property
+    def bind_host(self) -> str:
+        """Where controllers listen: components know them as `controller_host`."""
+        return self.scheduler_in.host if self.scheduler_in is not None else self.controller_host
+
 
 def read_config(path: Path) -> MoniqueConfig:
     """Return what the file says, or raise BadSettings."""

@@ -384,7 +384,9 @@ def _fitting(known: Known, value: object) -> object | None:
     if known.kind is Path:
         return read if isinstance(read, Path) and str(read) else None
     if known.kind is dict:
-        return read if isinstance(read, dict) and all(isinstance(text, str) and text for text in read.values()) else None
+        return (
+            read if isinstance(read, dict) and all(isinstance(text, str) and text for text in read.values()) else None
+        )
     if type(read) is not known.kind or (known.one_of and read not in known.one_of):
         return None
     if isinstance(read, int | float) and known.kind is not bool and not _within(known, read):

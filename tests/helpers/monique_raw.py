@@ -1,4 +1,4 @@
-"""RawMonique: a WebSocket client of MoniQue made of aiohttp and msgpack only, for tests of what a real listener answers.
+"""RawMonique: a MoniQue client of aiohttp and msgpack only, for tests of what a real listener answers.
 
     values --> MessagePack --> binary frames --> socket        socket --> frames --> values
 

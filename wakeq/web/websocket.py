@@ -40,9 +40,7 @@ class WebSocketDoor(Generic[ReplyT]):
 
     kind = 0
 
-    def __init__(
-        self, path: "WebSocketPath[Any]", socket: web.WebSocketResponse, transport: asyncio.Transport
-    ) -> None:
+    def __init__(self, path: "WebSocketPath[Any]", socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
         self._path = path
         self._socket = socket
         self._transport = transport

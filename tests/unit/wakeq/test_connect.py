@@ -9,9 +9,9 @@ import pytest
 import uvloop
 
 from wakeq.actors.door import BURST_BYTES_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.protocol.wire.websocket import frame
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong
 from wakeq.web import server as server_module
-from wakeq.protocol.wire.websocket import frame
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 

@@ -121,9 +121,7 @@ class AsyncMoniqueClient:
         expires: float | None = None,
     ) -> Post:
         """Send a new message; `expires` is after how many seconds nobody wants an answer.  Returns what was sent."""
-        post = posts.make(
-            spec, data, type=type, encoding=encoding, pid=pid, creator=self.creator, expires_in_s=expires
-        )
+        post = posts.make(spec, data, type=type, encoding=encoding, pid=pid, creator=self.creator, expires_in_s=expires)
         await self.send(post)
         return post
 

@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -64,10 +65,8 @@ class MoniqueClient:
         self._closed.set()
         transport, self._transport = self._transport, None
         if transport is not None:
-            try:
+            with suppress(Disconnected):  # it is over already, and that is what was wanted
                 transport.send(self._session.goodbye(), timeout_s=self._timeouts.connect_s)
-            except Disconnected:
-                pass  # it is over already, and that is what was wanted
             transport.close()
 
     def __enter__(self) -> Self:
@@ -113,9 +112,7 @@ class MoniqueClient:
         expires: float | None = None,
     ) -> Post:
         """Send a new message; `expires` is after how many seconds nobody wants an answer.  Returns what was sent."""
-        post = posts.make(
-            spec, data, type=type, encoding=encoding, pid=pid, creator=self.creator, expires_in_s=expires
-        )
+        post = posts.make(spec, data, type=type, encoding=encoding, pid=pid, creator=self.creator, expires_in_s=expires)
         self.send(post)
         return post
 
@@ -123,9 +120,7 @@ class MoniqueClient:
         """Send a message that was made before.  If the connection breaks: OutcomeUnknown."""
         self._call(lambda session: session.push(post))
 
-    def ask(
-        self, spec: str, data: Data, *, encoding: Encoding = "JSON", timeout: float | None = None
-    ) -> Post | None:
+    def ask(self, spec: str, data: Data, *, encoding: Encoding = "JSON", timeout: float | None = None) -> Post | None:
         """Send a task and wait for its result, or the error instead; None if neither came in so many seconds."""
         task = posts.make(spec, data, encoding=encoding, creator=self.creator, expires_in_s=timeout)
         until_s = None if timeout is None else time.monotonic() + timeout
