@@ -14,7 +14,6 @@ import aiohttp
 import msgpack
 
 ANSWER_S_MAX = 10.0
-QUIET_S = 0.2  # in which nothing comes, as far as a test can wait for nothing
 
 
 class RawMonique:
