@@ -5,8 +5,18 @@ from wakeq.monique import MoniqueClient
 
 from wakeq.client.monique.aio import AsyncMoniqueClient
 from wakeq.client.monique.blocking import MoniqueClient
-from wakeq.client.monique.posts import Post, error_of, make, result_of
+from wakeq.client.monique.posts import Post, error_of, make, read_post, result_of
 from wakeq.protocol.wire.monique.errors import ErrorCode
 from wakeq.protocol.wire.monique.messages import Message
 
-__all__ = ["AsyncMoniqueClient", "ErrorCode", "Message", "MoniqueClient", "Post", "error_of", "make", "result_of"]
+__all__ = [
+    "AsyncMoniqueClient",
+    "ErrorCode",
+    "Message",
+    "MoniqueClient",
+    "Post",
+    "error_of",
+    "make",
+    "read_post",
+    "result_of",
+]

@@ -1,4 +1,4 @@
-"""The MoniQue door of a real broker: golden frames over WebSocket, transfers over ZeroMQ, and each through the other."""
+"""The MoniQue doors of a real broker: golden frames over WebSocket, transfers over ZeroMQ, both through one exchange."""
 
 import asyncio
 import json

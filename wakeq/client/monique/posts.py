@@ -7,6 +7,7 @@ A message is packed once.  What was received is unpacked only when somebody look
 
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any, Self, TypeAlias
 
 import msgspec
@@ -25,6 +26,7 @@ from wakeq.protocol.wire.monique.messages import (
     tag_of,
 )
 from wakeq.protocol.wire.monique.tags import Tag, Type
+from wakeq.protocol.wire.monique.transfers import read_transfer
 
 Data: TypeAlias = object  # bytes as they are; anything else is encoded
 
@@ -58,6 +60,11 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     def creator(self) -> str:
         return self.tag.creator
 
+    @property
+    def frames(self) -> tuple[bytes, bytes]:
+        """What is sent over ZeroMQ."""
+        return self.tag.text.encode(), self.packed
+
     def message(self) -> Message:
         """The nine fields; raises BadMessage or BadEncoding if this is no such message."""
         return decode_message(self.packed)
@@ -79,6 +86,12 @@ class Post(msgspec.Struct, frozen=True, gc=False):
     def answers(self, task: Self) -> bool:
         """Whether this is the result of a task, or the error that came instead: also that it was killed."""
         return self.pid == task.id and self.type in ("result", "error")
+
+
+def read_post(frames: Sequence[bytes]) -> Post:
+    """Return what came over ZeroMQ; raises BadTransfer or BadTag."""
+    transfer = read_transfer(frames)
+    return Post(transfer.tag, transfer.message)
 
 
 def make(
