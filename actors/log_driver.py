@@ -8,8 +8,6 @@ The third part of RaftLog.  The core decides; here nothing is decided but when i
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
 
 import msgspec
 
@@ -24,15 +22,16 @@ from wakeq.actors.images import (
 )
 from wakeq.actors.log_entries import LogEntries, answer
 from wakeq.actors.log_files import LogServices, Saved
-from wakeq.actors.messages import Asker, Follow, Item, Propose, Refusal, Tick
-from wakeq.actors.peer import Connected, FromPeer, Outgoing, PeerDoor, PeerLost
+from wakeq.actors.messages import Applied, Asker, Follow, Item, Propose, Refusal, Started, Throttle, Tick
+from wakeq.actors.neighbourhood import Introduced, Neighbourhood, Neighbours
+from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
-from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, OwnEntry, Ready, Write
+from wakeq.protocol.raft.messages import Append, Fetch, OwnEntry, Ready, Write
 from wakeq.protocol.records import decode_entry
-from wakeq.protocol.wire.peer import Entries, Hello
+from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
@@ -45,45 +44,10 @@ BEAT = Tick("beat")
 logger = logging.getLogger("wakeq.raft_log")
 
 
-class Started(msgspec.Struct, frozen=True, gc=False):
-    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
-
-    queues: Process
-    images: Process
-
-
-class Throttle(msgspec.Struct, frozen=True, gc=False):
-    """The state store is behind: let proposals wait, or go on."""
-
-    on: bool
-
-
-class Applied(msgspec.Struct, frozen=True, gc=False):
-    """The queues have applied everything up to this entry."""
-
-    index: int
-
-
-class Introduced(msgspec.Struct, frozen=True, gc=False):
-    """A connection was made, and the node at its other end has said who it is."""
-
-    door: PeerDoor
-    hello: Hello
-
-
 class GiveUp(msgspec.Struct, frozen=True, gc=False):
     """To itself: whoever still asks for an entry of this term has waited long enough."""
 
     term: int
-
-
-class Neighbours(NamedTuple):
-    """How a node of a cluster reaches the others."""
-
-    new_peer: Callable[[int], Process]
-    dial: Callable[[int, str], None]  # connect to that node at this address, now and whenever it is lost
-    follow_clock: Callable[[int], None]  # go on from this moment, which the leader has stamped
-    start_again: Callable[[], None]  # an image is to be installed: the node begins anew with it
 
 
 class LogDriver(LogEntries):
@@ -92,10 +56,9 @@ class LogDriver(LogEntries):
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__(core, services)
         self._neighbours = neighbours
-        self._peers: dict[int, Process] = {}
-        self._worker_addresses: dict[int, str] = {}  # of the other nodes, for clients that have to go there
+        self._around = Neighbourhood(core.me.node_id, neighbours)
+        self._peers = self._around.peers
         self._images: Process | None = None
-        self._connected: set[int] = set()
         self._changes: dict[int, Asker] = {}  # by entry: who asked for other members
         self._led_term = 0  # the term in which this node leads, 0 while it does not
         self._ticked_ms = 0
@@ -129,11 +92,20 @@ class LogDriver(LogEntries):
         return self._not_leader()
 
     def _not_leader(self) -> Refusal:
-        leader = self.core.leader_id
-        if leader is None or leader not in self._connected:  # it is this one, or perhaps it is gone
+        leader = self.other_leader
+        if leader is None:
             return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
-        address = self._worker_addresses.get(leader, "")
-        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", address)
+        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", self.address_of(leader, "worker"))
+
+    @property
+    def other_leader(self) -> int | None:
+        """The node that leads, as far as this one can tell; None if it is this one, or perhaps gone."""
+        leader = self.core.leader_id
+        return leader if leader in self._around.connected else None
+
+    def address_of(self, node_id: int, door: str) -> str:
+        """Return where another node has that door for clients; empty if it is not known."""
+        return self._around.address(node_id, door)
 
     @property
     def at_rest(self) -> bool:
@@ -292,7 +264,7 @@ class LogDriver(LogEntries):
         for own in ready.entries:
             self._enter_own(own)
         if ready.messages:
-            self._send(ready.messages)
+            self._around.send(ready.messages, self._payloads)
         self._hand_over(ready.commit)
         for node_id in ready.images:
             assert self._images is not None, "started first"
@@ -314,47 +286,25 @@ class LogDriver(LogEntries):
     # --- peers -----------------------------------------------------------------------------------------------------
 
     def _meet_members(self) -> None:
-        """Know every member of the configuration in force, and where it is."""
-        members = self.core.members
-        self._members_index = members.index
-        if self._neighbours is None:
-            return
-        for member in members.config.members:
-            if member.node_id != self.core.me.node_id:
-                self._peer(member.node_id)
-                self._neighbours.dial(member.node_id, member.address)
-
-    def _peer(self, node_id: int) -> Process:
-        peer = self._peers.get(node_id)
-        if peer is None:
-            assert self._neighbours is not None, "only in a cluster"
-            peer = self._peers[node_id] = self._neighbours.new_peer(node_id)
-            self._keeps_payloads = True
-        return peer
+        """Know every member of the configuration in force."""
+        self._members_index = self.core.members.index
+        self._around.meet(self.core.members.config)
+        self._keeps_payloads = bool(self._peers)
 
     def on_introduced(self, message: Introduced) -> None:
-        node_id = message.hello.node_id
-        self._worker_addresses[node_id] = message.hello.worker_address
-        self._peer(node_id).tell(Connected(message.door, message.hello))
-        self.on_peer_lost(PeerLost(node_id))  # what was under way on the connection before
-        self._connected.add(node_id)
+        self._around.introduce(message)
+        self._keeps_payloads = True
+        self._begin_anew(message.hello.node_id)
 
     def on_peer_lost(self, message: PeerLost) -> None:
-        self._connected.discard(message.node_id)
-        if self.core.leads:
-            self.core.leader().lost(message.node_id)
-            self._attend()
+        self._around.lose(message.node_id)
+        self._begin_anew(message.node_id)
 
-    def _send(self, messages: Sequence[AnyMessage]) -> None:
-        batches: dict[int, list[tuple[Any, list[bytes] | None]]] = {}
-        for message in messages:
-            payloads = None
-            if type(message) is Append and message.last_index > message.prev_index:
-                payloads = self._payloads.get(message.prev_index + 1, message.last_index)
-            batches.setdefault(message.receiver, []).append((message, payloads))
-        for node_id, batch in batches.items():
-            if node_id in self._peers:
-                self._peers[node_id].tell(Outgoing(batch))
+    def _begin_anew(self, node_id: int) -> None:
+        """What was under way on the connection before is lost."""
+        if self.core.leads:
+            self.core.leader().lost(node_id)
+            self._attend()
 
     def on_from_peer(self, message: FromPeer) -> None:
         self._look_at_clock()

@@ -5,6 +5,7 @@ Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Wo
 Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -78,6 +79,14 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
     answer: Answered
     otherwise: Answered
 
+    def without_refused(self, codes: Sequence[int]) -> Answered:
+        """Return the answer with those deliveries only whose code is 0."""
+        if not any(codes):
+            return self.answer
+        ((ticket, place, deliveries),) = self.answer.answers
+        left = [delivery for delivery, code in zip(deliveries, codes, strict=True) if not code]
+        return Answered([(ticket, place, left)]) if left else self.otherwise
+
 
 # Straight ---------------------------------------------------------------------------------------------------------
 
@@ -99,7 +108,7 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     door: int = 0
     subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
     must_exist: bool = False  # then it is unknown even to who would wait for it
-    removes: bool = False  # whoever takes a message cannot acknowledge it: it is gone when it is handed out
+    removes: bool = False  # nobody will acknowledge what is taken, or somebody did ahead: it is gone when handed out
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -292,3 +301,26 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
+
+    queues: Process
+    images: Process
+
+
+class Throttle(msgspec.Struct, frozen=True, gc=False):
+    """The state store is behind: let proposals wait, or go on."""
+
+    on: bool
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The queues have applied everything up to this entry."""
+
+    index: int
+
+
+class HandOver(msgspec.Struct, frozen=True, gc=False):
+    """Lead no longer, if another node can."""

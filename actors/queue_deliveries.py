@@ -210,14 +210,13 @@ class QueueDeliveries(Process):
         """Deliver and remove in one entry; the answer leaves once that is committed."""
         leases = self.leases
         assert leases is not None, "only a leader hands out"
-        leases.leave(numbers)
+        leases.withhold(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
         deliveries = self._deliveries(numbers, [now_ms] * len(numbers), first)
         tokens = [delivery.token for delivery in deliveries]
         entry = Ack(self.name, self.ledger.id, numbers, tokens, worker=fetch.worker, door=fetch.door, delivered=True)
-        held = HeldBack(
-            Answered([(fetch.ticket, want.place, deliveries)]), Answered([(fetch.ticket, want.place, None)])
-        )
+        answer = Answered([(fetch.ticket, want.place, deliveries)])
+        held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
         self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         self._handed_out(len(numbers))
 
@@ -255,7 +254,7 @@ class QueueDeliveries(Process):
         prefix = self.name.encode() + b"-"
         keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
         self._reads[id(ticket)] = ticket
-        self._services.load(self, numbers, keys, (self.ledger.id, ticket))
+        self._services.load(self, numbers, keys, (self.ledger.id, self.leases, ticket))
 
     def _read_ahead(self) -> None:
         """Have the bodies of the next in line read before somebody asks for them."""
@@ -269,7 +268,7 @@ class QueueDeliveries(Process):
             self._read(ahead, ("ahead",))
 
     def on_loaded(self, message: Loaded) -> None:
-        queue_id, ticket = message.ticket
+        queue_id, leases, ticket = message.ticket
         if ticket[0] == "ahead":
             self._reading = False
         if queue_id != self.ledger.id:
@@ -283,7 +282,7 @@ class QueueDeliveries(Process):
                 self.bodies.load(number, draft, row.published_ms)
         self._reads.pop(id(ticket), None)
         if ticket[0] == "deliver":
-            self._deliver_loaded(*ticket[1:])
+            self._deliver_loaded(leases, *ticket[1:])
         elif ticket[0] == "call":
             ticket[1]()
 
@@ -296,12 +295,15 @@ class QueueDeliveries(Process):
                 refusal = Refusal("BUSY", f"{why}; try again")
                 asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
-    def _deliver_loaded(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
-        leases, refusal = self.leases, self._refusal()
-        if leases is None or refusal is not None:
+    def _deliver_loaded(self, leases: Leases, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
+        """Deliver what was taken out of these leases' line, unless another term has its own by now."""
+        refusal = self._refusal()
+        if leases is not self.leases:
             fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
-            if leases is not None:
-                self._offer_again(leases, numbers)
+            return
+        if refusal is not None:
+            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
+            self._offer_again(leases, numbers)
             return
         now_ms = self._now_ms()
         living = [number for number in numbers if self.ledger.lives(number) and number not in leases.leaving]

@@ -243,20 +243,25 @@ class QueueRegistry(Process):
 
     def _put_off(self, message: Any) -> None:
         """The queue is being rebuilt: nothing for now, and a sleeper is to come again."""
+        refusal = self._services.refusal()
         match message:
             case Fetch():
-                message.subscriber.tell(Answered([(message.ticket, want.place, None) for want in message.wants]))
+                message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
             case Sleep(asker=asker):
                 asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                 asker.process.tell(Woken(message.queue))
             case Touch() | Nack() | Peek() | Stats():
-                self._answer(message.asker, Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again"))
+                busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
+                self._answer(message.asker, refusal or busy)
 
     def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
-        refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        """Say that there is no such queue; a node that may not serve cannot know, and says that."""
+        elsewhere = self._services.refusal()
+        missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        refusal = elsewhere or missing
         if isinstance(message, Fetch):
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
-        elif isinstance(message, Touch | Nack):
+        elif isinstance(message, Touch | Nack) and elsewhere is None:
             places = message.asker.place
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
             message.asker.process.tell(Answered([(message.asker.ticket, places, outcome)]))

@@ -17,29 +17,28 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
-from wakeq.actors.log_driver import (
-    Applied,
-    GiveUp,
-    Introduced,
-    LogDriver,
-    Neighbours,
-    Started,
-    Throttle,
-)
+from wakeq.actors.log_driver import GiveUp, LogDriver
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
-from wakeq.actors.messages import Administer, Answered, Asker, Pressure, Propose, Refusal, Tick
+from wakeq.actors.messages import (
+    Administer,
+    Answered,
+    Applied,
+    Asker,
+    HandOver,
+    Pressure,
+    Propose,
+    Refusal,
+    Started,
+    Throttle,
+    Tick,
+)
+from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.raft.membership import Config, Member
 
-__all__ = ["Applied", "HandOver", "Introduced", "Neighbours", "RaftLog", "Started", "Throttle"]
-
 Facts = dict[str, Any]
-
-
-class HandOver(msgspec.Struct, frozen=True, gc=False):
-    """Lead no longer, if another node can."""
 
 
 class RaftLog(LogDriver):
@@ -100,7 +99,7 @@ class RaftLog(LogDriver):
             "node": member.node_id,
             "address": member.address,
             "votes": member.voter,
-            "is_connected": member.node_id in self._connected or member.node_id == core.me.node_id,
+            "is_connected": member.node_id in self._around.connected or member.node_id == core.me.node_id,
             "behind_bytes": None,
         }
         if member.node_id == core.me.node_id:
@@ -116,7 +115,7 @@ class RaftLog(LogDriver):
         """Hand leadership over to a node, or to the one that is furthest."""
         leader = self.core.leader()
         if node_id is None:
-            others = [voter for voter in self.core.members.voters if voter in self._connected]
+            others = [voter for voter in self.core.members.voters if voter in self._around.connected]
             if not others:
                 raise BadField("no other voter is connected, so nobody could take over")
             node_id = max(others, key=lambda other: leader.peers[other].counted_match)

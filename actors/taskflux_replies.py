@@ -8,12 +8,17 @@ Pure.  Every function here reads one kind of answer; whoever asked keeps it besi
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from wakeq.actors.messages import Outcome, Refusal
+from msgspec import Struct
+
+from wakeq.actors.messages import Delivery, Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
-from wakeq.protocol.commands import Result
+from wakeq.protocol.commands import Result, Token
+from wakeq.protocol.errors import OutcomeUnknown
+from wakeq.protocol.wire.taskflux.intents import Delivery as Delivered
 from wakeq.protocol.wire.taskflux.intents import Intent
 from wakeq.protocol.wire.taskflux.intents import Outcome as Replied
 from wakeq.protocol.wire.taskflux.packets import (
+    EMPTY,
     OK,
     UNKNOWN_NODE,
     BusinessError,
@@ -23,11 +28,22 @@ from wakeq.protocol.wire.taskflux.packets import (
     GeneralViolation,
     ListQueuesResponse,
     NotLeader,
+    Record,
     Response,
 )
 from wakeq.protocol.wire.taskflux.queues import INT32_MAX, info_of, refused
 
 _DONE, _STALE = int(Result.DONE), int(Result.STALE)
+
+
+class Holding(Struct, frozen=True, gc=False):
+    """A record that a client holds, by what its queue calls it, and until when it is leased at first."""
+
+    uid: str
+    queue_id: int
+    number: int
+    token: Token
+    until_ms: int
 
 
 class Known(NamedTuple):
@@ -58,13 +74,36 @@ def stored(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -
     return [[OK if code > 0 else refused(Result(code), policies, limit) for code in results]]
 
 
+def dequeued(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | None, known: Known) -> Sequence[Replied]:
+    """What a Dequeue found, if anything; its number is the record's id."""
+    if isinstance(answer, Refusal):
+        return [refusal(answer, known)]
+    if answer is None:
+        return [EMPTY]
+    (found,) = answer
+    holding = Holding(found.uid, found.queue_id, found.number, found.token, found.until_ms)
+    return [Delivered(Record(found.priority, found.body, found.number), holding)]
+
+
+def taken(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | None, known: Known) -> Sequence[Replied]:
+    """The records that are gone by now, for as many Dequeues."""
+    if isinstance(answer, Refusal):
+        return [refusal(answer, known)]
+    return [[Record(found.priority, found.body, found.number) for found in answer or ()]]
+
+
 def removed(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:
     """What became of records that clients took.  One whose queue is gone is gone, as it was to be."""
     if isinstance(answer, Refusal):
-        return [refusal(answer, known)] * len(intents)
+        return [_undone(answer, known)] * len(intents)
     if not any(answer.results):
         return [OK] * len(intents)
     return [_stale(known) if code == _STALE else OK for code in answer.results]
+
+
+def _undone(answer: Refusal, known: Known) -> Response:
+    """The client holds the record no longer; if nobody can know whether it is gone, leadership was lost meanwhile."""
+    return known.not_leader() if answer.code == OutcomeUnknown.code else refusal(answer, known)
 
 
 def _stale(known: Known) -> Response:

@@ -16,12 +16,13 @@ from typing import Any
 
 from wakeq.actors.images import Images
 from wakeq.actors.log_files import LogServices
-from wakeq.actors.messages import Committed, Item, Loaded
+from wakeq.actors.messages import Committed, Item, Loaded, Started
+from wakeq.actors.neighbourhood import Neighbours
 from wakeq.actors.peer import Peer
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
-from wakeq.actors.raft_log import Neighbours, RaftLog, Started
+from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.commands import Kind, Members, SetAside

@@ -88,7 +88,7 @@ def _cluster_at(address: str, node_id: int) -> bytes:
     reader = FrameReader()
     with socket.create_connection(split_address(address), ASK_S_MAX) as connection:
         connection.settimeout(ASK_S_MAX)
-        nobody = Hello(MARK, VERSION_MIN, VERSION, NO_CLUSTER, node_id, 0, 0, "")
+        nobody = Hello(MARK, VERSION_MIN, VERSION, NO_CLUSTER, node_id, 0, 0, {})
         connection.sendall(encode(nobody))
         while data := connection.recv(READ_BYTES):
             for frame in reader.receive(data):

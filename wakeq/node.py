@@ -21,10 +21,9 @@ from typing import Any
 from wakeq import __version__
 from wakeq.actors.door import Admission, CarefulDoor, Door
 from wakeq.actors.log_files import Cut
-from wakeq.actors.messages import Pressure, Propose, Refusal
+from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
 from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.queue_registry import Settings as QueuesSettings
-from wakeq.actors.raft_log import HandOver
 from wakeq.actors.requests import Limits as SubscriberLimits
 from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
@@ -35,6 +34,7 @@ from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
 from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
+from wakeq.doors import Doors
 from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
@@ -49,7 +49,6 @@ from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
-from wakeq.protocol.wire.taskflux.packets import UNKNOWN_NODE, ClusterMetadataResponse
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
@@ -92,7 +91,7 @@ class Node:
         self._trimmed_bytes = 0
         self._plan = plan_of(settings)
         self._peers: PeerTcp | None = None
-        self._worker_address = ""
+        self._doors = Doors(None if self._plan is None else self._plan.node_id)
 
     # --- up --------------------------------------------------------------------------------------------------------
 
@@ -162,7 +161,7 @@ class Node:
 
         def hello() -> Hello:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
-            return Hello(MARK, VERSION_MIN, VERSION, *me, self._worker_address)
+            return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
 
         peers = self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced))
         election_ms = self.settings.cluster.election_ms
@@ -177,8 +176,7 @@ class Node:
         """Open all doors, then stand for election or follow; who leads is not waited for."""
         assert self._peers is not None, "made before"
         addresses = await self._listen()
-        host, worker_port = plan.own_host, addresses["worker"].rpartition(":")[2]
-        self._worker_address = self.settings.cluster.worker_address or f"{bracketed(host)}:{worker_port}"
+        self._doors.open(addresses, bracketed(plan.own_host), self.settings.cluster.worker_address)
         self.assembly.begin()
         await self._peers.start(*split_address(plan.addresses[plan.node_id]))
         self._beat()
@@ -307,17 +305,13 @@ class Node:
             addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
         return addresses
 
-    def _taskflux_leader(self) -> int:
-        """Return this node's place in the list of one, if it leads: it does not know the others' TaskFlux ports."""
-        return 0 if self.raft_log.refusal() is None else UNKNOWN_NODE
-
     def _make_taskflux_subscriber(
         self, dialect: Dialect, addresses: dict[str, str]
     ) -> Callable[[CarefulDoor[TaskFluxResponse]], TaskFluxSubscriber]:
         door_name = "taskflux" if dialect.name == self.settings.taskflux_dialect else f"taskflux-{dialect.name}"
         known = Known(
             find=self.queues.catalog.find,
-            nodes=lambda: ClusterMetadataResponse((addresses[door_name],), self._taskflux_leader(), 0),
+            nodes=lambda: self._doors.taskflux_nodes(self.raft_log, door_name, addresses[door_name]),
             payload_bytes_max=self.settings.taskflux_payload_bytes_max,
         )
         services = TaskFluxServices(self.raft_log, self.queues, self.assembly.timers, self.now_ms, known)
@@ -508,7 +502,10 @@ async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
 
 
 def _at(settings: Settings, addresses: dict[str, str]) -> Settings:
-    ports = {f"{door}_port": int(addresses[door].rpartition(":")[2]) for door in ("worker", "http")}
+    """Return the settings with the ports that were taken, so that whoever was told them finds them again."""
+    ports = {f"{door}_port": int(addresses[door].rpartition(":")[2]) for door in ("worker", "http", "taskflux")}
+    for door in addresses.keys() - {"worker", "http", "taskflux", "peer"}:
+        ports["taskflux_other_port"] = int(addresses[door].rpartition(":")[2])
     return dataclasses.replace(settings, **ports)  # type: ignore[arg-type]
 
 

@@ -38,7 +38,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=100):
     node_id: int
     disk_id: int
     incarnation: int
-    worker_address: str  # where clients of this node go
+    doors: dict[str, str]  # where clients of this node go, by what they speak
 
 
 class Entries(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):

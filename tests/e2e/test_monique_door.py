@@ -1,4 +1,4 @@
-"""The MoniQue doors of a real broker: golden frames over WebSocket, transfers over ZeroMQ, both through one exchange."""
+"""The MoniQue doors of a real broker: golden frames over WebSocket, transfers over ZeroMQ, and both together."""
 
 import asyncio
 import json

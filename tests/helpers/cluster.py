@@ -15,6 +15,7 @@ from typing import Self
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.line_client import AsyncLineClient, LineClient, Message
+from tests.helpers.namespaces import Network
 from tests.helpers.started import eventually
 
 PEER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
@@ -67,9 +68,10 @@ class ClusterClient(AsyncLineClient):
 class Cluster:
     """Nodes by number.  Each keeps its data directory and its ports through all its lives."""
 
-    def __init__(self, directory: Path, count: int = 3, *extra_args: str) -> None:
+    def __init__(self, directory: Path, count: int = 3, *extra_args: str, network: Network | None = None) -> None:
+        self._network = network
         self._worker_ports = free_ports(count)
-        self.peer_addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+        self.peer_addresses = [f"{self._host(node)}:{port}" for node, port in enumerate(free_ports(count))]
         self._directory = directory
         self._extra_args = extra_args
         self.nodes = [self._make(node, ",".join(self.peer_addresses)) for node in range(count)]
@@ -79,7 +81,12 @@ class Cluster:
 
     def _make(self, node: int, peers: str, *extra_args: str) -> BrokerProcess:
         place = ("--node", str(node), "--peers", peers, "--worker-port", str(self._worker_ports[node]))
-        return BrokerProcess(self._directory / f"node-{node}", *place, *self._extra_args, *extra_args)
+        arguments = (*place, "--host", self._host(node), *self._extra_args, *extra_args)
+        prefix = () if self._network is None else self._network.prefix(node)
+        return BrokerProcess(self._directory / f"node-{node}", *arguments, prefix=prefix)
+
+    def _host(self, node: int) -> str:
+        return "127.0.0.1" if self._network is None else self._network.address(node)
 
     def start(self) -> Self:
         """Start all of them at once, and wait until one leads."""
@@ -132,7 +139,7 @@ class Cluster:
     @property
     def addresses(self) -> str:
         """The worker ports of all nodes, as a client is given them."""
-        return ",".join(f"127.0.0.1:{port}" for port in self._worker_ports)
+        return ",".join(f"{self._host(node)}:{port}" for node, port in enumerate(self._worker_ports))
 
     # --- for the load ---
 

@@ -76,13 +76,14 @@ async def crash_loop(
     up_s: tuple[float, float] = (0.05, 1.5),
     ledger: Path | None = None,
     timeout_s: int = TIMEOUT_S,
+    history: History | None = None,
 ) -> Outcome:
     """Run the load, crash the broker so many times at random moments, drain, and check.
 
     `crash` makes the broker die and come back; it is kill -9 if not given.  The history is written to `ledger` if
-    something is wrong with it.
+    something is wrong with it; it is given if a crash is not over in a moment, and has to say how long it took.
     """
-    draw, history = random.Random(seed), History()
+    draw, history = random.Random(seed), history or History()
     if isinstance(broker, Cluster):
         load = Load(broker.address, history, seed, timeout_s=timeout_s, connect=broker.connect)
     else:

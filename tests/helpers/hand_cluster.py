@@ -12,20 +12,25 @@ from pathlib import Path
 
 from tests.helpers.broker import Client
 from tests.helpers.by_hand import HandDisk, HandTime
+from tests.helpers.taskflux_by_hand import HandTaskFlux
 from wakeq.actors.door import Door
+from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import Broken, Heard, Peer
 from wakeq.actors.queue_registry import Settings
-from wakeq.actors.raft_log import Introduced, RaftLog
+from wakeq.actors.queues import Queues
+from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.requests import Limits, Services
-from wakeq.actors.runtime import Runtime
+from wakeq.actors.runtime import Runtime, Timers
 from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.doors import Doors
 from wakeq.opening import open_all
 from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Frame, FrameReader, Hello, encode
+from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
 
 CLUSTER_ID = b"a cluster's id.."
 ELECTION_S = 1.0
@@ -65,10 +70,21 @@ class HandNode:
         self.clients: list[Client] = []
         self.is_up = False
         self.workers = 0
+        self.doors = Doors(number)
+        ports = {"worker": "0.0.0.0:2601", "taskflux": "0.0.0.0:2602"}
+        self.doors.open(ports, f"node-{number}", None)
 
     @property
     def raft_log(self) -> RaftLog:
         return self.assembly.raft_log
+
+    @property
+    def queues(self) -> Queues:
+        return self.assembly.queues
+
+    @property
+    def timers(self) -> Timers:
+        return self.assembly.timers
 
     @property
     def time(self) -> HandTime:
@@ -133,7 +149,7 @@ class HandNode:
     def hello(self) -> Hello:
         metadata = self.opened.metadata
         me = CLUSTER_ID, self.number, metadata.disk_id, metadata.incarnation
-        return Hello(MARK, VERSION_MIN, VERSION, *me, f"node-{self.number}:2601")
+        return Hello(MARK, VERSION_MIN, VERSION, *me, self.doors.own)
 
     def connect(self, door: Door) -> Subscriber:
         self.workers += 1
@@ -144,6 +160,12 @@ class HandNode:
 
     def client(self) -> Client:
         return Client(self)  # type: ignore[arg-type]  # it asks of a broker what a node has
+
+    def nodes(self) -> ClusterMetadataResponse:
+        return self.doors.taskflux_nodes(self.raft_log, "taskflux", "")
+
+    def taskflux(self) -> HandTaskFlux:
+        return HandTaskFlux(self, nodes=self.nodes)  # type: ignore[arg-type]  # likewise
 
 
 class HandCluster:

@@ -211,7 +211,7 @@ def stats(queue: str | None) -> Request[dict[str, Any]]:
 def cluster(do: str, node: int | None, address: str) -> Request[dict[str, Any]]:
     """What an operator asks of the cluster."""
     command = wire.Cluster(do=do, node=node, address=address)  # type: ignore[arg-type]  # the broker knows the words
-    return Request(command, lambda reply: _expect(reply, wire.ClusterReply).cluster)
+    return Request(command, lambda reply: expect(reply, wire.ClusterReply).cluster)
 
 
 def peek(queue: str, count: int, state: str) -> Request[list[dict[str, Any]]]:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from wakeq.actors.door import Told
+from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import Broken, Heard, Writable
-from wakeq.actors.raft_log import Introduced
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer import NO_CLUSTER, Frame, FrameReader, Hello, check_hello, encode
 

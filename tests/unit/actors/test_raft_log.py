@@ -7,8 +7,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from wakeq.actors.log_files import Cut, Roll
-from wakeq.actors.messages import Pressure, Propose, Refusal
-from wakeq.actors.raft_log import Throttle
+from wakeq.actors.messages import Pressure, Propose, Refusal, Throttle
 from wakeq.actors.sync_place import (
     FAST_SYNC_S,
     SLOW_SYNCS_MAX,

@@ -34,7 +34,7 @@ from wakeq.protocol.wire.peer import (
 )
 
 CLUSTER = b"0123456789abcdef"
-HELLO = Hello(MARK, 1, VERSION, CLUSTER, 2, 77, 5, "b:2601")
+HELLO = Hello(MARK, 1, VERSION, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
 HEADER = (1, 2, 77, 5, 9)
 CONFIG = Config((Member(0, 7, True, "a:2603"), Member(1, 8, False, "b:2603")), founded=True)
 APPEND = Append(*HEADER, 4, 8, 6, ((5, 8), (6, 9)), 4, 30, ((6, CONFIG),))
@@ -108,10 +108,10 @@ def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes
     ("hello", "match"),
     [
         (Heartbeat(*HEADER, 1, 1), "does not begin with a hello"),
-        (Hello("other", 1, 1, CLUSTER, 2, 77, 5, ""), "does not begin with a hello"),
-        (Hello(MARK, 1, 1, b"another cluster!", 2, 77, 5, ""), "is of cluster"),
-        (Hello(MARK, 1, 1, CLUSTER, 0, 77, 5, ""), "says that it is node 0"),
-        (Hello(MARK, VERSION + 1, VERSION + 2, CLUSTER, 2, 77, 5, ""), "upgrade one release at a time"),
+        (Hello("other", 1, 1, CLUSTER, 2, 77, 5, {}), "does not begin with a hello"),
+        (Hello(MARK, 1, 1, b"another cluster!", 2, 77, 5, {}), "is of cluster"),
+        (Hello(MARK, 1, 1, CLUSTER, 0, 77, 5, {}), "says that it is node 0"),
+        (Hello(MARK, VERSION + 1, VERSION + 2, CLUSTER, 2, 77, 5, {}), "upgrade one release at a time"),
     ],
 )
 def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
@@ -120,6 +120,6 @@ def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
 
 
 def test_a_newer_release_that_still_speaks_our_version_is_welcome() -> None:
-    newer = Hello(MARK, VERSION, VERSION + 1, CLUSTER, 2, 77, 5, "b:2601")
+    newer = Hello(MARK, VERSION, VERSION + 1, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
 
     assert check_hello(newer, CLUSTER, 0) is newer
