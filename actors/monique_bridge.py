@@ -8,7 +8,6 @@ another component, and so does one that was out when the last component left.  M
 was not answered or killed.
 """
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +46,7 @@ class Bridge(QueueUser):
         self._components = 0
         self._out: dict[str, Delivery] = {}  # by the task's id: given to a component, its lease is not over
         self._late: dict[str, Delivery] = {}  # its lease is over; the oldest first
-        self._line: deque[tuple[Delivery, Transfer]] = deque()  # fetched, and no component could take it yet
+        self._line: dict[str, tuple[Delivery, Transfer]] = {}  # fetched, and no component could take it yet
         self._question: object | None = None  # that the queue has to answer
         self._looks_again_ms = 0
         self._dropped = Dropped(f"from queue {queue} to the components of {spec}", services.now_ms)
@@ -69,7 +68,7 @@ class Bridge(QueueUser):
 
     def on_stop(self) -> None:
         """What is out may still be answered to whoever comes next; what is in hand goes back."""
-        self._give_back(self._name, [delivery for delivery, _ in self._line], Reason.RETURNED)
+        self._give_back(self._name, [delivery for delivery, _ in self._line.values()], Reason.RETURNED)
 
     # --- components -------------------------------------------------------------------------------------------------
 
@@ -82,7 +81,7 @@ class Bridge(QueueUser):
     def _lose_all(self) -> None:
         """The last component has gone: what it had is for another one."""
         self._give_back(self._name, list(self._out.values()), Reason.DISCONNECT)
-        self._give_back(self._name, [delivery for delivery, _ in self._line], Reason.RETURNED)
+        self._give_back(self._name, [delivery for delivery, _ in self._line.values()], Reason.RETURNED)
         self._out.clear()
         self._line.clear()
         if self._question is not None:
@@ -90,9 +89,11 @@ class Bridge(QueueUser):
 
     def _give(self) -> None:
         """Hand out what is here, and fetch as many as there are components without a task."""
-        while self._line and self._port.send(self._line[0][1].frames):
-            delivery, transfer = self._line.popleft()
-            self._out[transfer.tag.id] = delivery
+        for task_id, (delivery, transfer) in list(self._line.items()):
+            if not self._port.send(transfer.frames):
+                break
+            del self._line[task_id]
+            self._out[task_id] = delivery
         self._look_in_time()
         room = self._components - len(self._out) - len(self._line)
         if room > 0 and self._question is None and not self._looks_again_ms:
@@ -131,7 +132,7 @@ class Bridge(QueueUser):
             self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
         else:
             self._late.pop(transfer.tag.id, None)
-            self._line.append((delivery, transfer))
+            self._line[transfer.tag.id] = delivery, transfer
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
@@ -139,6 +140,8 @@ class Bridge(QueueUser):
         for parcel in message.parcels:
             task_id = parcel.transfer.tag.pid
             delivery = self._out.pop(task_id, None) or self._late.pop(task_id, None)
+            if task_id in self._line:  # answered by who had it before
+                delivery, _ = self._line.pop(task_id)
             if delivery is not None:
                 self._acknowledge(self._name, delivery.queue_id, [delivery.number])
         self._give()
