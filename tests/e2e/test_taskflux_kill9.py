@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.crash_loop import Outcome, crash_loop
 from tests.helpers.flux_load import FluxLoad
+from tests.helpers.line_client import AsyncLineClient
 
 KILLS = int(os.environ.get("WAKEQ_KILLS", "12"))
 
@@ -30,7 +31,7 @@ def run(start_broker: StartBroker, kills: int, *, up_s: tuple[float, float]) -> 
     broker = start_broker("--taskflux-port", str(port))
 
     async def both() -> tuple[Outcome, FluxLoad]:
-        flux = FluxLoad(lambda: broker.worker_address, ("127.0.0.1", port), seed)
+        flux = FluxLoad(lambda: AsyncLineClient.connect(broker.worker_address), f"127.0.0.1:{port}", seed)
         await flux.start()
         outcome = await crash_loop(broker, crashes=kills, seed=seed, up_s=up_s)
         await flux.stop()

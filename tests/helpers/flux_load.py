@@ -1,6 +1,6 @@
 """FluxLoad: TaskFlux clients and JSON workers at work on one queue, and a ledger of what they were promised.
 
-    seed --> enqueue, dequeue, ack, nack; PUB, FET, ACK --> (crashes) --> drain --> what is wrong
+    seed --> enqueue, dequeue, ack, nack; PUB, FET, ACK (lines or frames) --> (crashes) --> drain --> what is wrong
 
 Whatever is asked for is in the ledger before it is said.  It never repairs an answer: what may have been done or not
 is neither promised nor removed.  Of what somebody acknowledges unseen, so many may be gone as he has heard nothing of.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from tests.helpers.line_client import AsyncLineClient, Message
+from tests.helpers.line_client import AsyncLineClient, FrameConversation, Message
 from wakeq.client.taskflux.aio import AsyncTaskFluxClient
 from wakeq.client.taskflux.records import Record
 from wakeq.protocol.errors import OutcomeUnknown, WakeqError
@@ -21,6 +21,9 @@ from wakeq.protocol.wire.taskflux import packets as wire
 from wakeq.protocol.wire.taskflux.dialects import SPEC
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.reader import ResponseReader
+
+Connect = Callable[[], Coroutine[Any, Any, AsyncLineClient]]
+OpenFrames = Callable[[], Coroutine[Any, Any, FrameConversation]]
 
 QUEUE = "mixed"
 TIMEOUT_S = 5  # the shortest: what was held when the broker died is back after that
@@ -39,12 +42,11 @@ class Changed(Exception):
 class FluxLoad:
     """See the head of this file.  `wrong` are the ledger's complaints."""
 
-    def __init__(
-        self, worker_address: Callable[[], tuple[str, int]], taskflux_address: tuple[str, int], seed: int
-    ) -> None:
-        self._worker_address = worker_address
-        self._taskflux_address = taskflux_address
-        self._taskflux = "{}:{}".format(*taskflux_address)
+    def __init__(self, connect: Connect, taskflux: str, seed: int, open_frames: OpenFrames | None = None) -> None:
+        """`taskflux` are addresses; `open_frames` makes a WebSocket, if those are to take part."""
+        self._connect = connect
+        self._taskflux = taskflux
+        self._open_frames = open_frames
         self._draw = random.Random(seed)
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -60,11 +62,14 @@ class FluxLoad:
 
     async def start(self) -> None:
         """Make the queue and set everybody to work."""
-        worker = await AsyncLineClient.connect(self._worker_address())
+        worker = await self._connect()
         await worker.call({"cmd": "CREATE", "qname": QUEUE, "timeout": TIMEOUT_S})
         worker.close()
-        enqueues, dequeues = [self._enqueues] * 2, [self._dequeues] * 2
-        roles = (*enqueues, *dequeues, self._dequeues_ahead, self._publishes, self._fetches)
+        roles = [self._enqueues, self._enqueues, self._dequeues, self._dequeues, self._publishes, self._fetches]
+        if "," not in self._taskflux:  # packets by hand know nothing of leaders
+            roles.append(self._dequeues_ahead)
+        if self._open_frames is not None:
+            roles += [self._publishes_in_frames, self._fetches_in_frames]
         self._tasks = [asyncio.create_task(self._again(role)) for role in roles]
 
     async def stop(self) -> None:
@@ -139,7 +144,8 @@ class FluxLoad:
                         self.done["dequeue"] += 1
 
     async def _dequeues_ahead(self) -> None:
-        reader, writer = await asyncio.open_connection(*self._taskflux_address)
+        host, port = self._taskflux.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(encode([wire.AuthorizationRequest(), wire.BootstrapRequest(1, 0, 0)], SPEC))
         responses = ResponseReader(SPEC)
         try:
@@ -170,7 +176,7 @@ class FluxLoad:
         return is_first
 
     async def _publishes(self) -> None:
-        worker = await AsyncLineClient.connect(self._worker_address())
+        worker = await self._connect()
         while not self._stopping:
             if self._is_full:
                 await asyncio.sleep(PAUSE_S)
@@ -183,7 +189,7 @@ class FluxLoad:
             self.done["publish"] += len(tasks)
 
     async def _fetches(self) -> None:
-        worker = await AsyncLineClient.connect(self._worker_address())
+        worker = await self._connect()
         while not self._stopping:
             message: Message = await worker.call({"cmd": "FET", "qname": QUEUE, "lease": True})
             if message["cmd"] != "msg":
@@ -194,3 +200,44 @@ class FluxLoad:
             if acked["cmd"] == "okack":
                 self.removed.add(message["msg"])
                 self.done["fetch"] += 1
+
+    async def _publishes_in_frames(self) -> None:
+        assert self._open_frames is not None, "else nobody has this role"
+        frames = await self._open_frames()
+        try:
+            while not self._stopping:
+                if self._is_full:
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                (task, *_) = self._new_tasks()
+                reply = await _say(frames, {"cmd": "PUB", "qname": QUEUE, "message": task})
+                if reply["cmd"] == "ok":
+                    self.promised.add(task)
+                    self.done["publish in a frame"] += 1
+        finally:
+            await frames.close()
+
+    async def _fetches_in_frames(self) -> None:
+        assert self._open_frames is not None, "else nobody has this role"
+        frames = await self._open_frames()
+        try:
+            while not self._stopping:
+                message = await _say(frames, {"cmd": "FET", "qname": QUEUE, "lease": True})
+                if message["cmd"] != "msg":
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                self._take(message["msg"])
+                if (await _say(frames, {"cmd": "ACK", "qname": QUEUE, "uid": message["uid"]}))["cmd"] == "okack":
+                    self.removed.add(message["msg"])
+                    self.done["fetch in a frame"] += 1
+        finally:
+            await frames.close()
+
+
+async def _say(frames: FrameConversation, message: Message) -> Message:
+    """Ask, and return the answer; a node that sends its clients away is as good as gone."""
+    await frames.send(message)
+    reply = await frames.receive()
+    if reply.get("err") in ("NOT_LEADER", "NO_QUORUM", "UNKNOWN"):
+        raise ConnectionError(str(reply["err"]))
+    return reply
