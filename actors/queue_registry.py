@@ -80,6 +80,7 @@ class QueueRegistry(Process):
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
+        self._newest_id = 0  # of the queue that was made last
         self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
         self._notes: list[tuple[int, int, int]] = []
         self._rebuilding: set[str] = set()
@@ -132,6 +133,8 @@ class QueueRegistry(Process):
         return process
 
     def _create(self, name: str, policies: Policies, item: Item) -> None:
+        assert item[0] > self._newest_id, f"entry {item[0]} makes a second queue, {name!r}, and has an id for one"
+        self._newest_id = item[0]
         self.catalog.put(name, item[0], policies, item[2])
         self._process(name)
 
