@@ -190,8 +190,8 @@ def test_text_frames_that_are_no_text_are_read_too(run: Run) -> None:
 
 def test_a_node_that_does_not_lead_sends_its_clients_away(run: Run) -> None:
     async def test() -> None:
-        async with serving(lambda: Refusal("NOT_LEADER", "node 2 leads; connect to it")) as port:
-            async with port.session.get(port.url) as answer:
-                assert (answer.status, await answer.text()) == (503, "node 2 leads; connect to it\n")
+        refusal = Refusal("NOT_LEADER", "node 2 leads; connect to it")
+        async with serving(lambda: refusal) as port, port.session.get(port.url) as answer:
+            assert (answer.status, await answer.text()) == (503, "node 2 leads; connect to it\n")
 
     run(test)

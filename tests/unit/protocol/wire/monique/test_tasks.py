@@ -1,5 +1,7 @@
 """A task on a queue and back: nothing is lost, whatever is in it; answers, and what is none."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,10 +81,8 @@ def test_what_nobody_wants_any_more_is_no_task(expires_at_ms: int, is_wanted: bo
 @given(st.binary(max_size=20), st.dictionaries(st.sampled_from((TAG, "monique-encoding", "monique-created-at")), texts))
 def test_any_message_of_a_queue_is_a_task_or_an_error_of_ours(body: bytes, headers: dict[str, str]) -> None:
     for read in (task_transfer_of, lambda *given: answer_of(*given, id="1", creator="me", now_ms=NOW_MS)):
-        try:
+        with suppress(WakeqError):
             read(body, headers)
-        except WakeqError:
-            pass
 
 
 def test_an_answer_has_the_task_as_its_parent() -> None:
