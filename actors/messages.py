@@ -24,11 +24,12 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why something was not done: a stable code and a sentence."""
+    """Why something was not done: a stable code and a sentence, and where to go instead."""
 
     code: str
     detail: str
-    leader: str = ""
+    leader: str = ""  # its worker port ...
+    leader_http: str = ""  # ... and the port of its WebSockets
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.actors.audience import NEVER, Waiter
 from wakeq.actors.bodies import Bodies
-from wakeq.actors.leases import NEVER, Leases, Waiter
+from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
     Asker,

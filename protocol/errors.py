@@ -81,6 +81,12 @@ class StaleLease(Refused):
     code = "STALE_LEASE"
 
 
+class MessageNotFound(Refused):
+    """An acknowledgement with follow-ups whose message is gone: nothing of it was done."""
+
+    code = "UNKNOWN_UID"
+
+
 class NotLeader(Refused):
     code = "NOT_LEADER"
 
@@ -99,6 +105,12 @@ class Busy(Refused):
     """Not now; the same command may succeed later."""
 
     code = "BUSY"
+
+
+class CommandSetAside(Refused):
+    """The broker crashed on this command three times, and goes on without it."""
+
+    code = "SET_ASIDE"
 
 
 class DiskFull(Refused):
@@ -191,6 +203,6 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        StaleLease, NotLeader, NoQuorum, OutcomeUnknown, Busy, DiskFull,
+        StaleLease, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy, CommandSetAside, DiskFull,
     )
 }  # fmt: skip

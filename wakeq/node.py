@@ -348,9 +348,10 @@ class Node:
         directory = self.files.directory
         if directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes):
             code = "DISK_FULL"
+            kept, size = directory.reserve_bytes(), directory.disk_bytes
             detail = (
-                f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, "
-                f"{directory.reserve_bytes() >> 20} MiB are kept for acknowledgements; make room"
+                f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, and {kept >> 20} MiB "
+                f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; make room"
             )
         elif 0 < self.settings.node_bytes_max <= self.queues.held_bytes:
             code = "QUEUE_FULL"

@@ -210,7 +210,9 @@ class Settings:
     message_bytes_max: int = setting(
         MIB, "The largest body taken by the worker protocol", unit="bytes", least=1, most=64 * MIB
     )
-    node_bytes_max: int = setting(0, "Bytes that all queues together hold at most; 0 = no limit", unit="bytes", least=0)
+    node_bytes_max: int = setting(
+        0, "No publishes while all queues hold so much, looked at twice a second; 0 = no limit", unit="bytes", least=0
+    )
     connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1)
     upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
     switch_interval_s: float = setting(

@@ -15,7 +15,7 @@ import msgspec
 from wakeq.client.encoding import plain_text, text_of_reason
 from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body
 from wakeq.client.session import NotTheProtocol, error_of
-from wakeq.protocol.errors import BadField, StaleLease
+from wakeq.protocol.errors import BadField, MessageNotFound, StaleLease
 from wakeq.protocol.wire import worker as wire
 
 T = TypeVar("T")
@@ -381,6 +381,8 @@ def _read_known(reply: wire.Reply) -> bool:
     """Whether the broker knew every message."""
     if isinstance(reply, (wire.Okack, wire.Oknack, wire.Oktouch)):
         return reply.known and not reply.unknown
+    if isinstance(reply, wire.Nok) and reply.err == MessageNotFound.code:  # with follow-ups: nothing was done
+        return False
     expect(reply, wire.Okack)
     return True
 
