@@ -116,6 +116,8 @@ class Node:
             await self._lead()
             return await self._listen()
         except BaseException:
+            if self._monique is not None:
+                await self._monique.close()
             await self._close_files()
             raise
 
