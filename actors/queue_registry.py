@@ -12,6 +12,7 @@ import msgspec
 
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
+    ASKED,
     Answered,
     Asker,
     EndWaits,
@@ -22,7 +23,6 @@ from wakeq.actors.messages import (
     Leaving,
     Nack,
     Outcome,
-    Peek,
     Propose,
     Refusal,
     Sleep,
@@ -137,7 +137,8 @@ class QueueRegistry(Process):
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
-        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * len(entry.numbers)))
+        count = len(getattr(entry, "numbers", ())) or 1
+        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * count))
 
     def _note_refused(self, item: Item, code: int) -> None:
         """Remember for the readers of the log that an entry changed nothing."""
@@ -221,10 +222,10 @@ class QueueRegistry(Process):
             case Sleep(asker=asker):
                 asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                 asker.process.tell(Woken(message.queue))
-            case Touch() | Nack() | Peek() | Stats():
+            case _ if isinstance(message, ASKED):
                 self._answer(message.asker, Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again"))
 
-    def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
+    def _refuse(self, message: Any) -> None:
         refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
         if isinstance(message, Fetch):
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))

@@ -17,7 +17,7 @@ import msgspec
 
 from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Propose, Refusal, Tick
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish, SetAside
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish, SetAside, Stash
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
@@ -344,7 +344,7 @@ def _timed(work: Callable[[], object]) -> float:
 
 def _needs_room(entry: Entry) -> bool:
     match entry:
-        case Publish() | CreateQueue() | Imported():
+        case Publish() | Stash() | CreateQueue() | Imported():
             return True
         case Ack():
             return bool(entry.publishes) and not entry.dead

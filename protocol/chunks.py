@@ -53,6 +53,11 @@ class Chunk:
         setattr(self, name, column)
         self.only_sizes = False
 
+    def drop_dues(self) -> None:
+        """Forget due moments of which none is set."""
+        self.dues = None
+        self.only_sizes = all(getattr(self, name) is None for name, _, _ in _COLUMNS)
+
     def copied(self) -> "Chunk":
         """Return columns of their own."""
         copy = Chunk()

@@ -81,6 +81,18 @@ class StaleLease(Refused):
     code = "STALE_LEASE"
 
 
+class EpochExpired(Refused):
+    """The claim of this epoch is over: settled, or lapsed and its messages are back in the queue."""
+
+    code = "EPOCH_EXPIRED"
+
+
+class StashExpired(Refused):
+    """What was to be published is no longer there, or not all of it."""
+
+    code = "STASH_EXPIRED"
+
+
 class NotLeader(Refused):
     code = "NOT_LEADER"
 
@@ -171,6 +183,6 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        StaleLease, NotLeader, NoQuorum, OutcomeUnknown, Busy, DiskFull,
+        StaleLease, EpochExpired, StashExpired, NotLeader, NoQuorum, OutcomeUnknown, Busy, DiskFull,
     )
 }  # fmt: skip

@@ -16,6 +16,8 @@ import msgspec
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -31,7 +33,10 @@ from wakeq.protocol.commands import (
     Reason,
     Released,
     SetAside,
+    Stash,
     Token,
+    Unstash,
+    UnstashAction,
     UpdateQueue,
 )
 from wakeq.protocol.errors import StorageError
@@ -186,6 +191,34 @@ def _encode_expired(entry: Expired, at_ms: int) -> bytes:
     return _head(Kind.EXPIRED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
 
 
+def _encode_claim(entry: Claim, at_ms: int) -> bytes:
+    tokens, first = entry.tokens, entry.first_sequence
+    if entry.action is ClaimAction.STAGED:
+        tokens = [(0, sequence) for sequence in range(first, first + len(entry.numbers))]
+    rows = zip(entry.numbers, tokens, strict=True)
+    items = [_pack_item(0, 0, 0, number, entry.until_ms, term, sequence, 0, 0) for number, (term, sequence) in rows]
+    about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": entry.action}
+    head = _head(Kind.CLAIM, entry.queue, len(items), at_ms, **about)
+    rest = entry.source, entry.epoch, entry.slices, entry.until_ms, entry.first_sequence
+    return b"".join((head, *items, _to_msgpack(rest)))
+
+
+def _encode_stash(entry: Stash, at_ms: int) -> bytes:
+    drafts = entry.drafts
+    items = [
+        _pack_item(0, len(d.headers), len(d.body), 0, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, 0)
+        for d in drafts
+    ]
+    head = _head(Kind.STASH, entry.queue, len(items), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
+    about = _sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
+    return b"".join((head, *items, about, *[part for draft in drafts for part in (draft.body, draft.headers)]))
+
+
+def _encode_unstash(entry: Unstash, at_ms: int) -> bytes:
+    about = _to_msgpack((entry.stashes, entry.writer, entry.epoch))
+    return _head(Kind.UNSTASH, entry.queue, 0, at_ms, flags=entry.action) + about
+
+
 _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Publish: _encode_publish,
     Delivered: _encode_delivered,
@@ -200,6 +233,9 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     SetAside: lambda e, at: _head(Kind.SET_ASIDE, e.queue, 0, at) + _to_msgpack((e.index, e.reason)),
     Imported: lambda e, at: _head(Kind.IMPORTED, e.queue, 0, at),
     Noop: lambda e, at: _head(Kind.NOOP, e.queue, 0, at),
+    Claim: _encode_claim,
+    Stash: _encode_stash,
+    Unstash: _encode_unstash,
 }
 
 
@@ -257,6 +293,15 @@ def _decode(
             return Imported(name)
         case Kind.NOOP:
             return Noop(name)
+        case Kind.CLAIM:
+            return _decode_claim(name, items, payload[end:], head)
+        case Kind.STASH:
+            about, at = _take_sized(payload, end)
+            drafts = _take_drafts(items, payload, at)
+            return Stash(name, drafts, *msgspec.msgpack.decode(about, type=tuple[str, int, int]), door, worker)
+        case Kind.UNSTASH:
+            action, named = UnstashAction(head[1]), tuple[list[tuple[str, int]], str, int]
+            return Unstash(name, action, *msgspec.msgpack.decode(payload[end:], type=named))
 
 
 def _decode_publish(
@@ -268,17 +313,7 @@ def _decode_publish(
         entry_id, at = _take_text(payload, at)
     if flags & FLAG_SESSION:
         session, at = _take_text(payload, at)
-    drafts = []
-    for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
-        body = payload[at : at + size]
-        at += size
-        headers = payload[at : at + headers_size]
-        at += headers_size
-        alias = payload[at : at + alias_size].decode()
-        at += alias_size
-        drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
-    if at > len(payload):
-        raise BadRecord("a publish entry ends inside a body")
+    drafts = _take_drafts(items, payload, at)
     ordinals = [item[3] for item in items] if session else []
     atomic = bool(flags & FLAG_ATOMIC)
     return Publish(
@@ -294,6 +329,30 @@ def _decode_publish(
         must_exist=bool(flags & FLAG_MUST_EXIST),
         oversized=bool(flags & FLAG_OVERSIZED),
     )
+
+
+def _take_drafts(items: list[tuple[int, ...]], payload: bytes, at: int) -> list[Draft]:
+    drafts = []
+    for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
+        body = payload[at : at + size]
+        at += size
+        headers = payload[at : at + headers_size]
+        at += headers_size
+        alias = payload[at : at + alias_size].decode()
+        at += alias_size
+        drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
+    if at > len(payload):
+        raise BadRecord("a publish entry ends inside a body")
+    return drafts
+
+
+def _decode_claim(name: str, items: list[tuple[int, ...]], rest: bytes, head: tuple[int, int, int, int]) -> Claim:
+    door, action, queue_id, worker = head
+    source, epoch, slices, until_ms, first = msgspec.msgpack.decode(rest, type=tuple[str, int, int, int, int])
+    numbers = [item[3] for item in items]
+    tokens = [] if action == ClaimAction.STAGED else [(item[5], item[6]) for item in items]
+    about = ClaimAction(action), source, epoch, numbers, tokens, first, slices, until_ms
+    return Claim(name, queue_id, *about, worker, door)
 
 
 def _take_text(payload: bytes, at: int) -> tuple[str, int]:
