@@ -12,6 +12,7 @@ from wakeq.actors.messages import Delivery, Outcome, Seen
 from wakeq.actors.worker_replies import draft_of, refusal_of
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.errors import BadField, TooLarge
+from wakeq.protocol.records import pack_alike
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.blocks import Buffers, pack
@@ -38,8 +39,17 @@ def drafts_in(command: wire.PubBlock, limit: int) -> list[Draft]:
         raise TooLarge(f"a message has {largest} bytes, the limit is {limit}; split it or keep it elsewhere")
     shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
     if command.columns == ["body"]:
-        return [Draft(body, *shared) for body in bodies]
+        return list(map(Draft, bodies)) if not any(shared) else [Draft(body, *shared) for body in bodies]
     return _full_drafts(buffers, bodies, shared)
+
+
+def packed_as(command: wire.PubBlock, drafts: list[Draft], ordinal: int) -> tuple[bytes, bytes] | None:
+    """Return items and bodies as the log has them, if nothing but their bodies tells the messages apart."""
+    if command.columns != ["body"]:
+        return None
+    assert command.rows is not None, "checked by the codec"
+    _, bodies = Buffers(command.block, command.rows, command.columns).raw("body")
+    return pack_alike([len(draft.body) for draft in drafts], drafts[0], ordinal), bytes(bodies)
 
 
 def _shared(command: wire.PubBlock) -> dict[str, Any]:

@@ -8,7 +8,7 @@ What a block or a claim means is decided in `block_replies.py` and in the queue.
 from collections.abc import Sequence
 from typing import Any
 
-from wakeq.actors.block_replies import STAGED_REPLIES, drafts_in
+from wakeq.actors.block_replies import STAGED_REPLIES, drafts_in, packed_as
 from wakeq.actors.door import DOOR_WORKER_WS
 from wakeq.actors.messages import Asker, Leaf, ReadSlice, Refusal, Renew, Settle, Stage, Want
 from wakeq.actors.ring_commands import RingCommands
@@ -51,6 +51,7 @@ class StagedCommands(RingCommands, StraightCommands):
             ordinals=[] if numbered is None else [numbered],
             door=door,
             worker=worker,
+            packed=packed_as(command, drafts, numbered or 0),
         )
 
     def _unstash(self, run: Sequence[Any]) -> None:

@@ -116,6 +116,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     must_exist: bool = False
     oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
+    packed: tuple[bytes, bytes] | None = None  # the items and the bodies as the log has them, if somebody knows already
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
