@@ -98,7 +98,7 @@ MEANINGS = {
     "QUEUE_FULL": "The queue or the node is at its limit of messages or bytes. Try later, or raise it.",
     "KEY_RANGE": "The priority is outside of what the queue allows (`priority_min`, `priority_max`).",
     "STALE_LEASE": "The message timed out and was delivered again: this lease is over. Do not repeat it.",
-    "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time and back in the queue. Stage another.",
+    "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time. Stage another one.",
     "STASH_EXPIRED": "A stash that is to be published is gone, or has another size. Make what was in it again.",
     "NOT_LEADER": "This node does not serve now; `leader` says who does.",
     "NO_QUORUM": "The node has no majority behind it. Try another node, or later.",
