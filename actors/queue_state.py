@@ -53,6 +53,7 @@ def part_of(
         gone,
         delta,
         _encode(meta),
+        ledger.next_number,
     )
 
 

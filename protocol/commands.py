@@ -62,6 +62,7 @@ class Result(IntEnum):
     DEFAULT_QUEUE = -10
     SET_ASIDE = -11
     REJECTED = -12
+    REPEATED = -13  # stored before, under the same id or number in its session: never an answer, only a note
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
