@@ -239,13 +239,21 @@ class Leases:
         """An outcome is on its way: until then neither hand out nor release."""
         self.leaving.update(numbers)
 
+    def withhold(self, numbers: Iterable[int]) -> None:
+        """What was taken out of the line is leaving without having been out: if it stays, it is in line again."""
+        self.leaving.update(numbers)
+        self._withheld.update(dict.fromkeys(numbers))
+
     def removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
-        held, leaving = self.held, self.leaving
+        held, leaving, withheld = self.held, self.leaving, self._withheld
         for number in numbers:
             leaving.discard(number)
-            if held.pop(number, None) is None:
-                self._withheld.pop(number, None)
+            if held.pop(number, None) is not None:
+                continue
+            if number in withheld:
+                del withheld[number]
+            else:
                 self._dead += 1
                 self._dead_in_round += 1
         self._sweep(len(numbers))

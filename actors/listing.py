@@ -11,7 +11,7 @@ from typing import Any
 
 from wakeq.actors.messages import Asker, Refusal
 
-SLICE_QUEUES = 128  # asked together: some milliseconds of work
+SLICE_QUEUES = 128  # asked or told together, in cuts too: some milliseconds of work
 
 
 class Listing:

@@ -5,6 +5,7 @@ Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Wo
 Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -71,6 +72,14 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
     answer: Answered
     otherwise: Answered
 
+    def without_refused(self, codes: Sequence[int]) -> Answered:
+        """Return the answer with those deliveries only whose code is 0."""
+        if not any(codes):
+            return self.answer
+        ((ticket, place, deliveries),) = self.answer.answers
+        left = [delivery for delivery, code in zip(deliveries, codes, strict=True) if not code]
+        return Answered([(ticket, place, left)]) if left else self.otherwise
+
 
 # Straight ---------------------------------------------------------------------------------------------------------
 
@@ -92,7 +101,7 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     door: int = 0
     subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
     must_exist: bool = False  # then it is unknown even to who would wait for it
-    removes: bool = False  # whoever takes a message cannot acknowledge it: it is gone when it is handed out
+    removes: bool = False  # nobody will acknowledge what is taken, or somebody did ahead: it is gone when handed out
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

@@ -134,10 +134,7 @@ class QueueProcess(QueueEndings):
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
-                assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
-                void = entry.queue_id != self.ledger.id  # the queue was emptied meanwhile
-                void |= type(entry) is Ack and any(results)
-                asker.process.tell(asker.ticket.otherwise if void else asker.ticket.answer)
+                asker.process.tell(self._held_back(asker.ticket, entry, results))
                 continue
             queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
             outcome = Outcome(self.name, queue_id, results)
@@ -149,6 +146,14 @@ class QueueProcess(QueueEndings):
         replies.done(self.name)
         if self.leases is not None:
             self._settle(self._now_ms())
+
+    def _held_back(self, ticket: HeldBack, entry: Entry, results: Results) -> Answered:
+        """Return what a subscriber hears of a delivery that had to be committed first."""
+        assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
+        if entry.queue_id != self.ledger.id:  # the queue was emptied meanwhile
+            return ticket.otherwise
+        # of what was taken, somebody else may have removed a part: he shall not get that, but all of the rest
+        return ticket.without_refused(results) if type(entry) is Ack else ticket.answer
 
     def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results:
         ledger = self.ledger

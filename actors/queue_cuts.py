@@ -14,6 +14,7 @@ import msgspec
 
 from wakeq.actors.barrier import Barrier
 from wakeq.actors.bodies import share_of
+from wakeq.actors.listing import SLICE_QUEUES
 from wakeq.actors.messages import (
     Collect,
     Collected,
@@ -36,7 +37,6 @@ from wakeq.storage.store import Store
 BACKLOG_CUTS = 2  # times flush_bytes of the log that the state store does not have yet; beyond it proposals wait
 COLLECT_SHARE = 10  # at most one part in so many of the time goes into collecting from many queues
 FLUSH_AFTER_S_MAX = 15.0
-SLICE_QUEUES = 128  # asked or told together
 
 
 class FlushDone(msgspec.Struct, frozen=True, gc=False):

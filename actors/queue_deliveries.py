@@ -187,14 +187,13 @@ class QueueDeliveries(Process):
         """Deliver and remove in one entry; the answer leaves once that is committed."""
         leases = self.leases
         assert leases is not None, "only a leader hands out"
-        leases.leave(numbers)
+        leases.withhold(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
         deliveries = self._deliveries(numbers, [now_ms] * len(numbers), first)
         tokens = [delivery.token for delivery in deliveries]
         entry = Ack(self.name, self.ledger.id, numbers, tokens, worker=fetch.worker, door=fetch.door, delivered=True)
-        held = HeldBack(
-            Answered([(fetch.ticket, want.place, deliveries)]), Answered([(fetch.ticket, want.place, None)])
-        )
+        answer = Answered([(fetch.ticket, want.place, deliveries)])
+        held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
         self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         self._handed_out(len(numbers))
 

@@ -161,10 +161,13 @@ class Queues(QueueCuts):
     def _begin_barrier(self, item: Item) -> None:
         entry = with_follow_ups(item)
         exists = self.catalog.queues
-        owing = {place: part for place, part in enumerate(to_judge(entry)) if part.queue in exists}
+        parts = to_judge(entry)
+        owing = {place: part for place, part in enumerate(parts) if part.queue in exists}
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
             self._barrier.code = Result.UNKNOWN
+        elif len(parts) - len(owing) > 1:  # its index can be the id of one queue only; whoever asks makes them before
+            self._barrier.code = Result.REJECTED
         for place, part in list(owing.items()):
             if part.queue in self._halted:  # it cannot say, and will not be able to for a while
                 self._barrier.code = self._barrier.code or Result.REJECTED

@@ -24,6 +24,7 @@ from wakeq.protocol.wire import worker as wire
 
 IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
 IN_FLIGHT_LOW = 4_096
+JOINED_MAX = 1_024  # commands that wait in one run; what comes then begins another
 IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
 
 
@@ -100,7 +101,7 @@ class Requests(Process):
             self._paused = True
             self._door.pause()
         if self._parked:
-            self._parked.extend(runs_of(commands))
+            self._park(commands)
             return
         for run in runs_of(commands):
             if self._parked or not self._start(run):
@@ -108,6 +109,14 @@ class Requests(Process):
                     self._parked = deque()
                 self._parked.append(run)
         self._send()
+
+    def _park(self, commands: Sequence[Any]) -> None:
+        """Let commands wait behind those that do; what is like the last of them joins it, and is one entry with it."""
+        assert self._parked, "something waits"
+        last, runs = self._parked[-1], runs_of(commands)
+        if len(last) < JOINED_MAX and len(runs_of([last[-1], commands[0]])) == 1:
+            self._parked[-1] = [*last, *runs.pop(0)]
+        self._parked.extend(runs)
 
     def _start(self, run: Sequence[Any]) -> bool:
         """Begin a run; False if it has to wait for what stands before it."""

@@ -21,6 +21,7 @@ from wakeq.actors.worker_replies import (
     token_of,
 )
 from wakeq.protocol import commands as log
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import ANY_TOKEN, Draft, Publish, Token
 from wakeq.protocol.errors import BadField, Refused
 from wakeq.protocol.wire import worker as wire
@@ -96,12 +97,18 @@ class RingCommands(Requests):
             raise BadField("n needs a session: send HELLO with one first")
         return drafts
 
-    def _propose(self, items: list[Proposed], names: Sequence[str]) -> None:
-        """Propose; queues that would be created get the policies that this node's settings give them."""
+    def _propose(self, items: list[Proposed], names: Sequence[str], *, together: bool = False) -> None:
+        """Propose; queues that would be created get the policies that this node's settings give them.
+
+        `together`: one entry may name several of them.  Its index can be the id of one new queue only, so that the
+        others need entries of their own.
+        """
         services = self._services
-        if services.defaults is not None:
+        if together or services.defaults is not None:
             missing = [name for name in names if not services.exists(name)]
-            items[:0] = [(log.CreateQueue(name, services.defaults), None) for name in missing]
+            if services.defaults is not None or len(missing) > 1:
+                policies = services.defaults or Policies()
+                items[:0] = [(log.CreateQueue(name, policies), None) for name in missing]
         services.raft_log.tell(Propose(items))
 
     def _close_gathered(
@@ -144,8 +151,9 @@ class RingCommands(Requests):
         for name, places in gathered.items():
             self._ack_plain(name, places, run, pending, items)
         if items:
-            follow_ups = {publish.queue for entry, _ in items if type(entry) is log.Ack for publish in entry.publishes}
-            self._propose(items, tuple(follow_ups))
+            acks = [entry for entry, _ in items if type(entry) is log.Ack]
+            follow_ups = dict.fromkeys(publish.queue for ack in acks for publish in ack.publishes)  # in their order
+            self._propose(items, tuple(follow_ups), together=True)
 
     def _ack_plain(
         self,

@@ -8,12 +8,16 @@ Pure.  Every function here reads one kind of answer; whoever asked keeps it besi
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from wakeq.actors.messages import Outcome, Refusal
+from msgspec import Struct
+
+from wakeq.actors.messages import Delivery, Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
-from wakeq.protocol.commands import Result
+from wakeq.protocol.commands import Result, Token
+from wakeq.protocol.wire.taskflux.intents import Delivery as Delivered
 from wakeq.protocol.wire.taskflux.intents import Intent
 from wakeq.protocol.wire.taskflux.intents import Outcome as Replied
 from wakeq.protocol.wire.taskflux.packets import (
+    EMPTY,
     OK,
     UNKNOWN_NODE,
     BusinessError,
@@ -23,11 +27,22 @@ from wakeq.protocol.wire.taskflux.packets import (
     GeneralViolation,
     ListQueuesResponse,
     NotLeader,
+    Record,
     Response,
 )
 from wakeq.protocol.wire.taskflux.queues import INT32_MAX, info_of, refused
 
 _DONE, _STALE = int(Result.DONE), int(Result.STALE)
+
+
+class Holding(Struct, frozen=True, gc=False):
+    """A record that a client holds, by what its queue calls it, and until when it is leased at first."""
+
+    uid: str
+    queue_id: int
+    number: int
+    token: Token
+    until_ms: int
 
 
 class Known(NamedTuple):
@@ -56,6 +71,24 @@ def stored(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -
         return [OK]
     policies, limit = known.policies(answer.queue), known.payload_bytes_max
     return [[OK if code > 0 else refused(Result(code), policies, limit) for code in results]]
+
+
+def dequeued(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | None, known: Known) -> Sequence[Replied]:
+    """What a Dequeue found, if anything; its number is the record's id."""
+    if isinstance(answer, Refusal):
+        return [refusal(answer, known)]
+    if answer is None:
+        return [EMPTY]
+    (found,) = answer
+    holding = Holding(found.uid, found.queue_id, found.number, found.token, found.until_ms)
+    return [Delivered(Record(found.priority, found.body, found.number), holding)]
+
+
+def taken(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | None, known: Known) -> Sequence[Replied]:
+    """The records that are gone by now, for as many Dequeues."""
+    if isinstance(answer, Refusal):
+        return [refusal(answer, known)]
+    return [[Record(found.priority, found.body, found.number) for found in answer or ()]]
 
 
 def removed(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:

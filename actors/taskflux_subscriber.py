@@ -21,19 +21,29 @@ from wakeq.actors.messages import (
     Leaving,
     Nack,
     Propose,
-    Refusal,
     Stats,
     Touch,
+    Want,
 )
 from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
 from wakeq.actors.runtime import Alarm, Process, Timers
-from wakeq.actors.taskflux_dequeues import Dequeues, Question, delivery_of, record_of
-from wakeq.actors.taskflux_replies import Known, changed, counted, listed, refusal, removed, returned, stored
+from wakeq.actors.taskflux_replies import (
+    Holding,
+    Known,
+    changed,
+    counted,
+    dequeued,
+    listed,
+    removed,
+    returned,
+    stored,
+    taken,
+)
 from wakeq.protocol import commands as log
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import Dialect
-from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting, Store
+from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (
     ClusterMetadataRequest,
     Count,
@@ -77,10 +87,12 @@ class TaskFluxSubscriber(Process):
         self._worker = worker
         self._services = services
         self._conversation = Conversation(dialect, services.known.payload_bytes_max)
-        self._dequeues: Dequeues | None = None
+        self._waiting: Fetch | None = None  # the last that may have waited for a record
         self._in_flight_bytes = 0
         self._paused = False
         self._is_closed = False
+        self._holding: Holding | None = None  # the last that was, or is
+        self._lease_ms = 0  # of that
         self._renews_at_ms = 0  # when the lease of a held record is to be renewed, if one is held by then
 
     def on_receive(self, message: Any) -> None:
@@ -96,10 +108,8 @@ class TaskFluxSubscriber(Process):
         outcomes: list[tuple[Intent, Outcome]] = []
         known = self._services.known
         for ticket, _, answer in message.answers:
-            if type(ticket) is Asked:
+            if type(ticket) is Asked:  # a renewed lease has none
                 outcomes += zip(ticket.intents, ticket.read(ticket.intents, answer, known), strict=True)
-            elif type(ticket) is Question and ticket is ticket.dequeues.question:
-                outcomes += self._found(ticket.dequeues, answer)
         if outcomes:
             self._go_on(self._conversation.resolve(outcomes))
 
@@ -121,8 +131,8 @@ class TaskFluxSubscriber(Process):
 
     def on_failure(self, *_: Any) -> None:
         self._door.close("internal error")
-        if self._dequeues is not None:
-            self._queue(self._dequeues.queue).tell(Gone(self, self._dequeues.queue))
+        if self._waiting is not None:
+            self._queue(self._waiting.queue).tell(Gone(self, self._waiting.queue))
 
     def _go_on(self, intents: Sequence[Intent]) -> None:
         """Do what is to be done, and say what is known."""
@@ -138,9 +148,10 @@ class TaskFluxSubscriber(Process):
         if answers:
             self._door.send(answers)
             if self._door.is_congested:
-                conversation.is_held_up = True
-        if conversation.held is not None:
-            self._renew_in_time(conversation.held.handle.lease_ms)
+                conversation.hold_up()
+        held = conversation.held
+        if held is not None and held.handle is not self._holding:
+            self._hold(held.handle)
         self._bound()
         if conversation.finished:
             self._finish()
@@ -187,7 +198,7 @@ class TaskFluxSubscriber(Process):
         """Return what intents in a row must have in common to be begun together."""
         work: Any = intent.work
         kind = type(work)
-        return (kind, work.queue, work.handle.queue_id) if kind is Remove else (kind is Dequeue or id(intent))
+        return (kind, work.queue, work.handle.queue_id) if kind is Remove else id(intent)
 
     def _store(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
         work: Any = run[0].work
@@ -237,39 +248,31 @@ class TaskFluxSubscriber(Process):
     # --- records -----------------------------------------------------------------------------------------------------
 
     def _dequeue(self, run: Sequence[Intent], *_: Any) -> None:
-        self._dequeues = Dequeues(run)
-        self._fetch(self._dequeues)
+        work: Any = run[0].work
+        self._waiting = self._fetch(work.queue, run, Want(None, 1, work.timeout_ms), dequeued)
 
-    def _fetch(self, dequeues: Dequeues) -> None:
-        """Ask the queue for what is to be asked now."""
-        name, question = dequeues.queue, dequeues.ask()
-        who = (name, self, question, [question.want], self._worker, self._door.kind)
-        self._queue(name).tell(Fetch(*who, must_exist=True, removes=self._conversation.dialect.is_one_phase))
+    def _take(self, run: Sequence[Intent], *_: Any) -> None:
+        work: Any = run[0].work
+        self._fetch(work.queue, run, Want(None, len(work.dequeues)), taken, removes=True)
 
-    def _found(self, dequeues: Dequeues, answer: Any) -> list[tuple[Intent, Outcome]]:
-        """A queue answered the Dequeues under way; return those that are over by that."""
-        dequeues.question = None
-        if isinstance(answer, Refusal):
-            over = dequeues.refused(refusal(answer, self._services.known))
-        elif answer is None:
-            over = dequeues.found_nothing()
-        elif self._conversation.dialect.is_one_phase:
-            over = dequeues.found([record_of(found) for found in answer])
-        else:
-            now_ms = self._services.now_ms()
-            over = dequeues.found([delivery_of(found, now_ms) for found in answer])
-        if not dequeues.are_over:
-            self._fetch(dequeues)
-        return over
+    def _fetch(self, name: str, run: Sequence[Intent], want: Want, read: Read, *, removes: bool = False) -> Fetch:
+        ticket, door, worker = Asked(run, read), self._door.kind, self._worker
+        fetch = Fetch(name, self, ticket, [want], worker, door, must_exist=True, removes=removes)
+        self._queue(name).tell(fetch)
+        return fetch
 
     def _stop_waiting(self, *_: Any) -> None:
-        assert self._dequeues is not None, "it waits for one of them"
-        self._dequeues.stop()
-        self._queue(self._dequeues.queue).tell(EndWaits(self, self._dequeues.question, self._dequeues.queue))
+        assert self._waiting is not None, "a Dequeue is under way"
+        self._queue(self._waiting.queue).tell(EndWaits(self, self._waiting.ticket, self._waiting.queue))
 
-    def _renew_in_time(self, lease_ms: int) -> None:
-        """See that a record which is still held after a part of its lease gets a new one."""
-        moment_ms = self._services.now_ms() + lease_ms // RENEWALS_PER_LEASE
+    def _hold(self, holding: Holding) -> None:
+        """See that what the client holds now is renewed in time, if it does so for long."""
+        self._holding = holding
+        self._lease_ms = holding.until_ms - self._services.now_ms()
+        self._renew_in_time()
+
+    def _renew_in_time(self) -> None:
+        moment_ms = self._services.now_ms() + self._lease_ms // RENEWALS_PER_LEASE
         if not self._renews_at_ms or moment_ms < self._renews_at_ms:
             self._renews_at_ms = moment_ms
             self._services.timers.set(self, moment_ms)
@@ -281,7 +284,7 @@ class TaskFluxSubscriber(Process):
         if held is not None:
             uid, token = held.handle.uid, held.handle.token
             self._queue(held.queue).tell(Touch(Asker(self, None, [0]), held.queue, [uid], [token], 0))
-            self._renew_in_time(held.handle.lease_ms)
+            self._renew_in_time()
 
 
 _HANDLERS: dict[type, Callable[[TaskFluxSubscriber, Any], None]] = {
@@ -304,5 +307,6 @@ _BEGIN: dict[type, Callable[..., None]] = {
     ListQueues: TaskFluxSubscriber._list,
     ClusterMetadataRequest: TaskFluxSubscriber._describe_cluster,
     Dequeue: TaskFluxSubscriber._dequeue,
+    Take: TaskFluxSubscriber._take,
     StopWaiting: TaskFluxSubscriber._stop_waiting,
 }

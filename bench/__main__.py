@@ -7,6 +7,7 @@ noisy machine is for a reader, not for a gate.
 import argparse
 import asyncio
 import os
+import re
 import shlex
 import sys
 from collections.abc import Coroutine
@@ -23,16 +24,16 @@ from bench.workloads.workload import Plan, Workload
 
 SECONDS = 4.0
 QUICK = Plan(seconds=0.5, scale=0.01)
-ALL = "W1,W2,W3,W4,W5,W6,W7,W8,W9"
+ALL = "W1,W2,W3,W4,W5,W6,W7,W8,W9,W10"
 
 
 def chosen_workloads(text: str) -> list[Workload]:
-    """W2 means W2 and W2B: a name takes everything that begins with it."""
+    """W2 means W2 and W2B: a name takes those of the same number."""
     found = [
         workload
         for wanted in text.upper().split(",")
         for workload in WORKLOADS.values()
-        if workload.name.startswith(wanted)
+        if re.fullmatch(rf"{re.escape(wanted)}[A-Z]?", workload.name)
     ]
     if not found:
         raise SystemExit(f"no workload {text}; there are {', '.join(WORKLOADS)}")

@@ -29,7 +29,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Record,
 )
 
-RECORDS = 40_000  # in one turn
+RECORDS = 40_000  # in one turn: their bodies stay at hand in memory
 TURNS = 5
 CONNECTIONS = 8
 WINDOW = 64  # pairs in flight on each
@@ -47,6 +47,7 @@ class Pipeline(asyncio.Protocol):
     """Keeps a window of requests under way, whose answers are all of one size, until so many are answered."""
 
     def __init__(self, request: bytes, answer: bytes, count: int) -> None:
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request, self._answer = request, answer
         self._to_send = self._to_come = count
@@ -62,7 +63,7 @@ class Pipeline(asyncio.Protocol):
         if self._welcome:
             if len(data) >= len(self._welcome):
                 self._welcome = b""
-                self._send(WINDOW)
+                self.ready.set_result(None)
             return
         answered, left = divmod(len(data), len(self._answer))
         whole, self._rest = data[: len(data) - left], data[len(data) - left :]
@@ -76,6 +77,10 @@ class Pipeline(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(PeerFailed(f"the server closed a connection ({error or 'end of stream'})"))
+
+    def begin(self) -> None:
+        """Fill the window."""
+        self._send(WINDOW)
 
     def close(self) -> None:
         self._transport.close()
@@ -95,10 +100,13 @@ async def pipelined(port: int, request: bytes, answer: bytes, count: int) -> flo
     """Do it so often on all connections together; return how many a second."""
     loop = asyncio.get_running_loop()
     each = count // CONNECTIONS
-    began = time.perf_counter()
     flows = [Pipeline(request, answer, each) for _ in range(CONNECTIONS)]
     for flow in flows:
         await loop.create_connection(lambda flow=flow: flow, "127.0.0.1", port)  # type: ignore[misc]
+    await asyncio.wait_for(asyncio.gather(*(flow.ready for flow in flows)), TURN_S_MAX)
+    began = time.perf_counter()
+    for flow in flows:
+        flow.begin()
     await asyncio.wait_for(asyncio.gather(*(flow.done for flow in flows)), TURN_S_MAX)
     rate = each * CONNECTIONS / (time.perf_counter() - began)
     for flow in flows:

@@ -318,16 +318,18 @@ class LedgerModel(RuleBasedStateMachine):
         kinds=st.lists(st.integers(0, 4), min_size=1, max_size=6),
         by_uid=st.booleans(),
         wrong=st.sampled_from([0, 0, 1]),
+        delivered=st.booleans(),
     )
-    def acknowledge(self, places: list[int], kinds: list[int], by_uid: bool, wrong: int) -> None:
+    def acknowledge(self, places: list[int], kinds: list[int], by_uid: bool, wrong: int, delivered: bool) -> None:
         numbers = self.pick(places)
         tokens = self.tokens(numbers, kinds)
         uid = UidMaker(self.queue_id + wrong).uid
         entry = (
             Ack("q", 0, [-1] * len(numbers), tokens, foreign={i: uid(n) for i, n in enumerate(numbers)})
             if by_uid
-            else Ack("q", self.queue_id + wrong, numbers, tokens)
+            else Ack("q", self.queue_id + wrong, numbers, tokens, delivered=delivered)
         )
+        totals = msgspec.structs.replace(self.ledger.totals)
         expected = [
             int(Result.UNKNOWN if wrong else self.code_of(n, token)) for n, token in zip(numbers, tokens, strict=True)
         ]
@@ -336,6 +338,10 @@ class LedgerModel(RuleBasedStateMachine):
         self.check_verdict_on_a_letter(entry, numbers, expected)
         assert list(self.ledger.acknowledge(entry)) == expected
 
+        done = expected.count(0)
+        totals.acked += done
+        totals.delivered += done * entry.delivered
+        assert self.ledger.totals == totals
         for number, code in zip(numbers, expected, strict=True):
             if code == Result.DONE:
                 self.end(number)

@@ -121,6 +121,9 @@ class Model(RuleBasedStateMachine):
 
         assert self.structure.take(count) == expected
 
+    def sweep(self, dead: set[int], work: int) -> int:
+        return self.structure.sweep(lambda number: number not in dead, work)
+
     @precondition(lambda self: self.rows)
     @rule(places=st.lists(st.integers(0, 200), min_size=1, max_size=5), work=st.integers(1, 9))
     def die_and_be_swept(self, places: list[int], work: int) -> None:
@@ -128,9 +131,14 @@ class Model(RuleBasedStateMachine):
         size, swept = len(self.rows), 0
         self.rows = [row for row in self.rows if row[2] not in dead]
 
-        for _ in range(2 * size + 2):  # the rest of a round that is under way, and a whole one
-            swept += self.structure.sweep(lambda number: number not in dead, work)
+        while self.structure.is_being_swept:  # a round that began before may have passed some of them
+            swept += self.sweep(dead, work)
+        for _ in range(size + 1):  # each call looks at something, or ends the round
+            swept += self.sweep(dead, work)
+            if not self.structure.is_being_swept:
+                break
 
+        assert not self.structure.is_being_swept
         assert swept == len(dead)
         self.gone += dead
 

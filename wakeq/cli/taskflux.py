@@ -76,7 +76,9 @@ def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as
                 say(f"{queue_name(queue)} has nothing to take now; --wait S waits for a record")
                 return EXIT_NOTHING
             if as_json:
-                print_json({"key": record.key, "id": record.id, "payload": text_of(record.payload)})
+                payload, encoding = text_of(record.payload)
+                facts = {"key": record.key, "id": record.id, "encoding": "base64" if encoding else "text"}
+                print_json(facts | {"payload": payload})
             else:
                 sys.stdout.buffer.write(record.payload if raw else record.payload + b"\n")
             sys.stdout.flush()

@@ -4,8 +4,8 @@
 
 One conversation for both clients.  A message leaves the dead-letter queue in the same step in which it is published
 again, so that it is never in both and never in neither, whatever dies in between; what was only fetched comes back.
-It must end: only as many as were ready at the beginning are moved, for one that fails again becomes a dead letter
-once more.
+Many are moved in one step, and each in a step of its own where that is refused.  It must end: only as many as were
+ready at the beginning are moved, for one that fails again becomes a dead letter once more.
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -15,10 +15,11 @@ from typing import Any, TypeAlias, TypeVar
 from wakeq.client import requests
 from wakeq.client.message import Received
 from wakeq.client.requests import Ending, Request
-from wakeq.protocol.errors import BadField, StaleLease, WakeqError
+from wakeq.protocol.errors import BadField, Refused, StaleLease, WakeqError
 from wakeq.protocol.wire import worker as wire
 
 BATCH_MAX = 100
+STEP_BYTES_MAX = 64 * 1024  # of bodies in one step, but for one that is larger: lines are bounded too
 HELD_MAX = 10_000  # messages without an origin; then it ends
 ORIGIN = "wakeq-origin"  # as protocol/dead_letters.py writes it, which every program that publishes would load else
 OWN_PREFIX = "wakeq-"  # of the headers in which a dead letter says why it is one
@@ -27,6 +28,7 @@ GONE = ("UNKNOWN_UID", StaleLease.code)  # somebody else has taken it meanwhile
 UNTRIED = Ending(delay=0, error=None, failed=False, dead=False)
 
 T = TypeVar("T")
+Letter: TypeAlias = tuple[Received, str]  # and where to
 Steps: TypeAlias = Generator[Request[Any], Any, T]
 
 
@@ -67,11 +69,39 @@ def _move(queue: str, room: int, to: str | None, held: dict[str, Received]) -> S
             break
         room -= len(batch)
         held |= {message.uid: message for message in batch}
-        for message in batch:
-            target = message.headers.get(ORIGIN) if to is None else to
-            if target is not None:
-                done += yield _moved(message, target)
+        named = [(message, message.headers.get(ORIGIN) if to is None else to) for message in batch]
+        for together in _in_steps([(message, target) for message, target in named if target is not None]):
+            done += yield from _move_together(together)
+            for message, _ in together:
                 del held[message.uid]
+    return done
+
+
+def _in_steps(letters: list[Letter]) -> Iterator[list[Letter]]:
+    together: list[Letter] = []
+    room_bytes = STEP_BYTES_MAX
+    for letter in letters:
+        size_bytes = len(letter[0].body)
+        if together and size_bytes > room_bytes:
+            yield together
+            together, room_bytes = [], STEP_BYTES_MAX
+        together.append(letter)
+        room_bytes -= size_bytes
+    if together:
+        yield together
+
+
+def _move_together(letters: list[Letter]) -> Steps[int]:
+    """Move letters in one step; each in its own if that is refused, for one of them may be gone, or find no room."""
+    if len(letters) > 1:
+        try:
+            if (yield _moved(letters)):
+                return len(letters)
+        except Refused:
+            pass  # whoever is to blame is refused again below
+    done = 0
+    for letter in letters:
+        done += yield _moved([letter])
     return done
 
 
@@ -86,8 +116,8 @@ def _batches(messages: list[Received]) -> Iterator[list[Received]]:
         yield messages[start : start + BATCH_MAX]
 
 
-def _moved(message: Received, target: str) -> Request[bool]:
-    """Acknowledge it here and publish it there, in one step.  False: it was gone, and nothing was done."""
+def _moved(letters: list[Letter]) -> Request[bool]:
+    """Acknowledge them here and publish them there, in one step.  False: one was gone, and nothing was done."""
 
     def read(reply: wire.Reply) -> bool:
         if isinstance(reply, wire.Nok) and reply.err in GONE:
@@ -95,12 +125,17 @@ def _moved(message: Received, target: str) -> Request[bool]:
         requests.expect(reply, wire.Okack)
         return True
 
+    first = letters[0][0]
+    publish = [_followup(message, target) for message, target in letters]
+    if len(letters) == 1:
+        return Request(wire.Ack(qname=first.queue, uid=first.uid, lease=first.lease, publish=publish), read)
+    uids, leases = [message.uid for message, _ in letters], [message.lease for message, _ in letters]
+    return Request(wire.Ack(qname=first.queue, uids=uids, leases=leases, publish=publish), read)
+
+
+def _followup(message: Received, target: str) -> wire.Followup:
     text, encoding = wire.text_of(message.body)
-    followup = wire.Followup(
-        qname=target, message=text, enc=encoding, priority=message.priority, headers=_headers(message)
-    )
-    ack = wire.Ack(qname=message.queue, uid=message.uid, lease=message.lease, publish=[followup])
-    return Request(ack, read)
+    return wire.Followup(qname=target, message=text, enc=encoding, priority=message.priority, headers=_headers(message))
 
 
 def _headers(message: Received) -> dict[str, str]:

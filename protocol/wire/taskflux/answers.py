@@ -7,10 +7,9 @@ Answers to intents stand in the intents, and come there in any order.
 
 from collections import deque
 
+from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.intents import Intent
-from wakeq.protocol.wire.taskflux.packets import OK, Ok, Response
-
-SILENCE = Ok()  # the answer to an Ack behind a Dequeue that found nothing: it is not sent
+from wakeq.protocol.wire.taskflux.packets import OK, VIOLATIONS, BusinessError, EnqueueResponse, Ok, Response
 
 
 class Answers:
@@ -44,7 +43,7 @@ class Answers:
             queue.popleft()
             if isinstance(answer, list):
                 ready += answer
-            elif answer is not SILENCE:
+            else:
                 ready.append(answer)
         return ready
 
@@ -54,3 +53,17 @@ def interleaved(responses: list[Response]) -> list[Response]:
     answers: list[Response] = [OK] * (2 * len(responses) - 1)
     answers[::2] = responses
     return answers
+
+
+def added(response: Response) -> Response:
+    """Return how a client without phases hears what became of an Enqueue."""
+    if isinstance(response, Ok):
+        return EnqueueResponse(True)
+    return EnqueueResponse(False) if isinstance(response, VIOLATIONS) else response
+
+
+def in_dialect(response: Response, dialect: Dialect) -> Response:
+    """Return how a dialect says it: not all of them say why."""
+    if isinstance(response, BusinessError) and not dialect.explains_errors and response.code:
+        return BusinessError(response.code)
+    return response

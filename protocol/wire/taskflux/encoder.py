@@ -63,9 +63,14 @@ _UNWRITABLE = (struct.error, ValueError)  # a number or a text that does not fit
 def encode(packets: Sequence[Packet], dialect: Dialect) -> bytes:
     """Return the bytes of the packets, in their order."""
     writers = _writers(dialect.name)
+    bare, by_type = writers.bare, writers.by_type
     pieces: list[bytes] = []
     for packet in packets:
-        write = writers.get(type(packet))
+        kind = type(packet)
+        if kind in bare:
+            pieces.append(bare[kind])
+            continue
+        write = by_type.get(kind)
         if write is None:
             raise BadCommand(f"{type(packet).__name__} does not exist in the dialect {dialect.name}")
         try:
@@ -78,8 +83,8 @@ def encode(packets: Sequence[Packet], dialect: Dialect) -> bytes:
 
 
 @lru_cache(maxsize=len(DIALECTS))
-def _writers(dialect: str) -> dict[type, Write]:
-    return Writers(DIALECTS[dialect]).by_type
+def _writers(dialect: str) -> "Writers":
+    return Writers(DIALECTS[dialect])
 
 
 def _text(value: str) -> Pieces:
@@ -99,10 +104,14 @@ def _framed(marker: bytes, write: Write) -> Write:
 
 
 class Writers:
-    """Writers of one dialect; `by_type` has one for each packet that the dialect knows."""
+    """Writers of one dialect; `by_type` has one for each packet that the dialect knows.
+
+    `bare` are those packets that are nothing but a marker: at least every second one that is sent to a busy connection.
+    """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
+        self.bare: dict[type, bytes] = {} if dialect.is_framed else {Ok: b"k", Ack: dialect.ack, Nack: b"N"}
         self._name_size = dialect.name_size
         self._error_numbers = {code: number for number, code in enumerate(dialect.error_codes)}
         self._request = b"" if dialect.is_framed else b"C"
@@ -132,11 +141,7 @@ class Writers:
 
     def _two_phase(self) -> dict[type, Write]:
         """What came with the two-phase protocol."""
-        ack = (self._dialect.ack,)
         return {
-            Ack: lambda _: ack,
-            Nack: lambda _: (b"N",),
-            Ok: lambda _: (b"k",),
             ClusterMetadataRequest: lambda _: (b"M",),
             ClusterMetadataResponse: _cluster_metadata,
             CreateQueue: self._create_queue,

@@ -2,8 +2,7 @@
 
 Every Intent but StopWaiting has an outcome: a Response; a Delivery for a Dequeue that found a record; for a Store one
 Response, or one for each record.  Whoever does them keeps them in their order and tells each outcome once it is
-durable; a NotLeader is an outcome like any other.  Dequeues that come together are of one queue, and one after the
-other: none waits before those in front are over.
+durable; a NotLeader is an outcome like any other.
 """
 
 from typing import Any, TypeAlias
@@ -29,6 +28,16 @@ class Store(Struct, frozen=True, gc=False):
 
     queue: str
     enqueues: list[Enqueue]
+
+
+class Take(Struct, frozen=True, gc=False):
+    """Dequeues of one queue that are acknowledged already, or never will be: a record goes when it is handed out.
+
+    Outcome: a Response for all, or the records for the first of them, without a wait, once their removal is durable.
+    """
+
+    queue: str
+    dequeues: list[Dequeue]
 
 
 class Delivery(Struct, frozen=True, gc=False):
@@ -57,11 +66,11 @@ class Return(Struct, frozen=True, gc=False):
 
 
 class StopWaiting(Struct, frozen=True, gc=False):
-    """Nobody waits for the Dequeues under way any more: they are to have their outcomes now."""
+    """Nobody waits for the Dequeue under way any more: it is to have its outcome now."""
 
 
 Work: TypeAlias = (
-    Store | Dequeue | Count | CreateQueue | DeleteQueue | ListQueues | ClusterMetadataRequest
+    Store | Take | Dequeue | Count | CreateQueue | DeleteQueue | ListQueues | ClusterMetadataRequest
     | Remove | Return | StopWaiting
 )  # fmt: skip
 Outcome: TypeAlias = Response | Delivery | list[Response]
@@ -73,4 +82,3 @@ class Intent(Struct, gc=False, eq=False):
     work: Work
     answer: Response | list[Response] | None = None
     instead: Response | None = None  # is answered in place of Ok
-    then: "Intent | None" = None  # of a Dequeue: what an Ack that is already here will do with the record

@@ -15,6 +15,7 @@ from wakeq.protocol.wire.taskflux.fields import SHORT, Decode, Decoders, Torn, W
 from wakeq.protocol.wire.taskflux.packets import OK, PAYLOAD_BYTES_MAX, Bad, BootstrapRequest, Packet
 from wakeq.protocol.wire.taskflux.requests import AUTHORIZATION, BOOTSTRAP, RequestDecoder
 from wakeq.protocol.wire.taskflux.responses import ResponseDecoder
+from wakeq.protocol.wire.taskflux.runs import Runs
 
 PACKET_ROOM_BYTES = 4096  # for everything in a packet that is not the payload
 PACKET_BYTES_MAX = PAYLOAD_BYTES_MAX + PACKET_ROOM_BYTES
@@ -46,12 +47,14 @@ class PacketReader:
         "_in_handshake",
         "_rest",
         "_resume",
+        "_runs",
         "_wanted_bytes",
     )
 
     def __init__(self, decoders: Decoders, bare: Bare) -> None:
         self._decoders = decoders
         self._bare = bare
+        self._runs: Runs | None = None  # what reads most of what is said, where there is such a thing
         self._in_handshake = False
         self._rest = bytearray()  # grows in place: a long packet in small pieces costs what its length costs
         self._wanted_bytes = 0  # how long the rest must be to be looked at again; 0 between packets
@@ -93,6 +96,8 @@ class PacketReader:
                 packet, at = self._resume(data, 0)
                 packets.append(packet)
                 self._resume, self._dropped_bytes = None, 0
+            if self._runs is not None:
+                at = self._runs.read(data, at, packets)
             decoders, bare = self._decoders, self._bare
             while at < size:
                 marker = data[at]
@@ -143,6 +148,8 @@ class RequestReader(PacketReader):
             self._in_handshake = False
             self.dialect = dialect_of(packet, self.dialect) or self.dialect
             self._decoders, self._bare = _request_decoders(self.dialect.name, self._packet_bytes_max)
+            if not self.dialect.is_framed:
+                self._runs = Runs(self.dialect.ack, self._packet_bytes_max)
         else:
             self._decoders = BOOTSTRAP
         return self._decoders

@@ -69,9 +69,6 @@ AUTHORIZATION = by_marker({b"A": _authorization})  # what may come first
 BOOTSTRAP = by_marker({b"B": _bootstrap})  # and what second
 
 
-_ENQUEUE = ord("E")
-
-
 class RequestDecoder:
     """Decodes the commands of one dialect; `ready` is the table behind the handshake.
 
@@ -82,7 +79,6 @@ class RequestDecoder:
         self._packet_bytes_max = packet_bytes_max
         self.bare: dict[int, Packet] = {} if dialect.is_framed else {ord(dialect.ack): ACK, ord("N"): NACK}
         self._name_size = dialect.name_size
-        self._is_framed = dialect.is_framed
         if dialect.is_framed:
             self._commands = by_marker(
                 {b"E": self._enqueue, b"D": self._dequeue_at_once, b"C": self._count}, of="command"
@@ -109,21 +105,7 @@ class RequestDecoder:
         return ResponseDecoder(dialect, STRAY_BYTES_MAX).packets | {b"A": _authorization, b"B": _bootstrap}
 
     def _command(self, data: bytes, at: int) -> tuple[Packet | Bad, int]:
-        if data[at] == _ENQUEUE and not self._is_framed:
-            return self._short_named_enqueue(data, at + 1)
         return self._commands[data[at]](data, at + 1)
-
-    def _short_named_enqueue(self, data: bytes, at: int) -> tuple[Packet, int]:
-        """The hot path: the same as `_enqueue` for a name with a size of one byte, in one piece."""
-        fields = at + 1 + data[at]
-        key, size = KEY_SIZE.unpack_from(data, fields)
-        start = fields + KEY_SIZE.size
-        end = start + size
-        if size < 0 or end > at + self._packet_bytes_max:
-            check_length(start, "payload", size, at + self._packet_bytes_max)
-        if end > len(data):
-            raise Torn(end)
-        return Enqueue(data[at + 1 : fields].decode("latin-1"), key, data[start:end]), end
 
     def _framed_command(self, data: bytes, at: int) -> tuple[Packet | Bad, int]:
         """Decode a frame.  Whatever is wrong inside of it, the next packet begins behind it (section 10)."""

@@ -216,6 +216,47 @@ def test_an_acknowledgement_with_follow_ups_does_all_of_it(client: Client) -> No
     assert client.finds_nothing(Q)
 
 
+def test_queues_that_one_acknowledgement_makes_have_uids_and_records_of_their_own(
+    broker: Broker, client: Client
+) -> None:
+    uid = client.publish(Q, "a")
+    client.fetch(Q)
+    names = ["b", "c", "d", "b"]
+
+    published = client.call("ACK", Q, uid=uid, publish=[{"qname": n, "message": n} for n in names])["published"]
+    broker.flush()
+    broker.crash_and_restart()
+
+    assert len(set(published)) == len(names)
+    again = broker.client()
+    assert [again.fetch(name)["uid"] for name in names] == published
+
+
+def test_an_acknowledgement_does_nothing_if_several_of_its_queues_are_dropped_meanwhile(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    follow_ups = [{"qname": name, "message": name} for name in ("b", "c")]
+    for follow_up in follow_ups:
+        client.call("CREATE", follow_up["qname"])
+    uid = client.publish(Q)
+    client.fetch(Q)
+    ack = {"cmd": "ACK", "qname": Q, "uid": uid, "publish": follow_ups}
+
+    broker.log_disk.held = True
+    worker.send(*({"cmd": "DROP", "qname": follow_up["qname"]} for follow_up in follow_ups))
+    broker.settle()
+    client.send(ack)
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    refused = client.take()
+    repeated = client.ask(ack)
+
+    assert [reply.get("err") for reply in refused] == ["BUSY"]
+    assert [reply["cmd"] for reply in repeated] == ["okack"]
+    assert len(set(repeated[0]["published"])) == 2
+
+
 @pytest.mark.parametrize("targets", [["full"], ["b", "full"], ["one", "one"]])
 def test_an_acknowledgement_whose_follow_up_finds_no_room_does_nothing(
     broker: Broker, client: Client, targets: list[str]
@@ -458,3 +499,26 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
 
     assert len(leases.available) <= ledger.living * 2 + DEAD_MAX
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
+
+
+# What is taken and removed at once ---------------------------------------------------------------------------------
+
+
+def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind_if_it_goes() -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
+    leases.published(numbers, plain=True, now_ms=1)
+    taken = leases.take(3, 1)
+
+    leases.withhold(taken)
+    assert leases.take(4, 1) == [4]
+    leases.put_back([4])
+    ledger.acknowledge(Ack(Q, 1, [1, 3], [ANY_TOKEN] * 2, delivered=True))
+    leases.removed([1, 3])
+    leases.stays([2], 1)
+
+    assert leases.take(4, 1) == [4, 2]  # behind those of its priority, as whatever comes back
+    assert not leases.leaving
+    assert not leases._withheld
+    assert not leases._dead  # they were not in line: nothing there has to be passed over

@@ -7,9 +7,9 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
+from wakeq.actors.listing import SLICE_QUEUES
 from wakeq.actors.messages import Answered, Asker, Collect, Fetch, Propose, Stats, Tick, Want
 from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queue_cuts import SLICE_QUEUES
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.raft_log import SyncPlace
 from wakeq.actors.runtime import Process

@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
+from wakeq.actors import requests
 from wakeq.actors.door import Received
 from wakeq.actors.requests import IN_FLIGHT_MAX
 from wakeq.protocol.wire import worker as wire
@@ -290,3 +291,66 @@ def test_a_connection_is_closed_when_all_that_came_before_is_answered(
     assert early == ([], "")
     assert (words[0], words[-1], len(words)) == ("ok", "nok", 2 + len(before))
     assert client.door.closed == LineTooLong.code
+
+
+# What waits for what stands before it -----------------------------------------------------------------------------
+
+
+def test_publishes_that_come_one_by_one_while_one_is_under_way_become_one_entry(broker: Broker, client: Client) -> None:
+    client.publish(Q, "before")
+    log = broker.assembly.files.log
+    broker.log_disk.held = True
+    before = log.last_index
+
+    for number in range(50):
+        client.send({"cmd": "PUB", "qname": Q, "message": str(number), "cmd_id": number})
+        broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    replies = client.take()
+
+    assert [reply["cmd_id"] for reply in replies] == list(range(50))
+    assert log.last_index - before == 2
+    assert [client.fetch(Q)["msg"] for _ in range(51)] == ["before", *map(str, range(50))]
+
+
+def test_what_joins_a_run_that_waits_is_bounded(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "JOINED_MAX", 3)
+    client.publish(Q, "before")
+    log = broker.assembly.files.log
+    broker.log_disk.held = True
+    before = log.last_index
+
+    for _ in range(7):
+        client.send({"cmd": "PUB", "qname": Q, "message": "m"})
+        broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == ["ok"] * 7
+    assert log.last_index - before == 3
+
+
+def test_only_like_commands_join_and_all_are_answered_in_their_order(broker: Broker, client: Client) -> None:
+    client.publish(Q, "1")
+    broker.log_disk.held = True
+
+    for command in [
+        {"cmd": "PUB", "qname": Q, "message": "2"},
+        {"cmd": "FET", "qname": Q},
+        {"cmd": "FET", "qname": Q},
+        PING,
+        {"cmd": "PUB", "qname": Q, "message": "3"},
+        {"cmd": "PUB", "qname": "other", "message": "4"},
+        {"cmd": "FET", "qname": Q},
+    ]:
+        client.send(command)
+        broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    replies = client.take()
+
+    assert [reply["cmd"] for reply in replies] == ["ok", "msg", "msg", "pong", "ok", "ok", "msg"]
+    assert [reply["msg"] for reply in replies if reply["cmd"] == "msg"] == ["1", "2", "3"]

@@ -31,6 +31,19 @@ def bodies_of(b: Broker, queue: str) -> list[str]:
     return [message["msg"] for message in b.peek(queue, 100, state="any")]
 
 
+def steps_of(b: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many letters are moved in each step from now on."""
+    call, steps = b._caller.call, list[int]()
+
+    def call_and_note(request: Request[Any]) -> Any:
+        if isinstance(request.command, wire.Ack):
+            steps.append(len(request.command.uids or [request.command.uid]))
+        return call(request)
+
+    monkeypatch.setattr(b._caller, "call", call_and_note)
+    return steps
+
+
 def test_dead_letters_go_back_to_where_each_came_from() -> None:
     with broker() as b:
         b.create_queue("orders", dead_letter=DEAD)
@@ -143,6 +156,45 @@ def test_a_letter_that_somebody_else_took_is_not_published_again() -> None:
 
         assert end.value.value == Redriven(done=0, left=0)
         assert bodies_of(b, Q) == []
+
+
+def test_many_letters_are_moved_in_one_step_if_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redrive_module, "STEP_BYTES_MAX", 10)
+    with broker() as b:
+        die(b, *"abcd")
+        die(b, "elevenbytes", "twelve bytes")
+        moved = steps_of(b, monkeypatch)
+
+        assert b.redrive(DEAD) == Redriven(done=6, left=0)
+
+        assert moved == [4, 1, 1]
+        assert bodies_of(b, Q) == [*"abcd", "elevenbytes", "twelve bytes"]
+
+
+def test_a_step_that_is_refused_is_taken_letter_by_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    with broker() as b:
+        die(b, *"abc")
+        call = b._caller.call
+
+        def call_after_somebody_else(request: Request[Any]) -> Any:
+            if isinstance(request.command, wire.Ack) and request.command.uids:
+                b.ack(DEAD, request.command.uids[1])
+            return call(request)
+
+        monkeypatch.setattr(b._caller, "call", call_after_somebody_else)
+
+        assert b.redrive(DEAD) == Redriven(done=2, left=0)
+
+        assert (bodies_of(b, Q), bodies_of(b, DEAD)) == (["a", "c"], [])
+
+
+def test_the_default_queue_is_a_queue_like_any_other() -> None:
+    with broker() as b:
+        die(b, "named")
+
+        assert b.redrive(DEAD, to="") == Redriven(done=1, left=0)
+
+        assert bodies_of(b, "") == ["named"]
 
 
 def test_leaving_one_queue_and_joining_the_other_is_one_command() -> None:

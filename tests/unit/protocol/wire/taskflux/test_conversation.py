@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from wakeq.protocol.commands import Reason
-from wakeq.protocol.wire.taskflux.conversation import RUN_BYTES_MAX, Conversation
+from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting, Store
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     EMPTY,
@@ -36,6 +36,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Record,
     Response,
 )
+from wakeq.protocol.wire.taskflux.parked import TAKEN_TOGETHER_MAX
 
 
 def ready(dialect: Dialect = SPEC) -> Conversation:
@@ -92,17 +93,27 @@ def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet
     assert works(begun) == [ClusterMetadataRequest(), Store("q", [Enqueue("q", 1, b"a")])]
 
 
-def test_pipelined_dequeues_do_not_wait_for_the_acknowledgements_before_them() -> None:
+def test_a_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
     conversation = ready()
-    (first,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
+    taken(conversation)
 
-    removed, second = conversation.resolve([(first, Delivery(Record(1, b"a"), 71))])
-    (removed_too,) = conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+    removed, second = conversation.receive([ACK, Dequeue("q")])
+    conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
 
-    assert removed.work == Remove("q", 71)
+    assert removed.work == Remove("q", 7)
+    assert conversation.answers() == []
+    conversation.resolve([(removed, OK)])
+    assert conversation.answers() == [OK, Record(2, b"b")]
+
+
+def test_one_dequeue_that_is_acknowledged_ahead_is_held_until_it_is_sent() -> None:
+    conversation = ready()
+
+    (dequeue,) = conversation.receive([Dequeue("q"), ACK])
+    (removed,) = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
+
     assert conversation.answers() == [Record(1, b"a")]
-    conversation.resolve([(removed, OK), (removed_too, OK)])
-    assert conversation.answers() == [OK, Record(2, b"b"), OK]
+    assert removed.work == Remove("q", 71)
 
 
 def test_enqueues_of_one_queue_that_are_acknowledged_are_stored_together() -> None:
@@ -138,60 +149,83 @@ def test_what_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, 
     assert works(conversation.receive([first, ACK, second, ACK])) == [Store("q", [first]), Store("q", [second])]
 
 
-def warm_up(conversation: Conversation) -> None:
-    """Have two small records taken and acknowledged one after the other: from now on two may go together."""
-    (dequeue,) = conversation.receive([Dequeue("w")])
-    conversation.resolve([(dequeue, EMPTY)])
-    conversation.answers()
-
-
 def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
     conversation = ready()
-    warm_up(conversation)
+    first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
 
-    first, second = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK, Dequeue("q"), ACK])
-    late = conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
-    removed = conversation.resolve([(first, EMPTY)])
+    (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, Dequeue("q")])
+    assert take.work == Take("q", [first, second, third])
+    assert conversation.answers() == []
+    assert conversation.in_flight == 4
 
-    assert works(late) == [Remove("q", 72)]
-    assert works(removed) == [Dequeue("q")]
-    assert conversation.answers() == [EMPTY, Record(2, b"b")]
+    (rest,) = conversation.resolve([(take, [Record(1, b"a"), Record(2, b"b")])])
+
+    assert conversation.answers() == [Record(1, b"a"), OK, Record(2, b"b"), OK]
+    assert rest.work == third  # alone, so it is held
 
 
-@pytest.mark.parametrize("between", [[], [NACK], [ACK, Dequeue("r")]], ids=["nothing", "a nack", "another queue"])
-def test_a_dequeue_that_is_not_acknowledged_goes_last(between: list[Packet]) -> None:
+def test_of_those_that_find_nothing_the_first_that_may_waits_alone() -> None:
     conversation = ready()
-    warm_up(conversation)
+    first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
+    (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, third, ACK])
 
-    assert works(conversation.receive([Dequeue("q"), *between, Dequeue("q")])) == [Dequeue("q")]
+    (waiting,) = conversation.resolve([(take, [])])
+    assert waiting.work == second
+    assert conversation.answers() == [EMPTY]
+    removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
+
+    assert removed.work == Remove("q", 71)
+    assert rest.work == Take("q", [third, third])
+    assert conversation.answers() == [Record(1, b"a")]
 
 
-def test_after_much_was_brought_a_dequeue_goes_alone() -> None:
+def test_no_more_dequeues_go_together_than_may() -> None:
     conversation = ready()
-    warm_up(conversation)
-    first, second = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK, Dequeue("q"), ACK, Dequeue("q"), ACK])
-    record = Record(1, bytes(RUN_BYTES_MAX + 1))
 
-    conversation.resolve([(first, Delivery(record, 71))])
-    begun = conversation.resolve([(second, EMPTY)])
+    (take,) = conversation.receive([Dequeue("q"), ACK] * (TAKEN_TOGETHER_MAX + 1))
 
-    assert works(begun) == [Dequeue("q")]
+    assert isinstance(take.work, Take)
+    assert len(take.work.dequeues) == TAKEN_TOGETHER_MAX
 
 
-def test_what_came_together_is_given_back_together_when_the_connection_is_lost() -> None:
+@pytest.mark.parametrize("between", [[], [NACK], [ACK, Dequeue("r"), ACK]], ids=["nothing", "a nack", "another queue"])
+def test_a_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(between: list[Packet]) -> None:
+    assert works(ready().receive([Dequeue("q"), *between, Dequeue("q"), ACK])) == [Dequeue("q")]
+
+
+def test_one_answer_may_be_that_to_all_that_were_to_be_taken() -> None:
     conversation = ready()
-    warm_up(conversation)
-    first, second = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
+    (take,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
 
-    assert works(conversation.lost()) == [StopWaiting()]
-    returned = conversation.resolve([(first, Delivery(Record(1, b"a"), 71)), (second, EMPTY)])
+    conversation.resolve([(take, NotLeader(2))])
 
-    assert works(returned) == [Return("q", 71, Reason.RETURNED)]
+    assert conversation.answers() == [NotLeader(2), NotLeader(2)]
+
+
+def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
+
+    assert conversation.lost() == []
+
+    assert conversation.resolve([(take, [Record(1, b"a")])]) == []
+    assert conversation.under_way == 0
+
+
+def test_who_has_ended_does_not_wait_for_those_that_found_nothing() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
+    conversation.ended()
+
+    conversation.resolve([(take, [])])
+
+    assert conversation.answers() == [EMPTY, EMPTY]
+    assert conversation.finished
 
 
 def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
     conversation = ready()
-    conversation.is_held_up = True
+    conversation.hold_up()
 
     begun = conversation.receive([Enqueue("q", 1, b"a"), ACK, Dequeue("q")])
     conversation.resolve([(begun[0], OK)])
@@ -386,7 +420,8 @@ def test_a_record_of_legacy_is_gone_when_it_comes() -> None:
     conversation = ready(LEGACY)
     (dequeue,) = conversation.receive([Dequeue("q")])
 
-    assert conversation.resolve([(dequeue, Record(1, b"a"))]) == []
+    assert dequeue.work == Take("q", [Dequeue("q")])
+    assert conversation.resolve([(dequeue, [Record(1, b"a")])]) == []
 
     assert conversation.answers() == [Record(1, b"a")]
     assert conversation.lost() == []
@@ -394,11 +429,15 @@ def test_a_record_of_legacy_is_gone_when_it_comes() -> None:
 
 def test_dequeues_of_legacy_go_together() -> None:
     conversation = ready(LEGACY)
-    warm_up(conversation)
 
-    intents = conversation.receive([Dequeue("q"), Dequeue("q"), Dequeue("r")])
+    (take,) = conversation.receive([Dequeue("q"), Dequeue("q"), Dequeue("r")])
+    assert take.work == Take("q", [Dequeue("q"), Dequeue("q")])
+    (other,) = conversation.resolve([(take, [Record(1, b"a")])])
+    assert other.work == Take("q", [Dequeue("q")])
+    (last,) = conversation.resolve([(other, [])])
 
-    assert works(intents) == [Dequeue("q"), Dequeue("q")]
+    assert last.work == Take("r", [Dequeue("r")])
+    assert conversation.answers() == [Record(1, b"a"), EMPTY]
 
 
 def test_legacy_stores_at_once_and_says_whether_it_was_added() -> None:

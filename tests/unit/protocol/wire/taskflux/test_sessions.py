@@ -14,7 +14,7 @@ from wakeq.protocol.commands import Result
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
-from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Store
+from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, StopWaiting, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     EMPTY,
@@ -62,7 +62,7 @@ class ScriptedQueues:
         self.held: dict[int, tuple[int, bytes]] = {}
         self.last_id = 0
 
-    def do(self, intent: Intent, *, removes: bool) -> Outcome:
+    def do(self, intent: Intent) -> Outcome:
         match intent.work:
             case Store(enqueues=enqueues):
                 return [self.enqueue(enqueue) for enqueue in enqueues]
@@ -81,12 +81,16 @@ class ScriptedQueues:
                 key, payload = self.held.pop(handle)
                 insort(self.records[name], (key, handle, payload))
                 return OK
-            case Dequeue(queue=name) | Count(queue=name) | DeleteQueue(queue=name) if name not in self.records:
+            case Take(queue=name, dequeues=dequeues) if name in self.records:
+                return self.take(name, len(dequeues))
+            case Take(queue=name) | Dequeue(queue=name) | Count(queue=name) | DeleteQueue(queue=name) if (
+                name not in self.records
+            ):
                 return BusinessError(ErrorCode.NO_QUEUE, "no such queue")
             case Count(queue=name):
                 return CountResponse(len(self.records[name]))
             case Dequeue(queue=name):
-                return self.dequeue(name, removes)
+                return self.dequeue(name)
             case DeleteQueue(queue=name):
                 del self.records[name], self.policies[name]
                 return OK
@@ -109,12 +113,14 @@ class ScriptedQueues:
         self.records[name], self.policies[name] = [], policies
         return OK
 
-    def dequeue(self, name: str, removes: bool) -> Outcome:
+    def take(self, name: str, count: int) -> list[Response]:
+        taken, self.records[name] = self.records[name][:count], self.records[name][count:]
+        return [Record(key, payload, number) for key, number, payload in taken]
+
+    def dequeue(self, name: str) -> Outcome:
         if not self.records[name]:
             return EMPTY
         key, number, payload = self.records[name].pop(0)
-        if removes:
-            return Record(key, payload, number)
         self.held[number] = (key, payload)
         return Delivery(Record(key, payload, number), number)
 
@@ -133,9 +139,8 @@ class Connection:
         return encode(self.conversation.answers(), self.conversation.dialect)
 
     def work(self, intents: list[Intent]) -> None:
-        removes = self.conversation.dialect.is_one_phase
         while intents:
-            outcomes = [(intent, self.queues.do(intent, removes=removes)) for intent in intents]
+            outcomes = [(intent, self.queues.do(intent)) for intent in intents]
             intents = self.conversation.resolve(outcomes)
 
 

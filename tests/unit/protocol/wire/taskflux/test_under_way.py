@@ -1,0 +1,65 @@
+"""What a TaskFlux connection has begun: who waits for whom, and what is handed out once."""
+
+import pytest
+
+from wakeq.protocol.wire.taskflux.intents import Intent, Remove, Return, StopWaiting, Store, Take, Work
+from wakeq.protocol.wire.taskflux.packets import (
+    ClusterMetadataRequest,
+    Count,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    Enqueue,
+    ListQueues,
+)
+from wakeq.protocol.wire.taskflux.under_way import UnderWay
+
+LOOKING = (Dequeue("q"), Count("q"), ListQueues())
+OTHERS = (Enqueue("q", 1, b"a"), ClusterMetadataRequest(), CreateQueue("q"))
+
+
+@pytest.mark.parametrize("work", [Store("q", []), Return("q", 7)], ids=lambda work: type(work).__name__)
+def test_who_looks_waits_for_every_change_and_nobody_else_does(work: Work) -> None:
+    under_way, first, second = UnderWay(), Intent(work), Intent(work)
+    under_way.begin(first)
+    under_way.begin(second)
+
+    assert under_way.take() == [first, second]
+    assert not any(map(under_way.may_begin, LOOKING))
+    assert all(map(under_way.may_begin, OTHERS))
+    under_way.end(first)
+    assert not any(map(under_way.may_begin, LOOKING))
+    under_way.end(second)
+
+    assert all(map(under_way.may_begin, LOOKING))
+    assert (under_way.count, under_way.take()) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "work",
+    [Dequeue("q", 5), Take("q", [Dequeue("q")]), CreateQueue("q"), DeleteQueue("q")],
+    ids=lambda w: type(w).__name__,
+)
+def test_everybody_waits_for_what_is_exclusive(work: Work) -> None:
+    under_way, intent = UnderWay(), Intent(work)
+    under_way.begin(intent)
+
+    assert not any(map(under_way.may_begin, LOOKING + OTHERS))
+    under_way.end(intent)
+
+    assert all(map(under_way.may_begin, LOOKING + OTHERS))
+
+
+def test_only_a_dequeue_that_waits_can_be_stopped_and_the_word_has_no_outcome() -> None:
+    under_way = UnderWay()
+    under_way.begin(Intent(Remove("q", 7)))
+    under_way.begin(Intent(Take("q", [Dequeue("q", 5)])))
+    under_way.stop_waiting()
+    assert len(under_way.take()) == under_way.count == 2
+
+    waiting = UnderWay()
+    waiting.begin(Intent(Dequeue("q", 5)))
+    waiting.stop_waiting()
+
+    assert [type(intent.work) for intent in waiting.take()] == [Dequeue, StopWaiting]
+    assert waiting.count == 1
