@@ -92,10 +92,9 @@ def _check_headers(packed: bytes) -> None:
 def _reply_rows(command: Any, outcome: Outcome) -> wire.Reply:
     """Return the reply to PUBB and STASH."""
     results = outcome.results
-    if len(results) and results[0] < 0:
+    if results[0] < 0 and results[0] != Result.REPEATED:
         return refusal_of(results[0], command.cmd_id)
-    is_stash = isinstance(command, wire.Stash)
-    uid = None if is_stash or not len(results) else uid_of(outcome.queue_id, results[0])
+    uid = None if isinstance(command, wire.Stash) else uid_of(outcome.queue_id, results[0])
     return wire.Okrows(qname=command.qname, rows=len(results), uid=uid, cmd_id=command.cmd_id)
 
 

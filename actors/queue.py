@@ -71,7 +71,7 @@ from wakeq.protocol.commands import (
     Unstash,
     UpdateQueue,
 )
-from wakeq.protocol.results import Repeated, new_drafts, new_numbers
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
@@ -136,8 +136,12 @@ class QueueProcess(QueueStaging):
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
-            if type(results) is list and results and min(results) < 0:
-                self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+            if type(results) is list:
+                if results and min(results) < 0:
+                    self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+            elif type(results) is not range:
+                assert isinstance(entry, Publish), "only what is published can be repeated"
+                self._unchanged += [(index, place, code) for place, code in unchanged(results, len(entry.drafts))]
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
@@ -176,12 +180,10 @@ class QueueProcess(QueueStaging):
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
-        self.ledger.deliver(entry, term)
-        return entry.numbers
+        return self.ledger.deliver(entry, term)
 
     def _apply_extended(self, entry: Extended, index: int, term: int, at_ms: int) -> Results:
-        self.ledger.extend(entry)
-        return entry.numbers
+        return self.ledger.extend(entry)
 
     def _apply_released(self, entry: Released, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.release(entry)
@@ -196,6 +198,8 @@ class QueueProcess(QueueStaging):
     def _apply_ack(self, entry: Ack, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.acknowledge(entry)
         numbers = self.ledger.resolved(entry)
+        if entry.foreign:  # the log has only their uids
+            self._unchanged += [(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0]
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self._forget(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):

@@ -45,12 +45,12 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.errors import BadField
+from wakeq.protocol.outcomes import WHOLE, Note
 from wakeq.protocol.publishers import Limits
 from wakeq.storage.flush import Grave, StoredQueue
 
 FLUSH_AFTER_MS = 1_000
 FLUSH_BYTES = 16 << 20  # of the log, since the last cut
-NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
 
 DEFAULT_QUEUE = ""
 
@@ -76,7 +76,9 @@ class QueueRegistry(Process):
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
         self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
-        self._notes: list[tuple[int, int, int]] = []
+        self._notes: list[
+            Note
+        ] = []  # what became of entries since the last cut, where they did not do what they ask for
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
@@ -142,8 +144,7 @@ class QueueRegistry(Process):
 
     def _note_refused(self, item: Item, code: int) -> None:
         """Remember for the readers of the log that an entry changed nothing."""
-        if len(self._notes) < NOTES_MAX:
-            self._notes.append((item[0], 0, code))
+        self._notes.append((item[0], WHOLE, int(code)))
 
     # --- entries that name one queue -------------------------------------------------------------------------------
 
@@ -164,6 +165,7 @@ class QueueRegistry(Process):
             check(entry.queue, policies)
         except BadField as error:
             self._answer(item[4], Refusal(error.code, str(error)))
+            self._note_refused(item, Result.REJECTED)
             return False
         self.catalog.put(entry.queue, record.id, policies, record.created_ms)
         return True

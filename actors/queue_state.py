@@ -54,6 +54,7 @@ def part_of(
         gone,
         delta,
         _encode(meta),
+        ledger.next_number,
     )
 
 

@@ -138,6 +138,7 @@ class Queues(QueueCuts):
         if entry.queue in self.catalog.queues:
             return True
         self._answer_unknown(entry, item[4])
+        self._note_refused(item, Result.UNKNOWN)
         return False
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:

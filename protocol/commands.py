@@ -82,8 +82,9 @@ class Result(IntEnum):
     DEFAULT_QUEUE = -10
     SET_ASIDE = -11
     REJECTED = -12
-    EPOCH_EXPIRED = -13
-    STASH_EXPIRED = -14
+    REPEATED = -13  # stored before, under the same id or number in its session: never an answer, only a note
+    EPOCH_EXPIRED = -14
+    STASH_EXPIRED = -15
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):

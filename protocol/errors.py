@@ -152,6 +152,12 @@ class WrongVersion(StorageError):
     exit_status = 66
 
 
+class HistoryGone(StorageError):
+    """A part of the journal was removed while it was to be read."""
+
+    code = "HISTORY_GONE"
+
+
 class SyncFailed(StorageError):
     """A write or sync failed.  What it covered may be lost; it is never retried as if it were still there."""
 
@@ -165,6 +171,13 @@ class SyncFailed(StorageError):
 class BadSettings(WakeqError):
     code = "SETTINGS"
     exit_status = 78
+
+
+class NotInstalled(WakeqError):
+    """Something is missing that wakeq itself does not need: a package of an extra, or Java."""
+
+    code = "NOT_INSTALLED"
+    exit_status = 69
 
 
 class BrokerUnreachable(WakeqError):

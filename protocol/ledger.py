@@ -156,10 +156,10 @@ class Ledger(Columns):
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
-    def deliver(self, entry: Delivered, term: int) -> None:
-        """Note that messages are out; of one that is gone nothing is noted."""
+    def deliver(self, entry: Delivered, term: int) -> Results:
+        """Note that messages are out; of one that is gone nothing is noted, and its result is UNKNOWN."""
         if entry.queue_id != self.id:
-            return
+            return [_UNKNOWN] * len(entry.numbers)
         sides, known = self.sides, self.sides.get
         delivered = 0
         for sequence, number, until_ms in zip(count(entry.first_sequence), entry.numbers, entry.untils_ms):
@@ -177,15 +177,24 @@ class Ledger(Columns):
         self._touch(entry.numbers)
         self._dirty_chunks.update(dict.fromkeys([number >> CHUNK_SHIFT for number in entry.numbers]))
         self.totals.delivered += delivered
+        if delivered == len(entry.numbers):
+            return entry.numbers
+        return [number if self.lives(number) else _UNKNOWN for number in entry.numbers]
 
-    def extend(self, entry: Extended) -> None:
+    def extend(self, entry: Extended) -> Results:
+        """Give leases a later end; UNKNOWN for what is not out."""
         if entry.queue_id != self.id:
-            return
+            return [_UNKNOWN] * len(entry.numbers)
+        results = []
         for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
             side = self.sides.get(number)
             if side is not None and side.until_ms:
                 side.until_ms = until_ms
                 self._touch((number,))
+                results.append(number)
+            else:
+                results.append(_UNKNOWN)
+        return results
 
     def release(self, entry: Released) -> Results:
         """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""

@@ -101,7 +101,7 @@ class Queue(Protocol):
     name: str
     id: int
 
-    def deliver(self, entry: Delivered, term: int) -> None: ...
+    def deliver(self, entry: Delivered, term: int) -> Results: ...
     def release(self, entry: Released) -> Results: ...
     def acknowledge(self, entry: Ack) -> Results: ...
     def publish(self, entry: Publish, at_ms: int) -> Results: ...
@@ -240,11 +240,11 @@ class Staging:
     # --- stashes ---------------------------------------------------------------------------------------------------
 
     def stash(self, entry: Stash, at_ms: int) -> Results:
-        """Return the numbers of hidden messages, nothing for a part that is known, or a refusal for each."""
+        """Return the numbers of hidden messages, REPEATED for each of a part that is known, or a refusal for each."""
         self._forget(at_ms)
         put = self.stashes.get(entry.stash)
         if put is not None and entry.part in put.parts:
-            return []
+            return [Result.REPEATED] * len(entry.drafts)
         if put is None and len(self.stashes) >= STASHES_MAX:
             return [Result.BUSY] * len(entry.drafts)
         results = self._queue.publish(Publish(entry.queue, entry.drafts, atomic=True), at_ms)

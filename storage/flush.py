@@ -38,6 +38,7 @@ class Part(NamedTuple):
     gone: list[str]
     delta: Delta
     meta: bytes
+    next_number: int
 
 
 class Grave(NamedTuple):

@@ -46,6 +46,7 @@ from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
+from wakeq.storage.journal import Keep
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
@@ -89,7 +90,10 @@ class Node:
         self.runtime.attach(loop)
         settings = self.settings
         self.files = open_all(
-            settings.data_dir, upgrade=settings.upgrade, segment_bytes_max=settings.log.segment_bytes_max
+            settings.data_dir,
+            upgrade=settings.upgrade,
+            segment_bytes_max=settings.log.segment_bytes_max,
+            keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
         )
         try:
             self._build(loop, self.files)

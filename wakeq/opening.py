@@ -6,12 +6,14 @@ Must never repair what it cannot prove: what was promised is in the log, and a g
 """
 
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from wakeq.protocol.errors import DamagedFile
 from wakeq.storage import version1
 from wakeq.storage.directory import DataDirectory
+from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.segments import ACTIVE_NAME
@@ -23,6 +25,8 @@ logger = logging.getLogger("wakeq.opening")
 
 METADATA_NAME = "raft.metadata"
 SNAPSHOT_NAME = "raft.snapshot"
+JOURNAL_NAME = "journal"
+KEEP_NOTHING = Keep(0, 0)
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
@@ -49,17 +53,17 @@ class Opened:
         self.directory.close()
 
 
-def open_all(path: Path, *, upgrade: bool, segment_bytes_max: int) -> Opened:
+def open_all(path: Path, *, upgrade: bool, segment_bytes_max: int, keep: Keep = KEEP_NOTHING) -> Opened:
     """Take a data directory for this process."""
     directory = DataDirectory.open(path, upgrade=upgrade)
     try:
-        return _open_files(directory, segment_bytes_max)
+        return _open_files(directory, segment_bytes_max, keep)
     except BaseException:
         directory.close()
         raise
 
 
-def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
+def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) -> Opened:
     imported = None
     if directory.imports_version_1:
         imported = version1.read_import(directory.path)
@@ -83,12 +87,22 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
         create_previous_term=applied.term,
     )
     log.segment_bytes_max = min(segment_bytes_max, max(SEGMENT_BYTES_MIN, directory.disk_bytes // SEGMENTS_A_DISK))
+    _open_journal(directory, log, keep)
     opened = Opened(directory, metadata, log, store, imported)
     _check_fit(opened)
     for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
         if problem:
             logger.warning("%s", problem)
     return opened
+
+
+def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> None:
+    """Give the log a place for its history; what has become too old meanwhile goes now."""
+    folder = directory.path / JOURNAL_NAME
+    log.journal = Journal(folder, keep, time.time)
+    log.outcomes = OutcomeFiles(folder, directory.identity)
+    log.journal.trim()
+    log.journal.forget_outcomes(log.first_index)
 
 
 def _check_metadata_is_there(directory: DataDirectory) -> None:
