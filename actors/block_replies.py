@@ -100,11 +100,9 @@ def _reply_rows(command: Any, outcome: Outcome) -> wire.Reply:
 
 def _reply_unstash(command: wire.Unstash, outcome: Outcome) -> wire.Reply:
     code = outcome.results[0]
-    if code == Result.UNKNOWN:
-        code = Result.STASH_EXPIRED  # there is no such queue any more
     if code < 0:
-        return refusal_of(code, command.cmd_id)
-    return wire.Okrows(qname=command.qname, rows=code, cmd_id=command.cmd_id)
+        return refusal_of(Result.NO_QUEUE if code == Result.UNKNOWN else code, command.cmd_id)
+    return wire.Okrows(qname=command.qname, rows=code, epoch=outcome.results[1] or None, cmd_id=command.cmd_id)
 
 
 def _reply_stage(command: wire.Stage, outcome: Outcome | None) -> wire.Reply:

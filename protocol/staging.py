@@ -259,19 +259,19 @@ class Staging:
         return numbers
 
     def unstash(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
-        """Return [how many were published] or [a refusal], and the numbers that are revealed or gone."""
+        """Return [how many were published, the writer's last epoch] or [a refusal], and what is revealed or gone."""
         self._forget(at_ms)
         if entry.action is UnstashAction.PUBLISHED:
             return self._publish(entry, at_ms)
         names = [name for name, _ in entry.stashes]
         if entry.action is UnstashAction.LAPSED:
             names = [name for name in names if name in self.stashes and self.stashes[name].until_ms <= at_ms]
-        return [Result.DONE], self._drop(names)
+        return [Result.DONE, 0], self._drop(names)
 
     def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
         writer = self.writers.get(entry.writer)
         if writer is not None and entry.epoch <= writer.highest:
-            return [Result.DONE], self._drop([name for name, _ in entry.stashes])
+            return [Result.DONE, writer.highest], self._drop([name for name, _ in entry.stashes])
         if writer is None and len(self.writers) >= SOURCES_MAX:
             return [Result.BUSY], []
         for name, size in entry.stashes:
@@ -284,7 +284,7 @@ class Staging:
         self.writers.pop(entry.writer, None)
         self.writers[entry.writer] = Writer(entry.epoch, at_ms)
         self._dirty.add((WRITER, entry.writer))
-        return [sum(map(len, ranges))], ranges
+        return [sum(map(len, ranges)), entry.epoch], ranges
 
     def _drop(self, names: Iterable[str]) -> list[range]:
         ranges = [numbers for name in names for numbers in self._take(name)]

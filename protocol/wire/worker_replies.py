@@ -185,6 +185,7 @@ class Okrows(ReplyBase, tag="okrows", frozen=True):
     qname: str
     rows: int
     uid: str | None = None
+    epoch: int | None = None  # the last one that the writer of stashes published
 
 
 class Okstage(ReplyBase, tag="okstage", frozen=True):

@@ -523,14 +523,14 @@ class LedgerModel(RuleBasedStateMachine):
         if action is UnstashAction.LAPSED:
             names = [name for name in names if self.stashed_until_ms.get(name, UNENDING_MS) <= self.now_ms]
         if action is not UnstashAction.PUBLISHED or epoch <= self.written.get("w", 0):
-            assert results == [Result.DONE]
+            assert results[0] == Result.DONE
             for number in self.take_stashes(names):
                 if number in self.messages:
                     self.end(number)
         elif any(sizes.get(name) != size for name, size in named):
             assert results == [Result.STASH_EXPIRED]
         else:
-            assert results == [sum(size for _, size in named)]
+            assert results == [sum(size for _, size in named), epoch]
             self.take_stashes(names)
             self.written["w"] = epoch
 

@@ -92,15 +92,20 @@ class BulkClient(Client):
 
     # Stashes ----------------------------------------------------------------------------------------------
 
-    def stash(self, queue: str, stash: str, part: int, columns: Columns, *, keep: int) -> None:
+    def stash(self, queue: str, stash: str, part: int, columns: Columns, *, keep: int, **options: Any) -> None:
         """Put a part of a stash aside for `keep` seconds; nobody sees it until the stash is published."""
-        command = wire.Stash(qname=queue, stash=stash, part=part, keep=keep, **columns.fields())
+        command = wire.Stash(qname=queue, stash=stash, part=part, keep=keep, **columns.fields(), **options)
         self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
 
     def publish_stashes(self, queue: str, stashes: Sequence[tuple[str, int]], *, writer: str, epoch: int) -> int:
         """Publish stashes, each with the number of its messages, in one step; 0 if the epoch was published before."""
         command = wire.Unstash(qname=queue, stashes=list(stashes), writer=writer, epoch=epoch)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).rows))
+
+    def writer_epoch(self, queue: str, writer: str) -> int:
+        """The last epoch that a writer has published; 0 if none."""
+        command = wire.Unstash(qname=queue, stashes=[], writer=writer)
+        return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).epoch or 0))
 
     def drop_stashes(self, queue: str, stashes: Sequence[tuple[str, int]]) -> None:
         """Forget stashes that nobody is going to publish."""
