@@ -79,6 +79,7 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
+        self._gave_history_up = False  # since the disk became full
         self._trimmed_bytes = 0
 
     # --- up --------------------------------------------------------------------------------------------------------
@@ -267,7 +268,13 @@ class Node:
     def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
         directory = self.files.directory
-        if directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes):
+        is_full = directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes)
+        if is_full and not self._gave_history_up:
+            self._gave_history_up = True
+            self._give_history_up()
+            return
+        self._gave_history_up = is_full
+        if is_full:
             code = "DISK_FULL"
             detail = (
                 f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, "
@@ -285,6 +292,13 @@ class Node:
         if code == "DISK_FULL":
             self.raft_log.tell(Cut(self.queues.flushed_index))
         logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
+
+    def _give_history_up(self) -> None:
+        """Messages need the disk more than history does; the next look tells whether that was enough."""
+        journal = self.files.log.journal
+        if journal is not None:
+            logger.warning("the disk of %s is nearly full: the journal is removed", self.files.directory.path)
+            self.assembly.reader_disk.submit(journal.clear, lambda _: None)
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""

@@ -155,9 +155,7 @@ class Broker(Machine):
     def open_files(self) -> Files:
         self.clients: list[Client] = []
         self.log_disk, self.state_disk, self.reader_disk, self.snapshot_disk = (HandDisk() for _ in range(4))
-        self._opened = open_all(
-            self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max, keep=self._keep
-        )
+        self._opened = open_all(self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max, keep=self._keep)
         opened = self._opened
         return Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
 
