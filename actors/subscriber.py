@@ -12,9 +12,10 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.door import Closed, Ended, Received
-from wakeq.actors.messages import Answered, Gone, Woken
+from wakeq.actors.messages import Answered, Gone, Refusal, Woken
 from wakeq.actors.ring_commands import RingCommands
 from wakeq.actors.straight_commands import StraightCommands
+from wakeq.actors.worker_replies import refused
 from wakeq.protocol.wire import worker as wire
 
 
@@ -61,7 +62,19 @@ class Subscriber(RingCommands, StraightCommands):
     def _begin_run(self, run: Sequence[Any]) -> None:
         if self._waits:
             self._end_waits(run)
-        _BEGIN[type(run[0])](self, run)
+        kind = type(run[0])
+        if kind not in _ANYWHERE:
+            refusal = self._services.refusal()
+            if refusal is not None:
+                self._refuse(run, refusal)
+                return
+        _BEGIN[kind](self, run)
+
+    def _refuse(self, run: Sequence[Any], refusal: Refusal) -> None:
+        """This node does not serve: the client is told who does, and nothing was done."""
+        pending = self._begin(run)
+        for place, command in enumerate(run):
+            self._reply(pending, place, refused(refusal, command.cmd_id))
 
     def _ping(self, run: Sequence[Any]) -> None:
         (command,) = run
@@ -88,6 +101,8 @@ class Subscriber(RingCommands, StraightCommands):
             self._closing = run[-1].error.code  # not yet: what came before it may still have to be answered
 
 
+_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns, wire.Cluster})  # what every node answers
+
 _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.Pub: Subscriber._publish,
     wire.Ack: Subscriber._ack,
@@ -107,5 +122,6 @@ _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.List: Subscriber._look,
     wire.Stats: Subscriber._look,
     wire.Peek: Subscriber._look,
+    wire.Cluster: Subscriber._look,
     wire.Bad: Subscriber._bad,
 }

@@ -25,6 +25,7 @@ from wakeq.protocol.commands import (
     Extended,
     Imported,
     Kind,
+    Members,
     Noop,
     Publish,
     PurgeQueue,
@@ -35,6 +36,7 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.errors import StorageError
+from wakeq.protocol.raft.membership import Config
 
 ENTRY_VERSION = 1
 # version, kind, door, flags, count of items, moment ms, queue id (0 = by name), worker, length of the name
@@ -200,6 +202,7 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     SetAside: lambda e, at: _head(Kind.SET_ASIDE, e.queue, 0, at) + _to_msgpack((e.index, e.reason)),
     Imported: lambda e, at: _head(Kind.IMPORTED, e.queue, 0, at),
     Noop: lambda e, at: _head(Kind.NOOP, e.queue, 0, at),
+    Members: lambda e, at: _head(Kind.MEMBERS, e.queue, 0, at) + _to_msgpack(e.config),
 }
 
 
@@ -257,6 +260,8 @@ def _decode(
             return Imported(name)
         case Kind.NOOP:
             return Noop(name)
+        case Kind.MEMBERS:
+            return Members(msgspec.msgpack.decode(payload[end:], type=Config), name)
 
 
 def _decode_publish(

@@ -25,6 +25,7 @@ from wakeq.protocol.wire.worker_checks import (
 )
 from wakeq.protocol.wire.worker_commands import (
     Ack,
+    Cluster,
     Command,
     CommandBase,
     CommandId,
@@ -55,6 +56,7 @@ from wakeq.protocol.wire.worker_commands import (
 from wakeq.protocol.wire.worker_refusals import Bad, decode_alone
 from wakeq.protocol.wire.worker_replies import (
     Awk,
+    ClusterReply,
     Delivery,
     HelloReply,
     Msg,
@@ -87,6 +89,8 @@ __all__ = [
     "Ack",
     "Awk",
     "Bad",
+    "Cluster",
+    "ClusterReply",
     "Command",
     "CommandBase",
     "CommandId",
@@ -273,5 +277,5 @@ def _name_of(line: bytes) -> str | None:
 _KNOWN = {
     "ok", "oksub", "okuns", "okack", "oknack", "oktouch", "okslp", "nomsg", "msg", "msgs", "nok", "awk",
     "pong",
-    "hello", "queues", "stats", "peeked", "purged", "okcreate", "okupdate", "okdrop",
+    "hello", "queues", "stats", "peeked", "purged", "okcreate", "okupdate", "okdrop", "cluster",
 }  # fmt: skip  # fmt: skip

@@ -164,9 +164,14 @@ class Okdrop(ReplyBase, tag="okdrop", frozen=True):
     qname: str
 
 
+class ClusterReply(ReplyBase, tag="cluster", frozen=True):
+    cluster: dict[str, Any]
+
+
 Reply: TypeAlias = (
     Ok | Oksub | Okuns | Okack | Oknack | Oktouch | Okslp | Nomsg | Msg | Msgs | Nok | Awk | Pong
     | HelloReply | Queues | StatsReply | Peeked | Purged | Okcreate | Okupdate | Okdrop
+    | ClusterReply
 )  # fmt: skip
 
 
