@@ -8,13 +8,16 @@ INSTALLED := $(VENV)/.installed
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help serve install lint fast check test bench docs reference dist soak clean
+.PHONY: help serve cluster install lint fast check test bench docs reference dist simulation mutants soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
 serve: install ## start a broker on 127.0.0.1 with its data in ./wakeq-data
 	@exec $(BIN)/wakeq serve
+
+cluster: install ## start three nodes on this machine, for trying, with their data in ./wakeq-cluster
+	@exec $(BIN)/wakeq cluster try
 
 install: $(INSTALLED) ## make .venv and install wakeq into it
 
@@ -62,6 +65,13 @@ dist: install ## build wheel and sdist into dist/
 	@rm -rf build dist
 	$(BIN)/python -m build --outdir dist .
 	@rm -rf build
+
+simulation: install ## a thousand fresh seeds of the consensus core, in each mode
+	$(BIN)/python -m tests.simulation --first $$(date +%s) --seeds 1000 --mode safety --minimise
+	$(BIN)/python -m tests.simulation --first $$(date +%s) --seeds 1000 --mode liveness --minimise
+
+mutants: install ## how many fresh seeds each planted bug takes to be found
+	$(BIN)/python -m tests.simulation --first $$(date +%s) --mutants
 
 soak: install ## the long proofs with larger numbers, for hours
 	SOAK=1 $(BIN)/python -m pytest -q -m long

@@ -12,7 +12,7 @@ from wakeq.actors.messages import Delivery, Outcome, Seen
 from wakeq.actors.worker_replies import draft_of, refusal_of
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.errors import BadField, TooLarge
-from wakeq.protocol.records import pack_alike
+from wakeq.protocol.record_layout import pack_alike
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.blocks import Buffers, pack

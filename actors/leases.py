@@ -1,4 +1,4 @@
-"""Leases: what only the leader knows of a queue: what can be handed out, who holds what, who waits, who sleeps.
+"""Leases: what only the leader knows of a queue: what can be handed out, who holds what, and (in Audience) for whom.
 
 Pure: no process is told anything from here, time comes in as a number.  It is built from the ledger when this node
 becomes leader and dropped when it no longer is.  It reads the ledger and never changes it.
@@ -8,12 +8,12 @@ that were woken for it and have not fetched yet.  `to_wake` is asked after every
 """
 
 import heapq
-from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
+from wakeq.actors.audience import NEVER, Audience
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Token
@@ -30,7 +30,6 @@ DEAD_MAX = 4_096  # numbers in line that may be gone before the line is swept
 LINE_PER_DEAD = 8  # and one more for so many in line
 SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round ends before a quarter of the line goes
 HEADS = 64  # looked at together at the head of the line
-NEVER = 1 << 62
 
 
 class Held(msgspec.Struct, gc=False):
@@ -42,41 +41,21 @@ class Held(msgspec.Struct, gc=False):
     worker: int
 
 
-class Waiter(msgspec.Struct, gc=False, eq=False):
-    """A FET that waits for a message."""
-
-    subscriber: Any
-    ticket: Any
-    place: Any
-    count: int
-    until_ms: int
-    worker: int
-    door: int
-    removes: bool = False
-    ended: bool = False
-
-
-class Leases:
+class Leases(Audience):
     """The leader's side of one queue."""
 
     __slots__ = (
-        "_dead", "_dead_in_round", "_ended", "_ending", "_ends", "_first_wait_ms", "_holding", "_sweep_due", "_waiting",
-        "_withheld", "available", "delayed", "ends", "expiries", "held", "leaving", "ledger", "sequence", "sleepers",
-        "term", "waiters", "woken",
+        "_dead", "_dead_in_round", "_ending", "_ends", "_holding", "_sweep_due", "_withheld", "available", "delayed",
+        "ends", "expiries", "held", "leaving", "ledger", "sequence", "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
+        super().__init__()
         self.ledger = ledger
         self.term = term
         self.sequence = 0
         self.available = PriorityLine(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
-        self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
-        self._waiting: dict[Any, list[Waiter]] = {}
-        self._first_wait_ms = NEVER
-        self._ended = 0
-        self.sleepers: OrderedDict[Any, None] = OrderedDict()
-        self.woken: dict[Any, int] = {}  # woken and not fetched yet -> until when we count on it
         self.leaving: set[int] = set()
         self.ends: dict[Any, int] = {}  # of what is staged: until when
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
@@ -337,9 +316,7 @@ class Leases:
         """Return leases of the ledger's new incarnation: who sleeps and who waits goes on."""
         new = Leases(self.ledger, self.term, now_ms)
         new.sequence = self.sequence
-        new.sleepers, new.woken = self.sleepers, self.woken
-        new.waiters, new._waiting = self.waiters, self._waiting
-        new._first_wait_ms, new._ended = self._first_wait_ms, self._ended
+        new.take_over(self)
         return new
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -401,65 +378,7 @@ class Leases:
             return 0
         return self.ledger.expires_of(number)
 
-    # --- who waits, who sleeps -------------------------------------------------------------------------------------
-
-    def wait(self, waiter: Waiter) -> None:
-        """Let a FET wait for a message."""
-        if self.waiters is None:
-            self.waiters = deque()
-        self.waiters.append(waiter)
-        self._waiting.setdefault(waiter.subscriber, []).append(waiter)
-        self._first_wait_ms = min(self._first_wait_ms, waiter.until_ms)
-
-    def next_waiter(self) -> Waiter | None:
-        """Return the FET that has waited longest, leaving it in its place."""
-        while self.waiters and self.waiters[0].ended:
-            self.waiters.popleft()
-            self._ended -= 1
-        return self.waiters[0] if self.waiters else None
-
-    def end_wait(self, waiter: Waiter) -> None:
-        """A waiting FET got its answer."""
-        waiter.ended = True
-        self._ended += 1
-        others = self._waiting[waiter.subscriber]
-        others.remove(waiter)
-        if not others:
-            del self._waiting[waiter.subscriber]
-        assert self.waiters is not None, "it waited"
-        if self._ended > len(self.waiters) // 2 + 64:
-            self.waiters = deque(other for other in self.waiters if not other.ended)
-            self._ended = 0
-
-    def waits_of(self, subscriber: Any, ticket: Any = None) -> list[Waiter]:
-        """Return a subscriber's waiting FETs, those of one ticket if given."""
-        return [w for w in self._waiting.get(subscriber, ()) if ticket is None or w.ticket is ticket]
-
-    def all_waits(self) -> list[Waiter]:
-        return [waiter for waiter in self.waiters or () if not waiter.ended]
-
-    def waits_over(self, now_ms: int) -> list[Waiter]:
-        """Return the FETs that have waited long enough; the caller ends them."""
-        if not self.waiters or self._first_wait_ms > now_ms:
-            return []
-        living = self.all_waits()
-        self._first_wait_ms = min((w.until_ms for w in living if w.until_ms > now_ms), default=NEVER)
-        return [waiter for waiter in living if waiter.until_ms <= now_ms]
-
-    def sleep(self, subscriber: Any) -> None:
-        self.woken.pop(subscriber, None)
-        self.sleepers[subscriber] = None
-
-    def fetched(self, subscriber: Any) -> None:
-        """A subscriber came for messages: it neither sleeps nor has to be counted on."""
-        self.woken.pop(subscriber, None)
-        self.sleepers.pop(subscriber, None)
-
-    def gone(self, subscriber: Any) -> None:
-        """Forget a subscriber that ended or left the group."""
-        self.fetched(subscriber)
-        for waiter in self.waits_of(subscriber):
-            self.end_wait(waiter)
+    # --- who is woken -----------------------------------------------------------------------------------------------
 
     def to_wake(self, now_ms: int) -> list[Any]:
         """Return the sleepers to wake now, by the queue's wake policy."""

@@ -61,6 +61,13 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     replies: Any = None
 
 
+class Follow(msgspec.Struct, frozen=True, gc=False):
+    """This node leads no longer: whoever waits for it hears this, and what only a leader knows is forgotten."""
+
+    term: int  # in which it led
+    refusal: Refusal
+
+
 class Answered(msgspec.Struct, frozen=True, gc=False):
     """Outcomes for one process: (ticket, place, Outcome or Refusal or anything that was asked for)."""
 
@@ -224,6 +231,15 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     prefix: str = ""
 
 
+class Administer(msgspec.Struct, frozen=True, gc=False):
+    """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
+
+    asker: Asker
+    what: str
+    node_id: int | None = None
+    address: str = ""
+
+
 # Staged -----------------------------------------------------------------------------------------------------------
 
 
@@ -354,3 +370,26 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
+
+    queues: Process
+    images: Process
+
+
+class Throttle(msgspec.Struct, frozen=True, gc=False):
+    """The state store is behind: let proposals wait, or go on."""
+
+    on: bool
+
+
+class Applied(msgspec.Struct, frozen=True, gc=False):
+    """The queues have applied everything up to this entry."""
+
+    index: int
+
+
+class HandOver(msgspec.Struct, frozen=True, gc=False):
+    """Lead no longer, if another node can."""

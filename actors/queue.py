@@ -25,6 +25,7 @@ from wakeq.actors.messages import (
     EndWaits,
     Fetch,
     Flushed,
+    Follow,
     Gone,
     HeldBack,
     Judge,
@@ -273,9 +274,10 @@ class QueueProcess(QueueStaging):
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def on_peek(self, message: Peek) -> None:
-        asker = message.asker
-        if not self.exists:
+        asker, refusal = message.asker, self._refusal()
+        if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
+        if refusal is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
         numbers = numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
@@ -296,8 +298,10 @@ class QueueProcess(QueueStaging):
 
     def on_stats(self, message: Stats) -> None:
         asker = message.asker
-        if not self.exists:
+        refusal = None if asker.process is self._supervisor else self._services.refusal()  # a listing was asked before
+        if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
+        if refusal is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
         asker.process.tell(Answered([(asker.ticket, asker.place, self._figures())]))
@@ -350,6 +354,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Renew: QueueProcess.on_renew,
     Settle: QueueProcess.on_settle,
     Leaf: QueueProcess.on_leaf,
+    Follow: QueueProcess.on_follow,
 }
 
 _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {

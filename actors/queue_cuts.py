@@ -9,26 +9,29 @@ told to any queue.  Queues are asked, and told, a slice at a time: whoever comes
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from wakeq.actors.barrier import Barrier
 from wakeq.actors.bodies import share_of
 from wakeq.actors.listing import SLICE_QUEUES
+from wakeq.actors.log_files import Roll
 from wakeq.actors.messages import (
     Collect,
     Collected,
     Deserted,
     Flushed,
     Item,
+    Throttle,
     Tick,
 )
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
 from wakeq.actors.queue_registry import Settings
-from wakeq.actors.raft_log import Roll, Throttle
 from wakeq.actors.runtime import Process
 from wakeq.protocol.outcomes import Outcomes
+from wakeq.protocol.raft.membership import Config
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Part, make_cut
 from wakeq.storage.raft_log import SegmentedLog
@@ -190,17 +193,15 @@ class QueueCuts(QueueRebuilds):
         parts, self._parts = self._parts, None
         assert parts is not None, "collected first"
         applied, graves, asides = self.applied, self._graves, self._asides
-        outcomes, files = self._take_outcomes(parts), self._log.outcomes
+        tell = self._tell_outcomes(parts)
         self._flushing = list(self._told)
+        members = self._members_to_write()
         self._told, self._graves, self._asides = {}, [], {}
         cut, store = self._cut, self._store
 
         def work() -> bool:
-            if (
-                files is not None and outcomes is not None
-            ):  # first, so that of every entry in the state it is known what became of it
-                files.write(outcomes)
-            store.commit(make_cut(store, applied, parts, graves, asides))
+            tell()  # first, so that of every entry in the state it is known what became of it
+            store.commit(make_cut(store, applied, parts, graves, asides, members))
             return bool(graves)
 
         def done(result: bool | BaseException) -> None:
@@ -210,6 +211,13 @@ class QueueCuts(QueueRebuilds):
         self._flushing_index, self._flushing_bytes = applied[0], self._bytes
         self._disk.submit(work, done)
         self._go_on()
+
+    def _tell_outcomes(self, parts: list[Part]) -> Callable[[], None]:
+        """Return what writes down, in the state's thread, what a reader of the log needs to know of this cut."""
+        outcomes, files = self._take_outcomes(parts), self._log.outcomes
+        if outcomes is None or files is None:
+            return lambda: None
+        return partial(files.write, outcomes)
 
     def _take_outcomes(self, parts: list[Part]) -> Outcomes | None:
         """Return what a reader of the log needs to know of this cut's entries, and begin to gather for the next one.
@@ -230,6 +238,15 @@ class QueueCuts(QueueRebuilds):
         self._listed_in, self._told_through, self._notes = segment, self.applied[0], []
         return outcomes
 
+    def _members_to_write(self) -> list[tuple[int, Config]]:
+        """Return the members as far back as the log goes, if they changed: a peer may have to be told each of them."""
+        if not self._members_changed:
+            return []
+        self._members_changed = False
+        while len(self._members) > 1 and self._members[1][0] < self._log.first_index:
+            del self._members[0]
+        return list(self._members)
+
     def on_flush_done(self, message: FlushDone) -> None:
         if message.error is not None:
             raise message.error
@@ -241,7 +258,7 @@ class QueueCuts(QueueRebuilds):
         if self._throttled:
             self._throttled = False
             self._services.raft_log.tell(Throttle(False))
-        self._services.raft_log.tell(Roll(self.flushed_index, bytes))
+        self._services.raft_log.tell(Roll(self.flushed_index))
         self._snapshots.tell(Flushed(message.cut, 0))
         if not self._halted:
             self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}

@@ -7,13 +7,14 @@ reader.  It is the lower half of a queue process; what is committed is the busin
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.actors.audience import NEVER, Waiter
 from wakeq.actors.bodies import Bodies
-from wakeq.actors.leases import NEVER, Leases, Waiter
+from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -21,6 +22,7 @@ from wakeq.actors.messages import (
     Deserted,
     EndWaits,
     Fetch,
+    Follow,
     HeldBack,
     Leaving,
     Loaded,
@@ -41,11 +43,12 @@ from wakeq.protocol.uid import UidMaker
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
 READ_AHEAD_BYTES_MAX = 1 << 20
+LOOK_AGAIN_MS = 50
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
 
 
 class Lead(msgspec.Struct, frozen=True, gc=False):
-    """This node leads in `term`: hand out messages (0: it does no longer)."""
+    """This node leads in `term`: hand out messages."""
 
     term: int
     first_sequence: int = 0  # a queue that is rebuilt within a term goes on behind what it gave out before
@@ -61,6 +64,7 @@ class Services(NamedTuple):
     load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random
+    refusal: Callable[[], Refusal | None] = lambda: None  # why nothing may be handed out at this moment
 
 
 class QueueDeliveries(Process):
@@ -111,17 +115,37 @@ class QueueDeliveries(Process):
 
     def on_lead(self, message: Lead) -> None:
         self.term = message.term
-        self.leases = Leases(self.ledger, message.term, self._now_ms()) if message.term else None
-        if self.leases is not None:
-            self.leases.sequence = message.first_sequence
-            self._settle(self._now_ms())
+        self.leases = Leases(self.ledger, message.term, self._now_ms())
+        self.leases.sequence = message.first_sequence
+        self._settle(self._now_ms())
+
+    def on_follow(self, message: Follow) -> None:
+        """Another node leads, or nobody: who waits goes there, and who sleeps is woken to do so."""
+        leases, self.leases = self.leases, None
+        self.term = 0
+        if leases is None:
+            return
+        for subscriber in (*leases.sleepers, *leases.woken):
+            subscriber.tell(Woken(self.name))
+        for waiter in leases.all_waits():
+            waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
+
+    def _refusal(self) -> Refusal | None:
+        """Return why this node may not answer now; it is asked in the same turn as the hand-out."""
+        refusal = self._services.refusal()
+        if refusal is None and self.leases is None:
+            return Refusal("BUSY", f"queue {self.name} is not ready yet; try again")
+        return refusal
 
     def on_fetch(self, message: Fetch) -> None:
-        leases = self.leases
-        if leases is None or not (self.exists or self._lets_wait(message)):
+        refusal = self._refusal()
+        if refusal is None and not (self.exists or message.subscribed or self._lets_wait(message)):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
+        if refusal is not None:
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
             return
+        leases = self.leases
+        assert leases is not None, "else it was refused"
         now_ms = self._now_ms()
         leases.fetched(message.subscriber)
         empty = []
@@ -231,7 +255,7 @@ class QueueDeliveries(Process):
         prefix = self.name.encode() + b"-"
         keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
         self._reads[id(ticket)] = ticket
-        self._services.load(self, numbers, keys, (self.ledger.id, ticket))
+        self._services.load(self, numbers, keys, (self.ledger.id, self.leases, ticket))
 
     def _read_ahead(self) -> None:
         """Have the bodies of the next in line read before somebody asks for them."""
@@ -245,7 +269,7 @@ class QueueDeliveries(Process):
             self._read(ahead, ("ahead",))
 
     def on_loaded(self, message: Loaded) -> None:
-        queue_id, ticket = message.ticket
+        queue_id, leases, ticket = message.ticket
         if ticket[0] == "ahead":
             self._reading = False
         if queue_id != self.ledger.id:
@@ -259,7 +283,7 @@ class QueueDeliveries(Process):
                 self.bodies.load(number, draft, row.published_ms)
         self._reads.pop(id(ticket), None)
         if ticket[0] == "deliver":
-            self._deliver_loaded(*ticket[1:])
+            self._deliver_loaded(leases, *ticket[1:])
         elif ticket[0] == "call":
             ticket[1]()
 
@@ -272,21 +296,30 @@ class QueueDeliveries(Process):
                 refusal = Refusal("BUSY", f"{why}; try again")
                 asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
-    def _deliver_loaded(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
-        leases = self.leases
-        if leases is None:
+    def _deliver_loaded(self, leases: Leases, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
+        """Deliver what was taken out of these leases' line, unless another term has its own by now."""
+        refusal = self._refusal()
+        if leases is not self.leases:
+            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
+            return
+        if refusal is not None:
+            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
+            self._offer_again(leases, numbers)
             return
         now_ms = self._now_ms()
         living = [number for number in numbers if self.ledger.lives(number) and number not in leases.leaving]
-        for number in set(numbers).difference(living):
-            if self.ledger.lives(number):
-                leases.offer(number, now_ms)  # withheld until its outcome
+        self._offer_again(leases, set(numbers).difference(living))  # withheld until its outcome
         if living:
             self._hand_out(living, fetch, want, now_ms)
             self._read_ahead()
         else:
             self._answer_nothing(fetch, want)
         self._settle(now_ms)
+
+    def _offer_again(self, leases: Leases, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if self.ledger.lives(number):
+                leases.offer(number, self._now_ms())
 
     def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
         fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))
@@ -303,6 +336,8 @@ class QueueDeliveries(Process):
                 self.wakes += 1
                 subscriber.tell(woken)
         moment_ms = leases.next_moment_ms()
+        if leases.waiters and len(leases.available):  # it could not be handed out
+            moment_ms = min(moment_ms, now_ms + LOOK_AGAIN_MS)
         if moment_ms < self._alarm_ms or self._alarm_ms <= now_ms:
             if moment_ms < NEVER:
                 self._alarm_ms = moment_ms
@@ -311,6 +346,8 @@ class QueueDeliveries(Process):
                 self._alarm_ms = NEVER
 
     def _serve_waiters(self, leases: Leases, now_ms: int) -> None:
+        if len(leases.available) and self._services.refusal() is not None:
+            return  # a majority is out of reach: either it answers again soon, or this node leads no longer
         while len(leases.available):
             waiter = leases.next_waiter()
             if waiter is None:

@@ -8,7 +8,7 @@ The leader computes the next moment (backoff, jitter) and proposes; what becomes
 from functools import partial
 from typing import Any
 
-from wakeq.actors.leases import NEVER
+from wakeq.actors.audience import NEVER
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -50,9 +50,14 @@ class QueueEndings(QueueDeliveries):
             return parsed[1]
         return self.ledger.aliases.get(uid, -1)
 
+    def _refuse(self, asker: Asker, refusal: Refusal | None) -> None:
+        asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+
     def on_touch(self, message: Touch) -> None:
-        leases = self.leases
-        assert leases is not None, "only a leader is asked"
+        leases, refusal = self.leases, self._refusal()
+        if leases is None or refusal is not None:
+            self._refuse(message.asker, refusal)
+            return
         now_ms = self._now_ms()
         results = []
         numbers: list[int] = []
@@ -85,6 +90,10 @@ class QueueEndings(QueueDeliveries):
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
 
     def on_nack(self, message: Nack) -> None:
+        refusal = self._refusal()
+        if refusal is not None:
+            self._refuse(message.asker, refusal)
+            return
         numbers, tokens, places, unknown = [], [], [], []
         asker = message.asker
         for uid, token, place in zip(message.uids, message.tokens, asker.place, strict=True):

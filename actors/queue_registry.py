@@ -6,6 +6,7 @@
 The lowest part of Queues.  The catalog changes by committed entries alone.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from wakeq.actors.messages import (
     Asker,
     EndWaits,
     Fetch,
+    Follow,
     Gone,
     HeldBack,
     Item,
@@ -40,6 +42,7 @@ from wakeq.protocol.commands import (
     CreateQueue,
     DeleteQueue,
     Imported,
+    Members,
     PurgeQueue,
     Result,
     UpdateQueue,
@@ -47,6 +50,7 @@ from wakeq.protocol.commands import (
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.outcomes import WHOLE, Note
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.raft.membership import Config
 from wakeq.storage.flush import Grave, StoredQueue
 
 FLUSH_AFTER_MS = 1_000
@@ -71,16 +75,17 @@ class QueueRegistry(Process):
         super().__init__()
         self.catalog = Catalog()
         self.term = 0
+        self._followed_term = 0  # the last one in which this node led and does no longer
         self._services = services
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
         self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
-        self._notes: list[
-            Note
-        ] = []  # what became of entries since the last cut, where they did not do what they ask for
+        self._notes: list[Note] = []  # entries since the last cut that did not do what they ask for
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
+        self._members: list[tuple[int, Config]] = []  # as of which entry, and who; as far back as the log goes
+        self._members_changed = False  # since the last cut
         self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
 
     @property
@@ -97,6 +102,10 @@ class QueueRegistry(Process):
         self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
         self._spawn(meta.name).restore(stored)
 
+    def restore_members(self, members: Sequence[tuple[int, Config]]) -> None:
+        """Take from the state store who belonged to the cluster; only before any mail."""
+        self._members = list(members)
+
     def _lead(self, term: int) -> None:
         """Lead: every queue builds what only a leader has; the default queue always exists."""
         self.term = term
@@ -105,6 +114,16 @@ class QueueRegistry(Process):
         if DEFAULT_QUEUE not in self.catalog.queues:
             create = CreateQueue(DEFAULT_QUEUE, self._settings.defaults)
             self._services.raft_log.tell(Propose([(create, None)]))
+
+    def on_follow(self, message: Follow) -> None:
+        """This node leads no longer: no queue hands out any more."""
+        self.term, self._followed_term = 0, message.term
+        for process in self._processes.values():
+            process.tell(message)
+        for name in self._unled:  # nobody waits any more for what their predecessors had proposed
+            if name in self._processes:
+                self.runtime.register(("queue", name), self._processes[name])
+        self._unled.clear()
 
     def _spawn(self, name: str) -> QueueProcess:
         process = self.runtime.spawn(QueueProcess, name, self._services, self._settings.limits, self)
@@ -197,6 +216,13 @@ class QueueRegistry(Process):
             self._note_refused(item, Result.NO_QUEUE)
         return record
 
+    def _route_members(self, entry: Members, item: Item) -> bool:
+        """Who belongs to the cluster is part of the state: a start finds it there once the log is cut."""
+        self._members.append((item[0], entry.config))
+        self._members_changed = True
+        self._answer(item[4], {"members": [member.node_id for member in entry.config.members]})
+        return False
+
     def _route_imported(self, entry: Imported, item: Item) -> bool:
         return False
 
@@ -218,20 +244,25 @@ class QueueRegistry(Process):
 
     def _put_off(self, message: Any) -> None:
         """The queue is being rebuilt: nothing for now, and a sleeper is to come again."""
+        refusal = self._services.refusal()
         match message:
             case Fetch():
-                message.subscriber.tell(Answered([(message.ticket, want.place, None) for want in message.wants]))
+                message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
             case Sleep(asker=asker):
                 asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                 asker.process.tell(Woken(message.queue))
             case _ if isinstance(message, ASKED):
-                self._answer(message.asker, Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again"))
+                busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
+                self._answer(message.asker, refusal or busy)
 
     def _refuse(self, message: Any) -> None:
-        refusal = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        """Say that there is no such queue; a node that may not serve cannot know, and says that."""
+        elsewhere = self._services.refusal()
+        missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
+        refusal = elsewhere or missing
         if isinstance(message, Fetch):
             message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
-        elif isinstance(message, Touch | Nack):
+        elif isinstance(message, Touch | Nack) and elsewhere is None:
             places = message.asker.place
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
             message.asker.process.tell(Answered([(message.asker.ticket, places, outcome)]))
@@ -241,6 +272,10 @@ class QueueRegistry(Process):
     def on_stats(self, message: Stats) -> None:
         if not message.all_queues:
             self._forward(message)
+            return
+        refusal = self._services.refusal()
+        if refusal is not None:
+            self._answer(message.asker, refusal)
             return
         names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
         self._ask_figures(Listing(message.asker, names))

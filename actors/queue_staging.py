@@ -63,11 +63,13 @@ class QueueStaging(QueueEndings):
         self._say(asker, Outcome(self.name, self.ledger.id, [code]))
 
     def _is_refused(self, asker: Asker) -> bool:
-        """Refuse what this node cannot answer."""
-        if self.leases is not None and self.exists:
-            return False
-        self._say(asker, Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it first"))
-        return True
+        """Refuse what this node cannot answer, or may not."""
+        refusal = self._refusal()
+        if refusal is None and not self.exists:
+            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it first")
+        if refusal is not None:
+            self._say(asker, refusal)
+        return refusal is not None
 
     def _propose_one(self, entry: Entry, asker: Asker | None) -> None:
         self._raft_log.tell(Propose([(entry, asker)]))
@@ -323,7 +325,7 @@ class QueueStaging(QueueEndings):
         return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
 
     def on_loaded(self, message: Loaded) -> None:
-        queue_id, ticket = message.ticket
+        queue_id, _, ticket = message.ticket
         if ticket[0] != "look":
             super().on_loaded(message)
             return

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.audience import NEVER
 from wakeq.actors.bodies import Bodies
-from wakeq.actors.leases import NEVER, Held, Leases
+from wakeq.actors.leases import Held, Leases
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
 

@@ -16,6 +16,7 @@ from wakeq.actors.barrier import Barrier, Gathering, parts_of, to_judge, with_fo
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
     Answered,
+    Applied,
     Asker,
     Collect,
     Collected,
@@ -23,6 +24,7 @@ from wakeq.actors.messages import (
     Crashed,
     Deserted,
     EndWaits,
+    Follow,
     Gone,
     Item,
     Judge,
@@ -42,6 +44,7 @@ from wakeq.protocol.commands import (
     CreateQueue,
     DeleteQueue,
     Imported,
+    Members,
     Noop,
     Publish,
     PurgeQueue,
@@ -150,10 +153,13 @@ class Queues(QueueCuts):
     def _open_terms(self) -> None:
         """Lead, behind all that stands before the no-op: leases are made from what is applied."""
         noops, self._noops = self._noops, []
-        for _index, term, _at_ms, _entry, asker in noops:
+        for index, term, _at_ms, _entry, asker in noops:
             assert asker is not None, "else it is another node's"
+            if term <= self._followed_term:
+                continue  # it waited here while that came to its end
             if asker.ticket is None:
                 self._lead(term)
+                self._services.raft_log.tell(Applied(index))
             else:
                 self._lead_rebuilt(asker.ticket)
 
@@ -212,6 +218,8 @@ class Queues(QueueCuts):
     def on_answered(self, message: Answered) -> None:
         """A part was done; the asker hears when all of them were."""
         for gather, place, outcome in message.answers:
+            if type(gather) is not Listing and type(gather) is not Gathering:
+                continue  # a no-op was refused: this node leads no longer, as Follow says
             if not gather.add(place, outcome):
                 continue
             if type(gather) is Listing:
@@ -236,6 +244,7 @@ def _creation(item: Item, name: str, policies: Policies) -> Item:
 
 _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Committed: Queues.on_committed,
+    Follow: Queues.on_follow,
     Collected: Queues.on_collected,
     FlushDone: Queues.on_flush_done,
     StillToTell: Queues.on_still_to_tell,
@@ -259,4 +268,5 @@ _CATALOG: dict[type, Callable[[Queues, Any, Item], bool]] = {
     SetAside: Queues._route_set_aside,
     Noop: Queues._route_noop,
     Imported: Queues._route_imported,
+    Members: Queues._route_members,
 }

@@ -1,354 +1,173 @@
 """RaftLog: the one actor through which every change passes.
 
     Propose (subscriber, queue) --> stamp, log, one sync for each batch --> Committed --> queues
+    FromPeer --> core --> what to write, to send, to commit --> log, peers, queues
+    Administer --> who belongs to the cluster, and who leads it
 
 It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
-publishes are refused), and answers an asker itself only when the command can no longer be committed.
+publishes are refused), and answers an asker itself only when the command cannot be committed, or nobody can know.
+Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogDriver (what the core wants); here is
+what an operator wants.
 """
 
-import logging
-import struct
-import time
-from collections import deque
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from wakeq.actors.messages import Answered, Asker, Committed, Item, Pressure, Propose, Refusal, Tick
-from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Noop, Publish, SetAside, Stash
-from wakeq.protocol.errors import SyncFailed
-from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.raft.core import Core
-from wakeq.protocol.records import encode_entry
-from wakeq.storage.disk_thread import Disk
-from wakeq.storage.metadata import Metadata
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
+from wakeq.actors.log_driver import GiveUp, LogDriver
+from wakeq.actors.log_entries import answer
+from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
+from wakeq.actors.messages import (
+    Administer,
+    Answered,
+    Applied,
+    Asker,
+    HandOver,
+    Pressure,
+    Propose,
+    Refusal,
+    Started,
+    Throttle,
+    Tick,
+)
+from wakeq.actors.neighbourhood import Introduced
+from wakeq.actors.peer import FromPeer, PeerLost
+from wakeq.protocol.errors import BadField, NotLeader, Refused
+from wakeq.protocol.raft.membership import Config, Member
 
-logger = logging.getLogger("wakeq.raft_log")
-
-LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
-FAST_SYNC_S = 0.0005
-SYNCS_LOOKED_AT = 16
-SLOW_SYNCS_MAX = 2  # of the last ones; if more were slow, the next is done in the thread
-STALL_S = 0.005
-STALL_PAUSE_S = 10.0  # no sync on the loop for so long after one that stalled it
-LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
-FLUSH = Tick("flush")
-
-
-class SyncPlace:
-    """Where to sync: in the thread, or on the loop while the disk is faster than the hand-over to a thread."""
-
-    def __init__(self) -> None:
-        self._slow = deque([True] * SYNCS_LOOKED_AT, maxlen=SYNCS_LOOKED_AT)
-        self._not_before_s = 0.0
-
-    def on_loop(self, now_s: float) -> bool:
-        return now_s >= self._not_before_s and self._slow.count(True) <= SLOW_SYNCS_MAX
-
-    def took(self, seconds: float, now_s: float, *, on_loop: bool) -> None:
-        """Learn from a sync; one that held up the loop is not risked again for a while."""
-        self._slow.append(seconds >= FAST_SYNC_S)
-        if on_loop and seconds >= STALL_S:
-            self._not_before_s = now_s + STALL_PAUSE_S
+Facts = dict[str, Any]
 
 
-class Started(msgspec.Struct, frozen=True, gc=False):
-    """Begin: lead the cluster of one, and hand what is committed to `queues`."""
-
-    queues: Process
-
-
-class Throttle(msgspec.Struct, frozen=True, gc=False):
-    """The state store is behind: let proposals wait, or go on."""
-
-    on: bool
-
-
-class Roll(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to `applied` is in the state store: seal a full segment, with these notes for its readers."""
-
-    applied: int
-    notes: Callable[[], bytes]
-
-
-class Cut(msgspec.Struct, frozen=True, gc=False):
-    """A snapshot covers everything up to `index`: remove the segments that lie wholly below."""
-
-    index: int
-
-
-class Written(msgspec.Struct, frozen=True, gc=False):
-    """The disk thread's report."""
-
-    last_index: int
-    term: int
-    seconds: float
-    error: BaseException | None
-
-
-class RaftLog(Process):
+class RaftLog(LogDriver):
     """See the head of this file."""
-
-    def __init__(
-        self,
-        core: Core,
-        log: SegmentedLog,
-        metadata: Metadata,
-        disk: Disk,
-        stamp_ms: Callable[[], int],
-        call_later: Callable[[float, Callable[[], None]], Any],
-        look_for_room: Callable[[], None] = lambda: None,
-        others_write: Callable[[], bool] = lambda: False,
-    ) -> None:
-        super().__init__()
-        self.core = core
-        self.syncs = 0
-        self.synced_entries = 0
-        self.longest_sync_s = 0.0
-        self._log = log
-        self._metadata = metadata
-        self._disk = disk
-        self._stamp_ms = stamp_ms
-        self._call_later = call_later
-        self._look_for_room = look_for_room
-        self._others_write = others_write  # whether the state store is being synced: then a sync here is slow
-        self._looked_at_bytes = 0
-        self._queues: Process | None = None
-        self._uncommitted: deque[Item] = deque()
-        self._place = SyncPlace()
-        self._flush_queued = False
-        self._lazy_queued = False
-        self._writing = False
-        self._roll: Roll | None = None  # to be done as soon as nothing is being written
-        self._refusal: Refusal | None = None
-        self._throttled: deque[Propose] | None = deque()  # what waits: to lead, or for the state store
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
 
-    def on_started(self, message: Started) -> None:
-        """Vote for itself, save that, and open the term with a no-op."""
-        self._queues = message.queues
-        state = self.core.campaign()
-        self._metadata.save(term=state.term, vote=state.vote)
-        self.core.elected()
-        waiting, self._throttled = self._throttled or (), None
-        self._append(Propose([(Noop(), Asker(message.queues, None, None))]))
-        for propose in waiting:
-            self._append(propose)
-        self._flush_soon()
-
-    # --- in --------------------------------------------------------------------------------------------------------
-
-    def on_propose(self, message: Propose) -> None:
-        if self._throttled is not None and not self._is_urgent(message):
-            self._throttled.append(message)
-            return
-        self._append(message)
-        if message.lazy:
-            self._flush_later()
-        elif self.runtime.is_last(self) and not self._flush_queued and not self._writing:
-            self._flush()  # nobody else has something to propose in this turn
+    def on_administer(self, message: Administer) -> None:
+        """Do what an operator asks for, or say why not."""
+        try:
+            facts = self._administer(message)
+        except Refused as error:
+            leader = self._not_leader().leader if isinstance(error, NotLeader) else ""
+            answer(message.asker, Refusal(error.code, str(error), leader))
         else:
-            self._flush_soon()
+            if facts is not None:
+                asker = message.asker
+                asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+        self._attend()
 
-    def _is_urgent(self, message: Propose) -> bool:
-        """Whether the store itself may be waiting for this: a cut is not made while a queue is halted."""
-        return self._queues is not None and all(type(entry) is SetAside for entry, _ in message.items)
+    def _administer(self, message: Administer) -> Facts | None:
+        """Return the answer, None if it comes once what was asked for is committed."""
+        match message.what:
+            case "status":
+                return self._status()
+            case "transfer":
+                return {"transferring_to": self._transfer(message.node_id)}
+            case "add":
+                self._change(message.asker, self._with(message.node_id, message.address))
+            case "snapshot":
+                assert self._images is not None, "started first"
+                self._images.tell(TakeImage(message.asker))
+            case "remove":
+                self._change(message.asker, self._without(message.node_id))
+        return None
 
-    def _append(self, message: Propose) -> None:
-        """Give entries their place in the log; they are nowhere but in memory yet."""
-        items = message.items if self._refusal is None else self._admitted(message.items)
-        core, log, uncommitted = self.core, self._log, self._uncommitted
-        term, at_ms = core.term, self._stamp_ms()
-        for entry, asker in items:
-            try:
-                payload = encode_entry(entry, at_ms)
-                if len(payload) > PAYLOAD_BYTES_MAX:
-                    raise OverflowError(f"an entry of {len(payload)} bytes, the log takes {PAYLOAD_BYTES_MAX}")
-            except (struct.error, OverflowError) as error:
-                self._refuse_unencodable(entry, asker, error)
-                continue
-            index = core.propose()
-            log.append(index, term, payload)
-            uncommitted.append((index, term, at_ms, entry, asker))
+    # --- looking ---------------------------------------------------------------------------------------------------
 
-    def _refuse_unencodable(self, entry: Entry, asker: Asker | None, error: Exception) -> None:
-        """A number that the log has no room for: a codec should have refused it; the node goes on all the same."""
-        logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
+    def _status(self) -> Facts:
+        core = self.core
+        return {
+            "node": core.me.node_id,
+            "cluster": self._metadata.identity.cluster_id.hex(),
+            "role": "leader" if core.leads else "voter" if core.members.votes else "learner",
+            "term": core.term,
+            "leader": core.leader_id,
+            "serves": self.refusal() is None,
+            "last_index": core.log.last_index,
+            "committed": core.committed,
+            "members": [self._describe(member) for member in core.members.config.members],
+        }
+
+    def _describe(self, member: Member) -> Facts:
+        """Say what is known of a member; how far it is, only its leader knows."""
+        core = self.core
+        facts = {
+            "node": member.node_id,
+            "address": member.address,
+            "votes": member.voter,
+            "is_connected": member.node_id in self._around.connected or member.node_id == core.me.node_id,
+            "behind_bytes": None,
+        }
+        if member.node_id == core.me.node_id:
+            facts["behind_bytes"] = 0
+        elif core.leads:
+            match = core.leader().peers[member.node_id].counted_match
+            facts["behind_bytes"] = core.log.size_between(match, core.log.last_index)
+        return facts
+
+    # --- leadership and members ------------------------------------------------------------------------------------
+
+    def _transfer(self, node_id: int | None) -> int:
+        """Hand leadership over to a node, or to the one that is furthest."""
+        leader = self.core.leader()
+        if node_id is None:
+            others = [voter for voter in self.core.members.voters if voter in self._around.connected]
+            if not others:
+                raise BadField("no other voter is connected, so nobody could take over")
+            node_id = max(others, key=lambda other: leader.peers[other].counted_match)
+        leader.transfer(node_id)
+        return node_id
+
+    def on_hand_over(self, message: HandOver) -> None:
+        """This node is about to stop: another one is to lead, if there is one."""
+        with contextlib.suppress(Refused):
+            self._transfer(None)
+        self._attend()
+
+    def _with(self, node_id: int | None, address: str) -> Config:
+        config = self.core.members.config
+        if node_id is None or not address:
+            raise BadField("a node is added by its number and its address for the other nodes")
+        if config.member(node_id) is not None:
+            raise BadField(f"node {node_id} belongs to the cluster already; remove it first, or take another number")
+        added = (*config.members, Member(node_id, voter=False, address=address))
+        return msgspec.structs.replace(config, members=tuple(sorted(added, key=lambda member: member.node_id)))
+
+    def _without(self, node_id: int | None) -> Config:
+        config = self.core.members.config
+        if node_id is None or config.member(node_id) is None:
+            raise BadField(f"node {node_id} does not belong to the cluster; `wakeq cluster status` lists who does")
+        return msgspec.structs.replace(
+            config, members=tuple(member for member in config.members if member.node_id != node_id)
+        )
+
+    def _change(self, asker: Asker | None, config: Config) -> None:
+        """Put other members into the log; whoever asked hears when that is committed."""
+        index = self.core.leader().change_members(config)
         if asker is not None:
-            refusal = Refusal("BAD_FIELD", f"a number is out of range: {error}")
-            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+            self._changes[index] = asker
 
-    def _admitted(self, items: list[tuple[Entry, Asker | None]]) -> list[tuple[Entry, Asker | None]]:
-        """Answer what would need more room; what makes room goes on."""
-        admitted = []
-        for entry, asker in items:
-            if not _needs_room(entry):
-                admitted.append((entry, asker))
-            elif asker is not None:
-                asker.process.tell(Answered([(asker.ticket, asker.place, self._refusal)]))
-        return admitted
+    def on_beat(self) -> None:
+        super().on_beat()
+        if self._led_term:
+            self._promote()
 
-    def on_pressure(self, message: Pressure) -> None:
-        self._refusal = message.refusal
-
-    def on_throttle(self, message: Throttle) -> None:
-        if message.on:
-            if self._throttled is None:
-                self._throttled = deque()
-            return
-        waiting, self._throttled = self._throttled or deque(), None
-        for propose in waiting:
-            self._append(propose)
-        self._flush_soon()
-
-    @property
-    def at_rest(self) -> bool:
-        """True while nothing that was proposed is without its outcome."""
-        return not (self._writing or self._uncommitted or self._throttled)
-
-    # --- to disk ---------------------------------------------------------------------------------------------------
-
-    def _flush_soon(self) -> None:
-        """Sync once everybody who has something to propose in this turn has done so."""
-        if not self._flush_queued and not self._writing:
-            self._flush_queued = True
-            self.tell(FLUSH)
-
-    def _flush_later(self) -> None:
-        if not self._lazy_queued and not self._flush_queued:
-            self._lazy_queued = True
-            self._call_later(LAZY_AFTER_S, lambda: self.tell(Tick("lazy")))
-
-    def on_tick(self, message: Tick) -> None:
-        if message.what == "lazy":
-            self._lazy_queued = False
-        else:
-            self._flush_queued = False
-        if not self._writing:
-            self._flush()
-
-    def _flush(self) -> None:
-        batch = self._log.take_buffer()
-        if batch is None:
-            return
-        last_index, term = self._uncommitted[-1][0], self.core.term
-        now_s = time.monotonic()
-        if self._place.on_loop(now_s) and not self._disk.busy and not self._others_write():
-            started = time.perf_counter()
-            self._log.write(batch)
-            self._synced(last_index, term, time.perf_counter() - started, on_loop=True)
-            return
-        self._writing = True
-        self._disk.submit(lambda: _timed(lambda: self._log.write(batch)), lambda r: self._written(last_index, term, r))
-
-    def _written(self, last_index: int, term: int, result: float | BaseException) -> None:
-        error = result if isinstance(result, BaseException) else None
-        seconds = 0.0 if isinstance(result, BaseException) else result
-        self.tell(Written(last_index, term, seconds, error))
-
-    def on_written(self, message: Written) -> None:
-        self._writing = False
-        if message.error is not None:
-            raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
-        self._synced(message.last_index, message.term, message.seconds, on_loop=False)
-        if not self._roll_if_asked() and self._log.buffered_bytes:
-            self._flush_soon()
-
-    def _synced(self, last_index: int, term: int, seconds: float, *, on_loop: bool) -> None:
-        """Entries are on disk: commit them and let the queues apply them."""
-        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
-            self._place.took(seconds, time.monotonic(), on_loop=on_loop)
-        self.syncs += 1
-        self.longest_sync_s = max(self.longest_sync_s, seconds)
-        commit = self.core.stable(last_index, term)
-        uncommitted = self._uncommitted
-        if uncommitted and uncommitted[-1][0] <= commit:
-            items = list(uncommitted)
-            uncommitted.clear()
-        else:
-            items = []
-            while uncommitted and uncommitted[0][0] <= commit:
-                items.append(uncommitted.popleft())
-        self.synced_entries += len(items)
-        assert self._queues is not None, "started first"
-        self._queues.tell(Committed(items))
-        if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
-            self._looked_at_bytes = self._log.written_bytes
-            self._look_for_room()
-
-    # --- what is no longer needed ----------------------------------------------------------------------------------
-
-    def on_roll(self, message: Roll) -> None:
-        """Seal a full segment, and note how far the log is known to be committed (the state store knows it too)."""
-        self._roll = message if self._log.roll_due else None
-        if not self._writing:
-            self._roll_if_asked()
-
-    def _roll_if_asked(self) -> bool:
-        """Seal the segment between two writes; what is buffered goes into the next one."""
-        if self._roll is None:
-            return False
-        message, self._roll = self._roll, None
-        committed, notes = self.core.commit, message.notes()
-
-        def work() -> None:
-            self._metadata.save(committed=message.applied)
-            self._log.roll(committed, notes)
-
-        self._occupy(work)
-        return True
-
-    def on_cut(self, message: Cut) -> None:
-        self._occupy(lambda: self._log.cut_below(message.index))
-
-    def _occupy(self, work: Callable[[], object]) -> None:
-        """Do something with the log's files in its thread; syncs wait as behind any other."""
-        if self._writing:
-            self._disk.submit(work, self._occupied)
-            return
-        self._writing = True
-        self._disk.submit(work, self._free)
-
-    def _occupied(self, result: object) -> None:
-        if isinstance(result, BaseException):
-            self.tell(Written(0, 0, 0.0, result))
-
-    def _free(self, result: object) -> None:
-        error = result if isinstance(result, BaseException) else None
-        self.tell(Freed(error))
-
-    def on_freed(self, message: "Freed") -> None:
-        self._writing = False
-        if message.error is not None:
-            raise message.error
-        if not self._roll_if_asked() and self._log.buffered_bytes:
-            self._flush_soon()
-
-
-class Freed(msgspec.Struct, frozen=True, gc=False):
-    """The disk thread has done something else with the log's files."""
-
-    error: BaseException | None
-
-
-def _timed(work: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
-def _needs_room(entry: Entry) -> bool:
-    match entry:
-        case Publish() | Stash() | CreateQueue() | Imported():
-            return True
-        case Ack():
-            return bool(entry.publishes) and not entry.dead
-    return False
+    def _promote(self) -> None:
+        """Let a learner vote once it has caught up."""
+        core, leader = self.core, self.core.leader()
+        config = core.members.config
+        for member in config.members:
+            is_ready = not member.voter and member.node_id in leader.peers and leader.has_caught_up(member.node_id)
+            if is_ready and leader.may_change and leader.peers[member.node_id].disk_id:
+                voter = msgspec.structs.replace(member, voter=True)
+                members = tuple(voter if other is member else other for other in config.members)
+                self._change(None, msgspec.structs.replace(config, members=members))
+                self._attend()
+                return
 
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
@@ -361,4 +180,16 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,
+    Saved: RaftLog.on_saved,
+    Applied: RaftLog.on_applied,
+    Introduced: RaftLog.on_introduced,
+    PeerLost: RaftLog.on_peer_lost,
+    FromPeer: RaftLog.on_from_peer,
+    GiveUp: RaftLog.on_give_up,
+    Administer: RaftLog.on_administer,
+    HandOver: RaftLog.on_hand_over,
+    ImageOffer: RaftLog.on_image_offer,
+    ImageFailed: RaftLog.on_image_failed,
+    ImageFetched: RaftLog.on_image_fetched,
+    ImageBroken: RaftLog.on_image_broken,
 }

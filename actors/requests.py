@@ -43,6 +43,7 @@ class Services(msgspec.Struct, frozen=True):
     limits: Limits
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog by now
     defaults: Policies | None = None  # of a queue that a publish creates; None: those that are built in
+    refusal: Callable[[], Refusal | None] = lambda: None  # why this node may not serve at this moment
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):

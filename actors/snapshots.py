@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Flushed
-from wakeq.actors.raft_log import Cut
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import DiskFull
 from wakeq.protocol.log_format import Identity
@@ -23,6 +23,7 @@ from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.snapshot import SnapshotHeader, write_snapshot
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
 
+NEVER_BYTES = -(1 << 62)
 DEADLINE_S_MIN = 60.0
 BYTES_A_SECOND_MIN = 4 << 20  # slower than this and the snapshot is given up: its reader pins pages
 
@@ -39,6 +40,19 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     index: int
     size_bytes: int
     error: BaseException | None
+
+
+class WriteImage(msgspec.Struct, frozen=True, gc=False):
+    """Have an image of the state as it is now, for a peer; ImageWritten follows."""
+
+    reply_to: Process
+
+
+class ImageWritten(msgspec.Struct, frozen=True, gc=False):
+    """There is a new image; or there could be none."""
+
+    is_there: bool
+    index: int
 
 
 class Snapshots(Process):
@@ -64,19 +78,28 @@ class Snapshots(Process):
         self._new_thread = new_thread
         self._bytes_min = bytes_min
         self._last_bytes = path.stat().st_size if path.exists() else 0
+        self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
+        self._askers: list[Process] = []
         self._thread: Disk | None = None
 
     def on_receive(self, message: Any) -> None:
         if isinstance(message, Written):
             self._written(message)
+        elif isinstance(message, WriteImage):
+            self._askers.append(message.reply_to)
+            if self._thread is None:
+                self._begin()
         elif isinstance(message, Flushed) and self._thread is None and self._is_due:
             self._begin()
 
     @property
     def _is_due(self) -> bool:
-        return self._log.sealed_bytes > max(self._bytes_min, self._last_bytes)
+        """Whether so much could be cut off that it is worth an image, and was written since the last one."""
+        size_min = max(self._bytes_min, self._last_bytes)
+        return self._log.sealed_bytes > size_min and self._log.written_bytes - self._begun_bytes > size_min
 
     def _begin(self) -> None:
+        self._begun_bytes = self._log.written_bytes
         self._thread = self._new_thread()
         path, identity, store = self._path, self._identity, self._store
         deadline_s = time.monotonic() + DEADLINE_S_MIN + 2 * self._last_bytes / BYTES_A_SECOND_MIN
@@ -101,11 +124,15 @@ class Snapshots(Process):
         assert self._thread is not None, "begun before"
         self._thread.close(wait=False)
         self._thread = None
+        askers, self._askers = self._askers, []
+        for asker in askers:
+            asker.tell(ImageWritten(message.error is None, message.index))
         if message.error is None:
             self.taken += 1
             self._last_bytes = message.size_bytes
             self._raft_log.tell(Cut(message.index))
         elif isinstance(message.error, TooSlow | DiskFull):
+            self._begun_bytes = NEVER_BYTES
             logger.warning("%s", message.error)
         else:
             raise message.error

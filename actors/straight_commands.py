@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.messages import (
+    Administer,
     Answered,
     Asker,
     EndWaits,
@@ -180,6 +181,9 @@ class StraightCommands(Requests):
             case wire.List():
                 self._make_busy(pending, (EVERY_QUEUE,))
                 self._services.queues.tell(Stats(asker, "", all_queues=True, prefix=command.prefix))
+            case wire.Cluster():
+                administer = Administer(asker, command.do, command.node, command.address)
+                self._services.raft_log.tell(administer)
             case wire.Stats(qname=str(name)):
                 self._queue(name).tell(Stats(asker, name))
             case _:

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.door import Closed, Ended, Received
-from wakeq.actors.messages import Answered, Gone, Woken
+from wakeq.actors.messages import Answered, Gone, Refusal, Woken
 from wakeq.actors.staged_commands import StagedCommands
+from wakeq.actors.worker_replies import refused
 from wakeq.protocol.wire import worker as wire
 
 
@@ -61,7 +62,19 @@ class Subscriber(StagedCommands):
     def _begin_run(self, run: Sequence[Any]) -> None:
         if self._waits:
             self._end_waits(run)
-        _BEGIN[type(run[0])](self, run)
+        kind = type(run[0])
+        if kind not in _ANYWHERE:
+            refusal = self._services.refusal()
+            if refusal is not None:
+                self._refuse(run, refusal)
+                return
+        _BEGIN[kind](self, run)
+
+    def _refuse(self, run: Sequence[Any], refusal: Refusal) -> None:
+        """This node does not serve: the client is told who does, and nothing was done."""
+        pending = self._begin(run)
+        for place, command in enumerate(run):
+            self._reply(pending, place, refused(refusal, command.cmd_id))
 
     def _ping(self, run: Sequence[Any]) -> None:
         (command,) = run
@@ -87,6 +100,8 @@ class Subscriber(StagedCommands):
         if run[-1].error.closes:
             self._closing = run[-1].error.code  # not yet: what came before it may still have to be answered
 
+
+_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns, wire.Cluster})  # what every node answers
 
 _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.Pub: Subscriber._publish,
@@ -116,5 +131,6 @@ _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.Slice: Subscriber._look_in_blocks,
     wire.PeekBlock: Subscriber._look_in_blocks,
     wire.FetBlock: Subscriber._fetch_block,
+    wire.Cluster: Subscriber._look,
     wire.Bad: Subscriber._bad,
 }

@@ -13,6 +13,7 @@ from msgspec import Struct
 from wakeq.actors.messages import Delivery, Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.commands import Result, Token
+from wakeq.protocol.errors import OutcomeUnknown
 from wakeq.protocol.wire.taskflux.intents import Delivery as Delivered
 from wakeq.protocol.wire.taskflux.intents import Intent
 from wakeq.protocol.wire.taskflux.intents import Outcome as Replied
@@ -94,10 +95,15 @@ def taken(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | None
 def removed(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:
     """What became of records that clients took.  One whose queue is gone is gone, as it was to be."""
     if isinstance(answer, Refusal):
-        return [refusal(answer, known)] * len(intents)
+        return [_undone(answer, known)] * len(intents)
     if not any(answer.results):
         return [OK] * len(intents)
     return [_stale(known) if code == _STALE else OK for code in answer.results]
+
+
+def _undone(answer: Refusal, known: Known) -> Response:
+    """The client holds the record no longer; if nobody can know whether it is gone, leadership was lost meanwhile."""
+    return known.not_leader() if answer.code == OutcomeUnknown.code else refusal(answer, known)
 
 
 def _stale(known: Known) -> Response:

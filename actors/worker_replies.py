@@ -366,6 +366,7 @@ REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
     wire.Drop: _reply_queue,
     wire.Purge: _reply_queue,
     wire.Peek: _reply_peek,
+    wire.Cluster: lambda command, facts: wire.ClusterReply(cluster=facts, cmd_id=command.cmd_id),
     wire.List: lambda command, rows: wire.Queues(queues=rows, cmd_id=command.cmd_id),
     wire.Stats: lambda command, found: wire.StatsReply(
         stats=found if isinstance(found, dict) else {"queues": found}, qname=command.qname, cmd_id=command.cmd_id

@@ -6,7 +6,7 @@ No Spark and no server in it: files in, columns out.  An entry that did nothing 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from wakeq.pipeline.journal_walk import Piece, pieces_of
 from wakeq.protocol.commands import Kind, Reason, Result
 from wakeq.protocol.dead_letters import REASON
 from wakeq.protocol.outcomes import WHOLE
-from wakeq.protocol.records import FLAG_ID, FLAG_SESSION, ITEM
+from wakeq.protocol.record_layout import FLAG_ID, FLAG_SESSION, ITEM
 
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
@@ -98,8 +98,10 @@ ALL = Wanted()
 def events_of(span: Span, wanted: Wanted = ALL) -> Iterator[pa.RecordBatch]:
     """Yield what happened in a span."""
     numbering = Numbering(span.counters, complete=span.complete)
+    reached = 0
     for stretch in span.stretches:
-        for piece in pieces_of(stretch):
+        for piece in pieces_of(replace(stretch, first_index=max(stretch.first_index, reached + 1))):
+            reached = piece.first_index + len(piece.starts) - 1
             batch = _events_in(piece, span, numbering, wanted)
             if batch.num_rows:
                 yield batch

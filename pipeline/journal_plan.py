@@ -84,7 +84,7 @@ class History:
         group: list[Stretch] = []
         size = 0
         for stretch in stretches:
-            if group and group[-1].last_index != stretch.first_index - 1:  # a gap: nothing carries over it
+            if group and stretch.first_index > (group[-1].last_index or 0) + 1:  # a gap: nothing carries over it
                 yield group
                 group, size = [], 0
             size += stretch.segment.size_bytes
@@ -101,7 +101,7 @@ class History:
 
     def _last_known_in(self, stretch: Stretch) -> int | None:
         """Return the last entry of a sealed stretch behind which the counters are known."""
-        if stretch.last_index is None:
+        if stretch.last_index is None or stretch.segment.last_index is None:
             return None
         place = bisect_right(self._ends, stretch.last_index) - 1
         if place >= 0 and self._ends[place] >= stretch.first_index:
@@ -143,7 +143,8 @@ def _check_cluster(segments: Sequence[Segment]) -> None:
 def _covering(segments: Sequence[Segment], through: int) -> Iterator[Stretch]:
     """Yield stretches in log order that hold each entry once, from whichever node has it.
 
-    Behind what is known to be committed nodes may differ: there it is the one with the longest log that counts.
+    Of segments that are being written nobody knows the end before reading them: those of several nodes all follow, and
+    a reader passes over what it has had.  Behind what is known to be committed they may differ, and so end there.
     """
     sealed = sorted((s for s in segments if s.last_index is not None), key=lambda s: (s.first_index, -_last(s)))
     position = 0
@@ -152,10 +153,10 @@ def _covering(segments: Sequence[Segment], through: int) -> Iterator[Stretch]:
             first = max(position + 1, segment.first_index)
             yield Stretch(segment, first, _last(segment))
             position = _last(segment)
-    active = [s for s in segments if s.last_index is None]
-    if active:
-        best = max(active, key=lambda s: (s.first_index, s.size_bytes))
-        yield Stretch(best, max(position + 1, best.first_index), None)
+    active = sorted((s for s in segments if s.last_index is None), key=lambda s: s.first_index)
+    for segment in active if through else active[-1:]:
+        last_index = through if len(active) > 1 and through else None
+        yield Stretch(segment, max(position + 1, segment.first_index), last_index)
 
 
 def _last(segment: Segment) -> int:

@@ -11,7 +11,7 @@ from array import array
 from itertools import accumulate, pairwise
 from sys import byteorder
 
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 
 _CRC = struct.Struct(">I")
 CHUNK_SHIFT = 9

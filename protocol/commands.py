@@ -11,6 +11,7 @@ from enum import IntEnum
 import msgspec
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.raft.membership import Config
 
 Token = tuple[int, int]  # (term, sequence) of a delivery: grows with every delivery of a queue
 ANY_TOKEN: Token = (0, 0)  # the original protocol's acknowledgement, which proves nothing
@@ -33,6 +34,7 @@ class Kind(IntEnum):
     PURGE = 11
     SET_ASIDE = 12
     IMPORTED = 13
+    MEMBERS = 14
     CLAIM = 15
     STASH = 16
     UNSTASH = 17
@@ -268,9 +270,17 @@ class Noop(msgspec.Struct, frozen=True, gc=False):
     queue: str = ""
 
 
+class Members(msgspec.Struct, frozen=True, gc=False):
+    """Who belongs to the cluster from here on."""
+
+    config: Config
+    queue: str = ""
+
+
 Entry = (
     Publish | Delivered | Extended | Released | Ack | Expired
     | CreateQueue | UpdateQueue | DeleteQueue | PurgeQueue | SetAside | Imported | Noop
+    | Members
     | Claim | Stash | Unstash
 )  # fmt: skip
 

@@ -93,6 +93,12 @@ class StashExpired(Refused):
     code = "STASH_EXPIRED"
 
 
+class MessageNotFound(Refused):
+    """An acknowledgement with follow-ups whose message is gone: nothing of it was done."""
+
+    code = "UNKNOWN_UID"
+
+
 class NotLeader(Refused):
     code = "NOT_LEADER"
 
@@ -111,6 +117,12 @@ class Busy(Refused):
     """Not now; the same command may succeed later."""
 
     code = "BUSY"
+
+
+class CommandSetAside(Refused):
+    """The broker crashed on this command three times, and goes on without it."""
+
+    code = "SET_ASIDE"
 
 
 class DiskFull(Refused):
@@ -165,6 +177,26 @@ class SyncFailed(StorageError):
     exit_status = 74
 
 
+class LogDiverged(StorageError):
+    """The leader's log contradicts what is committed here: a majority has lost its disks, or there is a bug."""
+
+    code = "DIVERGED"
+    exit_status = 65
+
+
+class DiskDisowned(StorageError):
+    """This data directory is not the one that joined the cluster, or lacks what it has promised."""
+
+    code = "DISOWNED"
+    exit_status = 65
+
+
+class PeerRefused(WakeqError):
+    """What is at the other end of a connection between nodes cannot be talked to."""
+
+    code = "PEER"
+
+
 # What a user of the command line or of the client meets -----------------------------------------------------------
 
 
@@ -196,6 +228,7 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        StaleLease, EpochExpired, StashExpired, NotLeader, NoQuorum, OutcomeUnknown, Busy, DiskFull,
+        StaleLease, EpochExpired, StashExpired, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy,
+        CommandSetAside, DiskFull,
     )
 }  # fmt: skip

@@ -313,6 +313,11 @@ def _identity_of(path: Path, *, may_create: bool) -> Identity:
     return identity
 
 
+def is_empty(path: Path) -> bool:
+    """Whether a directory has nothing in it that belongs to a node, or is not there yet."""
+    return not _holds_data(path) and not version1.needs_import(path)
+
+
 def write_identity(path: Path, identity: Identity) -> None:
     """Give an empty directory the identity of a cluster that it joins."""
     assert not _holds_data(path), f"{path} holds data: its identity never changes"

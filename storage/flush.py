@@ -13,7 +13,8 @@ from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.delta import Delta
 from wakeq.protocol.publishers import Once, Session
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.raft.membership import Config
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
 from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
@@ -22,6 +23,7 @@ from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Sto
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
 ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
+MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, since which entries; no id is as high
 BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
 
 
@@ -58,6 +60,7 @@ def make_cut(
     parts: Sequence[Part],
     graves: Sequence[Grave],
     asides: dict[int, bytes],
+    members: Sequence[tuple[int, Config]] = (),
 ) -> Cut:
     """Encode everything that changed; read what has to be written again."""
     puts: dict[int, list[tuple[bytes, bytes]]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
@@ -77,6 +80,8 @@ def make_cut(
             puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
     for index, what in asides.items():
         puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
+    if members:
+        puts[QUEUES].append((MEMBERS_KEY, sealed(msgspec.msgpack.encode(members))))
     return Cut(*applied, list(puts.items()), list(deletes.items()))
 
 
@@ -162,8 +167,16 @@ def load_queues(view: View, name: str | None = None) -> Iterator[StoredQueue]:
 
 def load_asides(view: View) -> dict[int, bytes]:
     """Return the entries that were set aside, by index."""
-    rows = ((ID.unpack(key)[0], value) for key, value in view.scan(QUEUES))
+    rows = ((ID.unpack(key)[0], value) for key, value in view.scan(QUEUES) if key != MEMBERS_KEY)
     return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
+
+
+def load_members(view: View) -> list[tuple[int, Config]]:
+    """Return who belonged to the cluster, each since which entry; nothing if the log has never said."""
+    record = view.get(QUEUES, MEMBERS_KEY)
+    if record is None:
+        return []
+    return msgspec.msgpack.decode(_whole(record, "the members of the cluster"), type=list[tuple[int, Config]])
 
 
 def _whole(record: bytes, where: str) -> bytes:

@@ -1,6 +1,7 @@
 """Metadata: `raft.metadata`, what a node must never forget about its own promises (docs/files.md).
 
     in   term, vote, the highest index known to be committed, the node's incarnation
+         (and the number of the disk, drawn once: by it the others know a data directory that was emptied)
     out  the same after any crash
 
 Two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first, then the
@@ -9,6 +10,7 @@ after a write or sync that failed, and never takes a vote from a slot that does 
 """
 
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +24,10 @@ from wakeq.storage.files import replace_durably, sync_data, write_all
 from wakeq.storage.segments import check_identity, open_file, reader
 
 NAME = "raft.metadata"
-VERSION = 2
-# marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation
-SLOT = Struct(">4siQ16si?3xiQQQ")
+VERSION = 3
+# marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation, disk
+SLOT = Struct(">4siQ16si?3xiQQQQ")
+SIZES = {2: SLOT.size - 8, VERSION: SLOT.size}  # version 2 had no number of the disk
 SLOT_BYTES = SLOT.size + 4
 SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
 FILE_BYTES = 8192
@@ -49,6 +52,7 @@ class State:
     vote: int | None = None  # 0 is a node
     committed: int = 0
     incarnation: int = 0
+    disk_id: int = 0  # 0 only in a file of version 2
 
 
 class Metadata:
@@ -68,7 +72,7 @@ class Metadata:
         """Open the file, or make it.  With one good slot the other is mended; with none it is refused."""
         if not read_only and (not path.exists() or path.stat().st_size == 0):
             assert identity is not None
-            replace_durably(path, _file(identity, 1, State()))
+            replace_durably(path, _file(identity, 1, State(disk_id=_drawn())))
         descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
         try:
             found, sequence, state, bad = _newest(reader(descriptor, path), path)
@@ -76,6 +80,8 @@ class Metadata:
             metadata = cls(path, descriptor, found, sequence, state)
             if bad and not read_only:
                 metadata._mend(bad)
+            if not state.disk_id and not read_only:
+                metadata._write(replace(state, disk_id=_drawn()))
             return metadata
         except BaseException:
             os.close(descriptor)
@@ -96,6 +102,11 @@ class Metadata:
     @property
     def incarnation(self) -> int:
         return self.state.incarnation
+
+    @property
+    def disk_id(self) -> int:
+        """The number of this data directory among all that were ever made for its node."""
+        return self.state.disk_id
 
     def save(self, *, term: int | None = None, vote: int | _Keep | None = KEEP, committed: int | None = None) -> None:
         """Make a change durable; when this returns, it is.  A new term without a vote has none."""
@@ -148,7 +159,7 @@ class Metadata:
 def _slot(identity: Identity, sequence: int, state: State) -> bytes:
     body = SLOT.pack(
         MARKER, VERSION, sequence, identity.cluster_id, identity.node_id,
-        state.vote is not None, state.vote or 0, state.term, state.committed, state.incarnation,
+        state.vote is not None, state.vote or 0, state.term, state.committed, state.incarnation, state.disk_id,
     )  # fmt: skip
     return body + crc32(body).to_bytes(4, "big")
 
@@ -165,37 +176,40 @@ def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, in
     slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
     if any(slots[0][:8]):
         _check_front(path, slots[0])  # no crash tears what every write puts there alike: somebody else wrote this
-    good = [(SLOT.unpack_from(slot)[2], slot) for slot in slots if _is_whole(slot)]
+    good = [(SLOT.unpack_from(slot)[2], slot) for slot in map(_whole, slots) if slot]
     if not good:
         expected = "at least one whole slot"
         raise DamagedFile(path, 0, found="two slots with wrong checksums", expected=expected, hint=RESTORE)
     sequence, slot = max(good)
     bad = ""
-    if len(good) < len(slots) or slots[0] != slots[1]:
-        which = next(i for i, other in enumerate(slots) if other != slot)
+    if len(good) < len(slots) or good[0] != good[1]:
+        which = next(i for i, other in enumerate(slots) if _whole(other) != slot)
         bad = f"the slot at offset {SLOT_OFFSETS[which]} was torn or out of date"
-    cluster, node, voted, vote, term, committed, incarnation = SLOT.unpack_from(slot)[3:]
+    cluster, node, voted, vote, term, committed, incarnation, disk_id = SLOT.unpack_from(slot)[3:]
     return (
         Identity(cluster, node),
         sequence,
-        State(term, vote if voted else None, committed, incarnation),
+        State(term, vote if voted else None, committed, incarnation, disk_id),
         bad,
     )
 
 
-def _is_whole(slot: bytes) -> bool:
-    return (
-        len(slot) == SLOT_BYTES
-        and slot[:4] == MARKER
-        and int.from_bytes(slot[4:8], "big") == VERSION
-        and crc32(slot[:-4]) == int.from_bytes(slot[-4:], "big")
-    )
+def _whole(slot: bytes) -> bytes:
+    """Return the fields of a slot as version 3 has them, nothing if the slot is not whole."""
+    size = SIZES.get(int.from_bytes(slot[4:8], "big"), 0)
+    if not size or slot[:4] != MARKER or crc32(slot[:size]) != int.from_bytes(slot[size : size + 4], "big"):
+        return b""
+    return slot[:size].ljust(SLOT.size, b"\0")
+
+
+def _drawn() -> int:
+    return secrets.randbits(63) or 1
 
 
 def _check_front(path: Path, slot: bytes) -> None:
     check_prefix(slot, path)
     version = int.from_bytes(slot[4:8], "big", signed=True)
-    if len(slot) >= 8 and version != VERSION:
+    if len(slot) >= 8 and version not in SIZES:
         raise WrongVersion(
             f"{path}: at offset 4: expected version {VERSION}, found {version}; "
             "use the release that wrote it, or restore a copy that this one reads"

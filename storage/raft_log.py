@@ -221,6 +221,16 @@ class SegmentedLog:
         """The active segment is full; it can be sealed as soon as all of it is committed."""
         return self._active.end >= self.segment_bytes_max
 
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """(first index, term) of each stretch of entries of one term that is kept, written or not."""
+        first = self.first_index
+        if self._last_index < first:
+            return []
+        kept = max(0, bisect_right(self._term_starts, first) - 1)
+        runs = zip(self._term_starts[kept:], self._terms[kept:], strict=True)
+        return [(max(first, start), term) for start, term in runs]
+
     def term_at(self, index: int) -> int | None:
         """Return the term of an entry, also of the one just before the first; None for any other index."""
         if not self.first_index <= index <= self._last_index:

@@ -184,6 +184,11 @@ def verify_snapshot(path: Path, identity: Identity | None) -> SnapshotHeader:
     return header
 
 
+def read_header(path: Path, descriptor: int, identity: Identity | None) -> SnapshotHeader:
+    """Return the header of an open image."""
+    return _read_header(path, reader(descriptor, path), identity)
+
+
 def _read_header(path: Path, read: Read, identity: Identity | None) -> SnapshotHeader:
     data = read(0, HEADER_BYTES)
     check_prefix(data, path)

@@ -1,6 +1,6 @@
-"""Version 1 of the consensus files and of the stored record: read once, imported, kept (docs/files.md).
+"""Version 1 of the consensus files: read once, imported, kept (docs/files.md).
 
-    in   raft.log, raft.metadata, raft.snapshot of version 1; key and value of a record
+    in   raft.log, raft.metadata, raft.snapshot of version 1
     out  queues and messages in order, term and vote; or an error that names file, offset and reason
 
 The formats have no checksums, so what can be checked is checked, and the rest is reported.  Never changes a
@@ -8,13 +8,12 @@ byte of a version 1 file: it only gets another name, and only after it was read 
 """
 
 import shutil
-import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 
-from wakeq.protocol.errors import BadField, DamagedFile, StorageError, WrongVersion
+from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log_format import MARKER, check_prefix
 from wakeq.storage.files import replace_durably, sync_directory
 
@@ -27,7 +26,6 @@ _METADATA = Struct(">4sii?i")  # marker, version, term, voted or not, vote
 _SNAPSHOT = Struct(">4siii")  # marker, last index, last term, queues
 _QUEUE = Struct(">II")  # maximum size, size
 _RECORD = Struct(">qi")  # key, length
-_VALUE = Struct(">BQQQ")  # status, timeout, delay, expires
 _RESTORE = "the file was not changed: restore it from a copy, or remove it to do without what it holds"
 
 
@@ -400,43 +398,3 @@ def _is_older(path: Path) -> bool:
     number = int.from_bytes(data[4:8], "big", signed=True)
     newer = number < 0 if path.name == SNAPSHOT else number == 2
     return bool(data) and not (len(data) == 8 and data[:4] == MARKER and newer)
-
-
-# The stored record ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RecordVersion1:
-    """One element of a worker queue as version 1 stores it; moments are Unix seconds, 0 is none."""
-
-    qname: str
-    uid: str
-    status: int
-    timeout_s: int
-    delay_at_s: int
-    expires_at_s: int
-    item: str
-
-
-def decode_record_v1(key: bytes, value: bytes) -> RecordVersion1:
-    """Return the record of a key and its value.  Only a name may hold dashes: split at the last."""
-    name, dash, uid = key.rpartition(b"-")
-    if not dash or not uid:
-        raise BadField(f"record key {key!r}: expected a queue name, a dash and a uid")
-    try:
-        status, timeout_s, delay_at_s, expires_at_s = _VALUE.unpack_from(value)
-        item = value[_VALUE.size :].decode()
-        return RecordVersion1(name.decode(), uid.decode("ascii"), status, timeout_s, delay_at_s, expires_at_s, item)
-    except struct.error as error:
-        raise BadField(f"record {key!r}: expected {_VALUE.size} bytes or more, found {len(value)}") from error
-    except UnicodeDecodeError as error:
-        raise BadField(f"record {key!r}: expected text, found {error.object[error.start :][:8]!r}") from error
-
-
-def encode_record_v1(record: RecordVersion1) -> tuple[bytes, bytes]:
-    """Return key and value of a record."""
-    if not 0 <= record.status <= 255 or "-" in record.uid:
-        raise BadField(f"record {record.uid!r} with status {record.status}: version 1 cannot hold it")
-    key = record.qname.encode() + b"-" + record.uid.encode("ascii")
-    head = _VALUE.pack(record.status, record.timeout_s, record.delay_at_s, record.expires_at_s)
-    return key, head + record.item.encode()

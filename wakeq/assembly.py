@@ -8,24 +8,35 @@ turns.
 """
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wakeq.actors.messages import Committed, Item, Loaded
+from wakeq.actors.images import Images
+from wakeq.actors.log_files import LogServices
+from wakeq.actors.messages import Committed, Item, Loaded, Started
+from wakeq.actors.neighbourhood import Neighbours
+from wakeq.actors.peer import Peer
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
-from wakeq.actors.raft_log import RaftLog, Started
+from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
-from wakeq.protocol.commands import Kind, SetAside
+from wakeq.protocol.commands import Kind, Members, SetAside
+from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import Identity
-from wakeq.protocol.raft.core import Core, HardState
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.log_view import LogView
+from wakeq.protocol.raft.membership import Config, config_of
+from wakeq.protocol.raft.messages import HardState
+from wakeq.protocol.raft.settings import Me
+from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.records import decode_entry
 from wakeq.storage.disk_thread import Disk
-from wakeq.storage.flush import load_asides, load_queues
+from wakeq.storage.flush import load_asides, load_members, load_queues
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
@@ -60,7 +71,25 @@ class Surroundings:
     new_snapshot_disk: Callable[[], Disk]
     failed: Callable[[BaseException], None]
     look_for_room: Callable[[], None] = lambda: None
+    monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     chance: Callable[[], float] = random.random
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a node of a cluster is told: who belonged to it at the beginning, and how to reach another node.
+
+    `initial` counts only until the log says more.
+    """
+
+    initial: Config
+    dial: Callable[[int, str], None]
+    follow_clock: Callable[[int], None]
+    settings: RaftSettings
+
+
+class StateReplaced(Exception):
+    """Not a failure: the node begins again with the state that its leader has sent."""
 
 
 class Guard(Process):
@@ -79,12 +108,20 @@ class Assembly:
     """The processes of one broker, from its start to its end.  `clock_ms` is the last moment that the log knows."""
 
     def __init__(
-        self, runtime: Runtime, files: Files, around: Surroundings, settings: Settings, *, snapshot_bytes_min: int
+        self,
+        runtime: Runtime,
+        files: Files,
+        around: Surroundings,
+        settings: Settings,
+        *,
+        snapshot_bytes_min: int,
+        cluster: Cluster | None = None,
     ) -> None:
         self.runtime = runtime
         self.files = files
         self.clock_ms = files.store.applied().clock_ms
         self._around = around
+        self._cluster = cluster
         self.reader_disk = around.new_disk("wakeq-reader")
         self.state_disk = around.new_disk("wakeq-state")
         self.timers = runtime.spawn(Timers, around.now_ms, around.call_later)
@@ -99,25 +136,96 @@ class Assembly:
             around.new_snapshot_disk,
             snapshot_bytes_min,
         )
+        self.images = runtime.spawn(
+            Images,
+            files.snapshot_path,
+            files.identity,
+            self.snapshots,
+            around.new_snapshot_disk,
+            around.call_later,
+        )
+        self.images.begin(self.raft_log)
         self.queues = self._spawn_queues(settings)
         self._guard()
 
     def _spawn_raft_log(self) -> RaftLog:
-        files, around = self.files, self._around
-        log, metadata = files.log, files.metadata
-        hard_state = HardState(metadata.term, metadata.vote)
-        core = Core(files.identity.node_id, hard_state, log.last_index, log.last_term, log.last_index)
-        return self.runtime.spawn(
-            RaftLog,
-            core,
-            log,
-            metadata,
+        files, around, cluster = self.files, self._around, self._cluster
+        services = LogServices(
+            files.log,
+            files.metadata,
             around.new_disk("wakeq-log"),
             around.stamp_ms,
             around.call_later,
             around.look_for_room,
             lambda: self.state_disk.busy,
+            around.monotonic_ms,
         )
+        neighbours = None
+        if cluster is not None:
+            neighbours = Neighbours(
+                self._spawn_peer,
+                cluster.dial,
+                cluster.follow_clock,
+                lambda: around.failed(StateReplaced("an image of the state has come from the leader")),
+            )
+        return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
+
+    def _make_core(self) -> Core:
+        """Make the core from what is on disk; a lone node knows that all of its log is committed."""
+        files, cluster = self.files, self._cluster
+        log, metadata, me = files.log, files.metadata, files.identity.node_id
+        configs = self._configs()
+        is_lone = [member.node_id for member in configs[-1][1].members if member.voter] == [me]
+        previous = log.first_index - 1
+        self._committed = log.last_index if is_lone else max(metadata.committed, files.store.applied().log_index)
+        return Core(
+            Me(me, metadata.disk_id, metadata.begin_incarnation()),
+            HardState(metadata.term, metadata.vote),
+            LogView(previous, log.term_at(previous) or 0, log.runs, log.last_index, log.size_bytes),
+            configs,
+            committed=self._committed,
+            settings=RaftSettings() if cluster is None else cluster.settings,
+            chance=self._around.chance,
+            now_ms=self._around.monotonic_ms(),
+        )
+
+    def _configs(self) -> list[tuple[int, Config]]:
+        """Return who belonged to the cluster since each entry that says so, as far back as the log goes."""
+        files = self.files
+        with files.store.read() as view:
+            configs = load_members(view)
+        if not configs or configs[0][0] >= files.log.first_index:  # before the first entry that says it
+            alone = config_of([files.identity.node_id])
+            configs.insert(0, (0, alone if self._cluster is None else self._cluster.initial))
+        while len(configs) > 1 and configs[1][0] < files.log.first_index:
+            del configs[0]
+        for index, _term, payload in files.log.entries(files.store.applied().log_index + 1):
+            if payload[1] == Kind.MEMBERS:
+                entry, _at_ms = decode_entry(payload)
+                assert isinstance(entry, Members), "its kind says so"
+                configs.append((index, entry.config))
+        return configs
+
+    def _spawn_peer(self, node_id: int) -> Peer:
+        """Make the process of another node; entries that it lacks are read where bodies are read."""
+        log, disk = self.files.log, self.reader_disk
+
+        def read(first: int, last: int, done: Callable[[list[bytes] | None], None]) -> None:
+            def work() -> list[bytes] | None:
+                try:
+                    return [payload for _, _, payload in log.entries(first, last)]
+                except (LookupError, DamagedFile):  # cut off or taken back meanwhile; real damage shows at a start
+                    return None
+
+            def read_done(result: list[bytes] | BaseException | None) -> None:
+                if isinstance(result, BaseException):
+                    self._around.failed(result)
+                else:
+                    done(result if result is not None and len(result) == last - first + 1 else None)
+
+            disk.submit(work, read_done)
+
+        return self.runtime.spawn(Peer, node_id, self.files.identity.node_id, self.raft_log, self.images, read)
 
     def _spawn_queues(self, settings: Settings) -> Queues:
         files, around = self.files, self._around
@@ -129,6 +237,7 @@ class Assembly:
             load=self._load,
             later=around.call_later,
             chance=around.chance,
+            refusal=self.raft_log.refusal,
         )
         applied = files.store.applied()
         return self.runtime.spawn(
@@ -145,6 +254,7 @@ class Assembly:
     def _guard(self) -> None:
         guard = self.runtime.spawn(Guard, self._around.failed)
         essential = {"log": self.raft_log, "queues": self.queues, "timers": self.timers, "snapshots": self.snapshots}
+        essential["images"] = self.images
         for name, process in essential.items():
             self.runtime.monitor(guard, process, f"the process of the {name}")
 
@@ -169,14 +279,18 @@ class Assembly:
             for stored in load_queues(view):
                 queues.restore(stored)
             queues.restore_asides(load_asides(view))
+            queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
         asides = self._asides_from(first_index)
         items: list[Item] = []
         for index, term, payload in files.log.entries(first_index):
             entry, at_ms = decode_entry(payload)
             self.clock_ms = max(self.clock_ms, at_ms)
-            if index not in asides:
-                items.append((index, term, at_ms, entry, None))
+            item = (index, term, at_ms, entry, None)
+            if index > self._committed:
+                self.raft_log.restore(item)
+            elif index not in asides:
+                items.append(item)
             if len(items) == REPLAY_BATCH:
                 yield from self._replay(items)
                 items = []
@@ -184,7 +298,7 @@ class Assembly:
 
     def _asides_from(self, first_index: int) -> set[int]:
         """Return the entries that a later one sets aside: no queue may meet them again on the way there."""
-        payloads = (payload for _, _, payload in self.files.log.entries(first_index))
+        payloads = (payload for _, _, payload in self.files.log.entries(first_index, self._committed))
         asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
         return {entry.index for entry in asides if isinstance(entry, SetAside)}
 
@@ -194,8 +308,12 @@ class Assembly:
             while self.queues.applied[0] < items[-1][0]:
                 yield
 
+    def begin(self) -> None:
+        """Take part in the cluster."""
+        self.raft_log.tell(Started(self.queues, self.images))
+
     def lead(self) -> Iterator[None]:
-        """Open a term; over once that is committed and the queues may hand out."""
-        self.raft_log.tell(Started(self.queues))
+        """Begin, alone; over once a term is open and the queues may hand out."""
+        self.begin()
         while not self.queues.term:
             yield

@@ -20,9 +20,9 @@ from typing import Any
 
 from wakeq import __version__
 from wakeq.actors.door import Admission, CarefulDoor, Door
-from wakeq.actors.messages import Pressure, Propose, Refusal
+from wakeq.actors.log_files import Cut
+from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
 from wakeq.actors.queue_registry import Settings as QueuesSettings
-from wakeq.actors.raft_log import Cut
 from wakeq.actors.requests import Limits as SubscriberLimits
 from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
@@ -31,7 +31,10 @@ from wakeq.actors.subscriber import Subscriber
 from wakeq.actors.taskflux_replies import Known
 from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
-from wakeq.assembly import Assembly, Files, Surroundings
+from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
+from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
+from wakeq.doors import Doors
+from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
@@ -40,8 +43,9 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.raft.settings import Settings as RaftSettings
+from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
-from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
@@ -51,12 +55,14 @@ from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
+HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
 LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
 BUG_STATUS = 70
 STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
 
+HEARTBEATS_AN_ELECTION = 10
 FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
 TRIM_AFTER_BYTES = 32 << 20  # of the log
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
@@ -79,7 +85,11 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
+        self._gave_history_up = False  # since the disk became full
         self._trimmed_bytes = 0
+        self._plan = plan_of(settings)
+        self._peers: PeerTcp | None = None
+        self._doors = Doors(None if self._plan is None else self._plan.node_id)
 
     # --- up --------------------------------------------------------------------------------------------------------
 
@@ -88,16 +98,20 @@ class Node:
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
         self.runtime.attach(loop)
-        settings = self.settings
+        settings, plan = self.settings, self._plan
         self.files = open_all(
             settings.data_dir,
             upgrade=settings.upgrade,
             segment_bytes_max=settings.log.segment_bytes_max,
             keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
+            node_id=None if plan is None else plan.node_id,
+            new=None if plan is None else plan.identity,
         )
         try:
             self._build(loop, self.files)
             await self._recover()
+            if plan is not None:
+                return await self._take_part(plan)
             await self._lead()
             return await self._listen()
         except BaseException:
@@ -133,8 +147,43 @@ class Node:
                 settings.queue.policies(),
             ),
             snapshot_bytes_min=settings.snapshot.bytes_min,
+            cluster=self._make_peers(files),
         )
         self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues
+
+    def _make_peers(self, files: Opened) -> Cluster | None:
+        """Make the door to the other nodes; nobody is dialled yet."""
+        plan = self._plan
+        if plan is None:
+            return None
+        identity, metadata = files.directory.identity, files.metadata
+
+        def hello() -> Hello:
+            me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
+            return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
+
+        peers = self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced))
+        election_ms = self.settings.cluster.election_ms
+        return Cluster(
+            plan.initial(),
+            lambda node_id, address: peers.dial(node_id, split_address(address)),
+            self._follow_clock,
+            RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
+        )
+
+    async def _take_part(self, plan: ClusterPlan) -> dict[str, str]:
+        """Open all doors, then stand for election or follow; who leads is not waited for."""
+        assert self._peers is not None, "made before"
+        addresses = await self._listen()
+        self._doors.open(addresses, bracketed(plan.own_host), self.settings.cluster.worker_address)
+        self.assembly.begin()
+        await self._peers.start(*split_address(plan.addresses[plan.node_id]))
+        self._beat()
+        return addresses | {"peer": plan.addresses[plan.node_id]}
+
+    def _follow_clock(self, stamp_ms: int) -> None:
+        """Another node leads: its stamps are the time."""
+        self._cluster_clock = ClusterClock.following(stamp_ms, self.clock.monotonic_ms())
 
     def _start_clock(self, last_ms: int) -> None:
         self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
@@ -187,7 +236,12 @@ class Node:
         limits = SubscriberLimits(settings.message_bytes_max, __version__)
         defaults = settings.queue.policies()
         services = SubscriberServices(
-            self.raft_log, self.queues, limits, self.queues.exists, None if defaults == Policies() else defaults
+            self.raft_log,
+            self.queues,
+            limits,
+            self.queues.exists,
+            None if defaults == Policies() else defaults,
+            self.raft_log.refusal,
         )
         admission = Admission(settings.connections_max)
 
@@ -205,7 +259,7 @@ class Node:
             self._web.add("GET", path, self._connect.handle)
         self._web.before_stop(self._connect.close)
         http_port = await self._web.start(settings.host, settings.http_port)
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
         return addresses | await self._listen_to_taskflux(host, admission)
 
@@ -236,7 +290,7 @@ class Node:
         door_name = "taskflux" if dialect.name == self.settings.taskflux_dialect else f"taskflux-{dialect.name}"
         known = Known(
             find=self.queues.catalog.find,
-            nodes=lambda: ClusterMetadataResponse((addresses[door_name],), 0, 0),
+            nodes=lambda: self._doors.taskflux_nodes(self.raft_log, door_name, addresses[door_name]),
             payload_bytes_max=self.settings.taskflux_payload_bytes_max,
         )
         services = TaskFluxServices(self.raft_log, self.queues, self.assembly.timers, self.now_ms, known)
@@ -267,11 +321,18 @@ class Node:
     def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
         directory = self.files.directory
-        if directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes):
+        is_full = directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes)
+        if is_full and not self._gave_history_up:
+            self._gave_history_up = True
+            self._give_history_up()
+            return
+        self._gave_history_up = is_full
+        if is_full:
             code = "DISK_FULL"
+            kept, size = directory.reserve_bytes(), directory.disk_bytes
             detail = (
-                f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, "
-                f"{directory.reserve_bytes() >> 20} MiB are kept for acknowledgements; make room"
+                f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, and {kept >> 20} MiB "
+                f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; make room"
             )
         elif 0 < self.settings.node_bytes_max <= self.queues.held_bytes:
             code = "QUEUE_FULL"
@@ -285,6 +346,13 @@ class Node:
         if code == "DISK_FULL":
             self.raft_log.tell(Cut(self.queues.flushed_index))
         logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
+
+    def _give_history_up(self) -> None:
+        """Messages need the disk more than history does; the next look tells whether that was enough."""
+        journal = self.files.log.journal
+        if journal is not None:
+            logger.warning("the disk of %s is nearly full: the journal is removed", self.files.directory.path)
+            self.assembly.reader_disk.submit(journal.clear, lambda _: None)
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
@@ -314,8 +382,17 @@ class Node:
             if self.failed.done():
                 return
 
+    async def _hand_over(self) -> None:
+        """Let another node lead before this one is gone; clients are sent there."""
+        until_s = asyncio.get_running_loop().time() + HAND_OVER_S_MAX
+        self.raft_log.tell(HandOver())
+        while self.raft_log.core.leads and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
+        if self._peers is not None:
+            await self._hand_over()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         ports: list[TcpListener[Any]] = [self._tcp, *self._taskflux]
@@ -326,16 +403,24 @@ class Node:
         await asyncio.gather(*(port.close() for port in ports))
         await self._answer_all()  # what lost its connection by that has given back what it held
         await self._web.close()
+        if self._peers is not None:
+            await self._peers.close()
         assert self.failed is not None, "started"
         if not self.failed.done():
             await self._flush()
-            self.files.metadata.save(committed=self.queues.flushed_index)
-        await self._close_files()
+        await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
 
-    async def _close_files(self) -> None:
+    async def _close_files(self, *, committed: int = 0) -> None:
         for thread in self._threads:
             await asyncio.to_thread(thread.close)
+        if committed:
+            self.files.metadata.save(committed=committed)
         self.files.close()
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host
 
 
 def run(settings: Settings) -> int:
@@ -379,19 +464,38 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stopping)
-    node = Node(settings)
-    addresses = await node.start()
-    gc.freeze()
-    print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
+    while True:
+        node = Node(settings)
+        addresses = await node.start()
+        gc.freeze()
+        print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
+        status = await _until_over(node, stopping)
+        if status is not None:
+            return status
+        settings = _at(settings, addresses)  # begin again, with the same ports
+
+
+async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
+    """Wait for the end of a node; return its status, None if it is to begin again with another state."""
     assert node.failed is not None, "started"
     told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([told, node.failed], return_when=asyncio.FIRST_COMPLETED)
     told.cancel()
-    if not node.failed.done():
+    failure = node.failed.result() if node.failed.done() else None
+    if failure is None or isinstance(failure, StateReplaced):
         await node.stop()
-    if node.failed.done():
-        return _broken(node.failed.result())
-    return 0
+        failure = failure or (node.failed.result() if node.failed.done() else None)
+    if isinstance(failure, StateReplaced):
+        return 0 if stopping.is_set() else None
+    return 0 if failure is None else _broken(failure)
+
+
+def _at(settings: Settings, addresses: dict[str, str]) -> Settings:
+    """Return the settings with the ports that were taken, so that whoever was told them finds them again."""
+    ports = {f"{door}_port": int(addresses[door].rpartition(":")[2]) for door in ("worker", "http", "taskflux")}
+    for door in addresses.keys() - {"worker", "http", "taskflux", "peer"}:
+        ports["taskflux_other_port"] = int(addresses[door].rpartition(":")[2])
+    return dataclasses.replace(settings, **ports)  # type: ignore[arg-type]
 
 
 def _on_signal(number: int, stopping: asyncio.Event) -> None:

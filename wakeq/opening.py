@@ -6,18 +6,23 @@ Must never repair what it cannot prove: what was promised is in the log, and a g
 """
 
 import logging
+import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
-from wakeq.storage.directory import DataDirectory
+from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
+from wakeq.storage.files import rename_durably, sync_directory
+from wakeq.storage.image_files import INSTALL_NAME
 from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.segments import ACTIVE_NAME
-from wakeq.storage.snapshot import read_snapshot, snapshot_version
+from wakeq.storage.snapshot import read_snapshot, snapshot_version, verify_snapshot
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import Cut
 
@@ -29,6 +34,7 @@ JOURNAL_NAME = "journal"
 KEEP_NOTHING = Keep(0, 0)
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
+NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
@@ -53,14 +59,34 @@ class Opened:
         self.directory.close()
 
 
-def open_all(path: Path, *, upgrade: bool, segment_bytes_max: int, keep: Keep = KEEP_NOTHING) -> Opened:
-    """Take a data directory for this process."""
+def open_all(
+    path: Path,
+    *,
+    upgrade: bool,
+    segment_bytes_max: int,
+    keep: Keep = KEEP_NOTHING,
+    node_id: int | None = None,
+    new: NewIdentity | None = None,
+) -> Opened:
+    """Take a data directory for this process; a node of a cluster says whose it must be, or becomes."""
+    if new is not None and is_empty(path):
+        write_identity(path, new())
     directory = DataDirectory.open(path, upgrade=upgrade)
     try:
+        _check_node(directory, node_id)
         return _open_files(directory, segment_bytes_max, keep)
     except BaseException:
         directory.close()
         raise
+
+
+def _check_node(directory: DataDirectory, node_id: int | None) -> None:
+    own = directory.identity.node_id
+    if node_id not in (None, own):
+        raise StorageError(
+            f"{directory.path}: holds the data of node {own}, and --node says {node_id}; "
+            "give each node its own --data-dir"
+        )
 
 
 def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) -> Opened:
@@ -74,6 +100,8 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     _check_metadata_is_there(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, identity)
     _check_log_is_there(directory, metadata)
+    if (directory.consensus / INSTALL_NAME).exists():
+        _install_image(directory)
     store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
     snapshot = directory.consensus / SNAPSHOT_NAME
     if store.applied().log_index == 0 and snapshot_version(snapshot) is not None:
@@ -133,6 +161,27 @@ def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) 
             store.commit(Cut(0, 0, 0, list(puts.items())))
             puts = {}
     store.commit(Cut(header.last_index, header.last_term, header.clock_ms, list(puts.items())))
+
+
+def _install_image(directory: DataDirectory) -> None:
+    """Put an image that the leader has sent in the place of state and log; done again from the start after a crash."""
+    image, identity = directory.consensus / INSTALL_NAME, directory.identity
+    header = verify_snapshot(image, identity)
+    logger.warning("%s: installing the state as of entry %d, which the leader has sent", image, header.last_index)
+    shutil.rmtree(directory.state)
+    directory.state.mkdir(mode=FOLDER_MODE)
+    sync_directory(directory.path)
+    store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
+    try:
+        _rebuild_state(store, image, directory)
+    finally:
+        store.close()
+    log = SegmentedLog.open(directory.consensus, identity, committed_at_least=0, verify=False)
+    try:
+        log.reset(header.last_index + 1, header.last_term)
+    finally:
+        log.close()
+    rename_durably(image, directory.consensus / SNAPSHOT_NAME)
 
 
 def _check_fit(opened: Opened) -> None:

@@ -160,6 +160,23 @@ class QueueDefaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    node: int | None = setting(
+        None, "Which of `cluster.peers` this node is, from 0; unset = it is alone", kind=int, least=0, most=65535
+    )
+    peers: str | None = setting(
+        None, "HOST:PORT of every node, for the other nodes, with commas between; the same everywhere", kind=str
+    )
+    join: bool = setting(False, "Come to a cluster that exists; matters only while the data directory is empty")
+    worker_address: str | None = setting(
+        None, "HOST:PORT to which the other nodes send clients; unset = the host in `cluster.peers`", kind=str
+    )
+    election_ms: int = setting(
+        700, "A leader that is not heard for so long is replaced", unit="ms", least=100, most=60_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a node is started with.  Every value has been checked."""
 
@@ -187,12 +204,15 @@ class Settings:
     message_bytes_max: int = setting(
         MIB, "The largest body taken by the worker protocol", unit="bytes", least=1, most=64 * MIB
     )
-    node_bytes_max: int = setting(0, "Bytes that all queues together hold at most; 0 = no limit", unit="bytes", least=0)
+    node_bytes_max: int = setting(
+        0, "No publishes while all queues hold so much, looked at twice a second; 0 = no limit", unit="bytes", least=0
+    )
     connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1)
     upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
     switch_interval_s: float = setting(
         0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1
     )
+    cluster: Cluster = section(Cluster, "Several nodes that are one broker.")
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
     log: Log = section(Log, "The log, which is the truth.")
     journal: Journal = section(Journal, "The journal: what has happened, for `wakeq pipeline`.")

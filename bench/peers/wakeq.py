@@ -12,11 +12,13 @@ from bench.flow import Load
 from bench.peers.peer import Peer, output_of
 
 READY = re.compile(r"^wakeq ready .*?worker=\S*:(\d+)", re.MULTILINE)
+WORKER_PORT = re.compile(r"wakeq ready .*?worker=\S*:(\d+)")
 UID = re.compile(rb'"uid":\s*"([^"]+)"')
 LEASE = re.compile(rb'"lease":\s*("[^"]*"|\d+)')
 MESSAGES = b'"cmd":"msg'  # one of them, or several
 QUEUE = "bench"
 WAIT_S = 1
+NODES = 3  # of `wakeq cluster try`
 
 
 def line(cmd: str, **fields: object) -> bytes:
@@ -189,3 +191,26 @@ class Wakeq(Peer):
         found = READY.search(self.log.read_text(errors="replace"))
         self.port = int(found[1]) if found else 0
         return found is not None
+
+
+class WakeqThree(Wakeq):
+    """Three nodes on this machine; clients go to the one that leads.  What it costs is the sum of all three."""
+
+    name = "wakeq-three"
+    durability = "the same, on two of three nodes before every answer; all of them on this machine"
+
+    def command(self) -> list[str]:
+        return [*program(), "cluster", "try", "--free-ports", "--data-dir", str(self.folder)]
+
+    async def is_ready(self) -> bool:
+        ports = [
+            int(port) for port in re.findall(r"wakeq ready .*?worker=\S*:(\d+)", self.log.read_text(errors="replace"))
+        ]
+        for port in ports if len(ports) == NODES else ():
+            self.port = port
+            caller = await self.caller()
+            status = json.loads(await caller.call(line("CLUSTER")))
+            caller.close()
+            if status["cluster"]["serves"]:
+                return True
+        return False

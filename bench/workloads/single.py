@@ -102,7 +102,15 @@ CYCLES = (
     *NOISE,
 )
 WAKES = (Column("p50_us", "wake p50 us", compared=True), Column("p99_us", "wake p99 us"), *NOISE)
-ONE_BY_ONE = ("wakeq", "toy-group", "beanstalkd-f0", "redis-list-always", "rabbit-quorum", "rabbit-classic")
+ONE_BY_ONE = (
+    "wakeq",
+    "wakeq-three",
+    "toy-group",
+    "beanstalkd-f0",
+    "redis-list-always",
+    "rabbit-quorum",
+    "rabbit-classic",
+)
 WORKLOADS = (
     Workload("W3", "one client, one thing at a time", cycles, CYCLES, ONE_BY_ONE),
     Workload("W4", "wake an idle worker (wakeq: SUB, ISLP, awk, FET)", wakes, WAKES, ONE_BY_ONE),

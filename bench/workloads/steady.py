@@ -43,7 +43,8 @@ async def batch_publishes(peer: Peer, plan: Plan) -> Figures:
 
 
 DURABLE = (
-    "wakeq", "toy-group", "redis-list-always", "beanstalkd-f50", "beanstalkd-f0", "rabbit-quorum", "rabbit-classic",
+    "wakeq", "wakeq-three", "toy-group", "redis-list-always", "beanstalkd-f50", "beanstalkd-f0",
+    "rabbit-quorum", "rabbit-classic",
 )  # fmt: skip
 WORKLOADS = (
     Workload("W1", "lives (publish, fetch, acknowledge), 8 + 8 connections", lives, RATES, DURABLE),

@@ -26,6 +26,7 @@ from wakeq.protocol.wire.worker_checks import (
 )
 from wakeq.protocol.wire.worker_commands import (
     Ack,
+    Cluster,
     Command,
     CommandBase,
     CommandId,
@@ -66,6 +67,7 @@ from wakeq.protocol.wire.worker_refusals import Bad, decode_alone
 from wakeq.protocol.wire.worker_replies import (
     Awk,
     Block,
+    ClusterReply,
     Delivery,
     Framed,
     HelloReply,
@@ -105,6 +107,8 @@ __all__ = [
     "Awk",
     "Bad",
     "Block",
+    "Cluster",
+    "ClusterReply",
     "Command",
     "CommandBase",
     "CommandId",
@@ -343,6 +347,6 @@ def _name_of(line: bytes) -> str | None:
 _KNOWN = {
     "ok", "oksub", "okuns", "okack", "oknack", "oktouch", "okslp", "nomsg", "msg", "msgs", "nok", "awk",
     "pong",
-    "hello", "queues", "stats", "peeked", "purged", "okcreate", "okupdate", "okdrop",
+    "hello", "queues", "stats", "peeked", "purged", "okcreate", "okupdate", "okdrop", "cluster",
     "block", "okrows", "okstage", "slice", "okrenew", "oksettle",
 }  # fmt: skip

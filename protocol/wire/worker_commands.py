@@ -15,6 +15,7 @@ EXPIRES_S_MAX = 10 * SECONDS_MAX
 TIMEOUT_S_MIN = 5
 WAIT_S_MAX = 3600
 COUNT_MAX = 1000
+ADDRESS_CHARS_MAX = 300
 PEEK_COUNT_MAX = 100
 ID_CHARS_MAX = 120  # four bytes each at most: a key of the state store has room for 500
 SESSION_CHARS_MAX = 64
@@ -322,16 +323,24 @@ class Unstash(CommandBase, tag="UNSTASH", frozen=True):
     epoch: Size = 0
 
 
+class Cluster(CommandBase, tag="CLUSTER", frozen=True):
+    """What an operator asks of the cluster; `status` every node answers."""
+
+    do: Literal["status", "transfer", "add", "remove", "snapshot"] = "status"
+    node: Annotated[int, Meta(ge=0, le=65_535)] | None = None
+    address: Annotated[str, Meta(max_length=ADDRESS_CHARS_MAX)] = ""
+
+
 Command: TypeAlias = (
     Pub | Fet | Ack | Del | Nack | Touch | Sub | Uns | Islp | Ping | Hello
-    | Create | Update | Drop | List | Stats | Peek | Purge
+    | Create | Update | Drop | List | Stats | Peek | Purge | Cluster
     | PubBlock | FetBlock | PeekBlock | Stage | Slice | Renew | SettleEpochs | Stash | Unstash
 )  # fmt: skip
 
 COMMANDS: dict[str, type[CommandBase]] = {
     "PUB": Pub, "FET": Fet, "ACK": Ack, "DEL": Del, "NACK": Nack, "TOUCH": Touch, "SUB": Sub, "UNS": Uns,
     "ISLP": Islp, "PING": Ping, "HELLO": Hello, "CREATE": Create, "UPDATE": Update, "DROP": Drop,
-    "LIST": List, "STATS": Stats, "PEEK": Peek, "PURGE": Purge,
+    "LIST": List, "STATS": Stats, "PEEK": Peek, "PURGE": Purge, "CLUSTER": Cluster,
     "PUBB": PubBlock, "FETB": FetBlock, "PEEKB": PeekBlock, "STAGE": Stage, "SLICE": Slice, "RENEW": Renew,
     "SETTLE": SettleEpochs, "STASH": Stash, "UNSTASH": Unstash,
 }  # fmt: skip

@@ -223,10 +223,14 @@ class Framed:
         self.reply = reply
 
 
+class ClusterReply(ReplyBase, tag="cluster", frozen=True):
+    cluster: dict[str, Any]
+
+
 Reply: TypeAlias = (
     Ok | Oksub | Okuns | Okack | Oknack | Oktouch | Okslp | Nomsg | Msg | Msgs | Nok | Awk | Pong
     | HelloReply | Queues | StatsReply | Peeked | Purged | Okcreate | Okupdate | Okdrop
-    | Block | Okrows | Okstage | Slice | Okrenew | Oksettle
+    | Block | Okrows | Okstage | Slice | Okrenew | Oksettle | ClusterReply
 )  # fmt: skip
 
 

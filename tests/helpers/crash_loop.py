@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.checker import Report, check
+from tests.helpers.cluster import Cluster
 from tests.helpers.history import History
 from tests.helpers.load import TIMEOUT_S, Load
 
@@ -67,7 +68,7 @@ async def kill_and_start(broker: BrokerProcess) -> None:
 
 
 async def crash_loop(
-    broker: BrokerProcess,
+    broker: BrokerProcess | Cluster,
     *,
     crashes: int,
     seed: int,
@@ -75,14 +76,18 @@ async def crash_loop(
     up_s: tuple[float, float] = (0.05, 1.5),
     ledger: Path | None = None,
     timeout_s: int = TIMEOUT_S,
+    history: History | None = None,
 ) -> Outcome:
     """Run the load, crash the broker so many times at random moments, drain, and check.
 
     `crash` makes the broker die and come back; it is kill -9 if not given.  The history is written to `ledger` if
-    something is wrong with it.
+    something is wrong with it; it is given if a crash is not over in a moment, and has to say how long it took.
     """
-    draw, history = random.Random(seed), History()
-    load = Load(lambda: broker.worker_address, history, seed, timeout_s=timeout_s)
+    draw, history = random.Random(seed), history or History()
+    if isinstance(broker, Cluster):
+        load = Load(broker.address, history, seed, timeout_s=timeout_s, connect=broker.connect)
+    else:
+        load = Load(lambda: broker.worker_address, history, seed, timeout_s=timeout_s)
     busy = 0
     lived_s = 0.0
     await load.prepare()
@@ -96,8 +101,14 @@ async def crash_loop(
             lived_s += time.monotonic() - ready_s
             busy += load.ops_ok > before
             _raise_failure(load)
+            if isinstance(broker, Cluster):
+                await asyncio.to_thread(broker.leader)  # who it is, before the moment is written down
             history.crash()
-            await (crash() if crash is not None else kill_and_start(broker))
+            if crash is not None:
+                await crash()
+            else:
+                assert isinstance(broker, BrokerProcess), "of several nodes the caller says which"
+                await kill_and_start(broker)
             ready_s = time.monotonic()
         await load.stop()
         ops_ok, lived_s = load.ops_ok, lived_s + time.monotonic() - ready_s

@@ -63,6 +63,9 @@ class Held:
     lease: str
 
 
+Connect = Callable[[tuple[str, int]], Coroutine[Any, Any, AsyncLineClient]]
+
+
 class AnswerTimeout(AssertionError):
     """A broker that was up did not answer: no crash explains it."""
 
@@ -70,8 +73,9 @@ class AnswerTimeout(AssertionError):
 class Link:
     """One connection that is made again whenever it is lost."""
 
-    def __init__(self, address: Callable[[], tuple[str, int]]) -> None:
+    def __init__(self, address: Callable[[], tuple[str, int]], connect: Connect = AsyncLineClient.connect) -> None:
         self._address = address
+        self._connect = connect
         self._client: AsyncLineClient | None = None
         self._lock = asyncio.Lock()
 
@@ -80,7 +84,7 @@ class Link:
         async with self._lock:
             while self._client is None or self._client.lost.done():
                 try:
-                    self._client = await AsyncLineClient.connect(self._address())
+                    self._client = await self._connect(self._address())
                 except OSError:
                     await asyncio.sleep(RECONNECT_AFTER_S)
         return self._client
@@ -128,6 +132,7 @@ class Load:
     lanes: int = 8  # coroutines that share a connection: what is pipelined on it
     queues: tuple[LoadQueue, ...] = QUEUES
     timeout_s: int = TIMEOUT_S
+    connect: Connect = AsyncLineClient.connect
     messages_max: int = 0  # publishers end after so many messages; 0 is no limit
     ops_ok: int = 0
     refused: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -187,7 +192,7 @@ class Load:
             self._tasks.append(asyncio.create_task(role(link, draw)))
 
     def _link(self) -> Link:
-        self._links.append(Link(self.address))
+        self._links.append(Link(self.address, self.connect))
         return self._links[-1]
 
     # Publishers ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@
 Everything is served to the end before an answer is looked at, and no time passes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.helpers.broker import Broker
 from wakeq.actors.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received
@@ -63,14 +63,24 @@ class HandTaskFluxDoor:
 class HandTaskFlux:
     """A client, as a test plays it."""
 
-    def __init__(self, broker: Broker, dialect: Dialect = SPEC, *, addresses: tuple[str, ...] = ("a:1",)) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        dialect: Dialect = SPEC,
+        *,
+        addresses: tuple[str, ...] = ("a:1",),
+        nodes: Callable[[], ClusterMetadataResponse] | None = None,
+    ) -> None:
         self.broker = broker
         self.dialect = dialect
         self.door = HandTaskFluxDoor()
         listens_to = SPEC if dialect is LEGACY else dialect
         self._reader = RequestReader(listens_to)
-        nodes = ClusterMetadataResponse(addresses, len(addresses) - 1, 0)
-        known = Known(broker.queues.catalog.find, lambda: nodes, PAYLOAD_BYTES_MAX)
+        known = Known(
+            broker.queues.catalog.find,
+            nodes or (lambda: ClusterMetadataResponse(addresses, len(addresses) - 1, 0)),
+            PAYLOAD_BYTES_MAX,
+        )
         services = Services(broker.raft_log, broker.queues, broker.timers, broker.now_ms, known)
         self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
         self.say(AuthorizationRequest(), BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0))

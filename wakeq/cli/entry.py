@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import click
 
 from wakeq import __version__
+from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
 from wakeq.cli.config import config
 from wakeq.cli.inspect import inspect
@@ -47,7 +48,7 @@ def cli(context: click.Context, broker: str) -> None:
     context.obj = Broker(broker)
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, ping, inspect, config):
+for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config):
     cli.add_command(verb)
 
 

@@ -27,6 +27,9 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--host", help="Address on which the doors listen."),
             click.option("--worker-port", type=int, help="Port of the worker protocol; 0 takes a free one."),
             click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0 takes a free one."),
+            click.option("--node", "node", type=int, help="Which of --peers this node is, from 0."),
+            click.option("--peers", help="HOST:PORT of every node of the cluster, with commas between."),
+            click.option("--join", is_flag=True, help="Come to a cluster that exists already."),
             click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
             click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
@@ -44,6 +47,9 @@ def given_settings(
     host: str | None,
     worker_port: int | None,
     http_port: int | None,
+    node: int | None,
+    peers: str | None,
+    join: bool,
     taskflux_port: int | None,
     taskflux_dialect: str | None,
     no_upgrade: bool,
@@ -64,6 +70,7 @@ def given_settings(
         "taskflux_port": taskflux_port,
         "taskflux_dialect": taskflux_dialect,
     }
+    named |= {"cluster.node": node, "cluster.peers": peers, "cluster.join": join or None}
     flags |= {name: value for name, value in named.items() if value is not None}
     if no_upgrade:
         flags["upgrade"] = False

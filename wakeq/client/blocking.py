@@ -184,6 +184,10 @@ class Client:
         """Counts and policies of a queue; of the whole node for None."""
         return self._caller.call(requests.stats(queue))
 
+    def cluster(self, do: str = "status", *, node: int | None = None, address: str = "") -> dict[str, Any]:
+        """Look at the cluster; or transfer, add, remove or snapshot (docs/operations/cluster.md)."""
+        return self._caller.call(requests.cluster(do, node, address))
+
     def peek(self, queue: str, count: int = 10, *, state: str = "ready") -> list[dict[str, Any]]:
         """Look at the next messages in a state (ready, delayed, leased, any), changing nothing."""
         return self._caller.call(requests.peek(queue, count, state))

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 from wakeq.client import requests
 from wakeq.client.message import Received
 from wakeq.client.requests import Ending, Request
-from wakeq.protocol.errors import BadField, Refused, StaleLease, WakeqError
+from wakeq.protocol.errors import BadField, MessageNotFound, Refused, StaleLease, WakeqError
 from wakeq.protocol.wire import worker as wire
 
 BATCH_MAX = 100
@@ -24,7 +24,7 @@ HELD_MAX = 10_000  # messages without an origin; then it ends
 ORIGIN = "wakeq-origin"  # as protocol/dead_letters.py writes it, which every program that publishes would load else
 OWN_PREFIX = "wakeq-"  # of the headers in which a dead letter says why it is one
 REDRIVEN = "wakeq-redriven"  # the header that counts how often a message was brought back
-GONE = ("UNKNOWN_UID", StaleLease.code)  # somebody else has taken it meanwhile
+GONE = (MessageNotFound.code, StaleLease.code)  # somebody else has taken it meanwhile
 UNTRIED = Ending(delay=0, error=None, failed=False, dead=False)
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ import msgspec
 from wakeq.client.encoding import plain_text, text_of_reason
 from wakeq.client.message import Body, Reason, Received, Then, bytes_of_body
 from wakeq.client.session import NotTheProtocol, error_of
-from wakeq.protocol.errors import BadField, StaleLease
+from wakeq.protocol.errors import BadField, MessageNotFound, StaleLease
 from wakeq.protocol.wire import worker as wire
 
 T = TypeVar("T")
@@ -208,6 +208,12 @@ def stats(queue: str | None) -> Request[dict[str, Any]]:
     return Request(wire.Stats(qname=queue), lambda reply: expect(reply, wire.StatsReply).stats)
 
 
+def cluster(do: str, node: int | None, address: str) -> Request[dict[str, Any]]:
+    """What an operator asks of the cluster."""
+    command = wire.Cluster(do=do, node=node, address=address)  # type: ignore[arg-type]  # the broker knows the words
+    return Request(command, lambda reply: expect(reply, wire.ClusterReply).cluster)
+
+
 def peek(queue: str, count: int, state: str) -> Request[list[dict[str, Any]]]:
     """What is in a queue."""
     command = wire.Peek(qname=queue, count=count, state=state)  # type: ignore[arg-type]  # the broker knows the states
@@ -375,6 +381,8 @@ def _read_known(reply: wire.Reply) -> bool:
     """Whether the broker knew every message."""
     if isinstance(reply, (wire.Okack, wire.Oknack, wire.Oktouch)):
         return reply.known and not reply.unknown
+    if isinstance(reply, wire.Nok) and reply.err == MessageNotFound.code:  # with follow-ups: nothing was done
+        return False
     expect(reply, wire.Okack)
     return True
 

@@ -21,6 +21,7 @@ from wakeq.protocol.errors import (
     BadField,
     Busy,
     Disconnected,
+    NoQuorum,
     NotLeader,
     OutcomeUnknown,
     Refused,
@@ -311,7 +312,7 @@ class Session:
 
     def _sends_away(self, reply: Nok, question: Question | None) -> bool:
         """Whether the answer is to be had from another broker; the question is kept for it."""
-        if reply.err == NotLeader.code:
+        if reply.err in (NotLeader.code, NoQuorum.code):  # either way nothing was done
             if question is not None:
                 question.refused = True
             return True

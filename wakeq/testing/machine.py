@@ -102,7 +102,9 @@ class Machine(ABC):
             self.start_clock(self.assembly.clock_ms)
             self._drive(self.assembly.lead())
             raft_log, queues = self.assembly.raft_log, self.assembly.queues
-            self._services = Services(raft_log, queues, Limits(version=__version__), queues.exists)
+            self._services = Services(
+                raft_log, queues, Limits(version=__version__), queues.exists, refusal=raft_log.refusal
+            )
             self._workers = 0
             if self._disk_is_full:
                 self._tell_room()

@@ -98,7 +98,8 @@ class Crowd:
         if draw.random() < 0.3:
             fields["lease"] = draw.choice(LEASES)
         if verb in ("ACK", "DEL") and draw.random() < 0.4:
-            fields["publish"] = [{"qname": draw.choice(NAMES), "message": "f"} for _ in range(draw.randint(1, 3))]
+            names = [*NAMES, *(f"new-{draw.randint(0, 99)}" for _ in range(6))]
+            fields["publish"] = [{"qname": draw.choice(names), "message": "f"} for _ in range(draw.randint(1, 3))]
         return fields
 
     def step(self) -> None:
@@ -151,6 +152,23 @@ class Crowd:
             self.take(client)
         assert all(count == 0 for count in self.open.values()), self.open
 
+    def demand_what_lasts(self) -> None:
+        """Each queue has an id of its own, and a start finds the same messages."""
+        ids = [record.id for record in self.broker.queues.catalog.queues.values()]
+        before = living(self.broker)
+        self.broker.flush()
+        self.broker.crash_and_restart()
+        self.clients.clear()
+        self.open.clear()
+
+        assert len(set(ids)) == len(ids)
+        assert living(self.broker) == before
+
+
+def living(broker: Broker) -> dict[str, list[int]]:
+    """Return the numbers of the messages of each queue."""
+    return {name: list(broker.queue(name).ledger.living_numbers()) for name in broker.queues.catalog.queues}
+
 
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_clients_send_is_answered_and_ends_nothing(broker: Broker, seed: int) -> None:
@@ -159,6 +177,7 @@ def test_whatever_clients_send_is_answered_and_ends_nothing(broker: Broker, seed
         for _ in range(20):
             crowd.step()
         crowd.demand_answers()
+        crowd.demand_what_lasts()
 
     assert broker.failures == []
     assert broker.runtime.failures == 0

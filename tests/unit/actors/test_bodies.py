@@ -4,6 +4,8 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
+from wakeq.actors.messages import Follow, Refusal
+from wakeq.actors.queue_deliveries import Lead
 from wakeq.protocol.commands import Draft
 
 Q = "q"
@@ -157,6 +159,28 @@ def test_a_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
     broker.settle()
 
     assert sleeper.words() == ["awk"]
+
+
+@pytest.mark.parametrize("leads_again", [False, True])
+def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
+    broker: Broker, client: Client, worker: Client, leads_again: bool
+) -> None:
+    uid = client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    broker.queue(Q).tell(Follow(broker.queue(Q).term, Refusal("NOT_LEADER", "another one leads")))
+    if leads_again:
+        broker.queue(Q).tell(Lead(7))
+
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+    assert worker.words() == (["nomsg"] if leads_again else ["nok"])
+    if leads_again:
+        assert client.fetch(Q)["uid"] == uid
+        broker.check(Q)
 
 
 @pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])

@@ -12,8 +12,8 @@ from tests.helpers.by_hand import Json
 from wakeq.actors import listing, queue_cuts, queue_rebuilds
 from wakeq.actors.messages import Tick
 from wakeq.actors.queue import QueueProcess
-from wakeq.actors.raft_log import SyncPlace
 from wakeq.actors.runtime import runtime
+from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.commands import Publish
 from wakeq.protocol.ledger import Ledger
 

@@ -228,11 +228,11 @@ def test_what_was_returned_comes_back_at_once_and_has_not_failed(broker: Broker,
 def test_many_are_returned_in_one_entry_after_their_delay(broker: Broker, client: Client) -> None:
     uids = client.call("PUB", Q, messages=["1", "2", "3"])["uids"]
     client.call("FET", Q, count=3)
-    before = broker.raft_log.core.last_index
+    before = broker.raft_log.core.log.last_index
 
     client.call("NACK", Q, uids=uids, failed=False, delay=3)
 
-    assert broker.raft_log.core.last_index - before == 1
+    assert broker.raft_log.core.log.last_index - before == 1
     broker.advance(2.9)
     assert client.finds_nothing(Q)
     broker.advance(0.2)

@@ -11,8 +11,8 @@ from wakeq.actors.listing import SLICE_QUEUES
 from wakeq.actors.messages import Answered, Asker, Collect, Fetch, Propose, Stats, Tick, Want
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
-from wakeq.actors.raft_log import SyncPlace
 from wakeq.actors.runtime import Process
+from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import GRAVES, MESSAGES, QUEUES, Cut

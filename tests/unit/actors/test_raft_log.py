@@ -6,17 +6,15 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
-from wakeq.actors.messages import Pressure, Propose, Refusal
-from wakeq.actors.raft_log import (
+from wakeq.actors.log_files import Cut, Roll
+from wakeq.actors.messages import Pressure, Propose, Refusal, Throttle
+from wakeq.actors.sync_place import (
     FAST_SYNC_S,
     SLOW_SYNCS_MAX,
     STALL_PAUSE_S,
     STALL_S,
     SYNCS_LOOKED_AT,
-    Cut,
-    Roll,
     SyncPlace,
-    Throttle,
 )
 from wakeq.protocol.commands import SetAside
 from wakeq.protocol.errors import SyncFailed
@@ -230,7 +228,7 @@ def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Bro
         client.publish(Q, "m" * 100_000)
     broker.log_disk.held = True
     broker.raft_log.tell(Cut(0))
-    broker.raft_log.tell(Roll(broker.queues.applied[0], lambda: b""))
+    broker.raft_log.tell(Roll(broker.queues.applied[0]))
     broker.settle()
     broker.log_disk.held = False
     broker.log_disk.complete()

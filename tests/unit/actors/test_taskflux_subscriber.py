@@ -187,7 +187,7 @@ def test_what_is_acknowledged_ahead_goes_with_its_delivery_in_one_entry(
 ) -> None:
     stored(flux, b"b", b"c", key=2)
     stored(flux, b"a", key=1)
-    last = broker.raft_log.core.last_index
+    last = broker.raft_log.core.log.last_index
 
     broker.log_disk.held = True
     assert flux.ask(*[Dequeue(""), ACK] * 3) == []
@@ -195,7 +195,7 @@ def test_what_is_acknowledged_ahead_goes_with_its_delivery_in_one_entry(
     broker.log_disk.complete()
 
     assert flux.take() == [Record(1, b"a"), OK, Record(2, b"b"), OK, Record(2, b"c"), OK]
-    assert broker.raft_log.core.last_index == last + 1
+    assert broker.raft_log.core.log.last_index == last + 1
     figures = client.figures("")
     assert (figures["delivered"], figures["acked"], figures["leased"], figures["size"]) == (3, 3, 0, 0)
 
@@ -387,7 +387,7 @@ def test_the_number_of_a_record_is_its_id_and_stays(broker: Broker) -> None:
 def test_legacy_removes_with_the_delivery_in_one_entry(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     stored(flux, b"a")
     legacy = HandTaskFlux(broker, LEGACY)
-    last = broker.raft_log.core.last_index
+    last = broker.raft_log.core.log.last_index
 
     broker.log_disk.held = True
     assert legacy.ask(Dequeue("")) == []
@@ -395,7 +395,7 @@ def test_legacy_removes_with_the_delivery_in_one_entry(broker: Broker, flux: Han
     broker.log_disk.complete()
 
     assert legacy.take() == [Record(0, b"a")]
-    assert broker.raft_log.core.last_index == last + 1
+    assert broker.raft_log.core.log.last_index == last + 1
     figures = client.figures("")
     assert (figures["delivered"], figures["acked"], figures["leased"], figures["size"]) == (1, 1, 0, 0)
     assert Ack.__struct_fields__[-1] == "delivered"

@@ -1,16 +1,18 @@
 """What becomes of commands and outcomes: the short ways of the many come to the same as the long ones."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from wakeq.actors.messages import Outcome
-from wakeq.actors.worker_replies import draft_of, plain_draft_of, plain_drafts_of, published, runs_of
+from wakeq.actors.worker_replies import REFUSALS, draft_of, plain_draft_of, plain_drafts_of, published, runs_of
 from wakeq.protocol.commands import Result
-from wakeq.protocol.errors import TooLarge
+from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire import worker as wire
 
+PROTOCOL_PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "worker.md"
 LIMIT = 10
 PLAIN: list[dict[str, Any]] = [
     {"message": "text"},
@@ -85,3 +87,10 @@ def test_what_one_read_brought_is_cut_where_the_kind_changes() -> None:
     assert runs_of([publish]) == [[publish]]
     assert runs_of([publish, publish]) == [[publish, publish]]
     assert runs_of([publish, ack, ack, fetch, ping, ping]) == [[publish], [ack, ack], [fetch], [ping], [ping]]
+
+
+def test_every_code_that_can_be_said_has_an_error_of_the_client_and_stands_in_the_page_of_the_protocol() -> None:
+    page = PROTOCOL_PAGE.read_text(encoding="utf-8")
+
+    assert {code for code, _ in REFUSALS.values()} <= set(BY_CODE)
+    assert [code for code in BY_CODE if f"\n| `{code}` |" not in page] == []

@@ -30,7 +30,8 @@ from wakeq.protocol.commands import (
     UnstashAction,
     UpdateQueue,
 )
-from wakeq.protocol.records import HEAD, ITEM, BadRecord, decode_entry, encode_entry
+from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
+from wakeq.protocol.records import decode_entry, encode_entry
 from wakeq.protocol.rows import ROW
 
 AT = 0x0102030405060708

@@ -134,8 +134,8 @@ def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
     [
         ("1276ad55", DamagedFile, "expected file prefix 2f6f0f2f, found 1276ad55"),
         ("2f0f6f2f", DamagedFile, "little-endian"),
-        ("2f6f0f2f00000001", WrongVersion, "expected version 2, found 1"),
-        ("2f6f0f2f00000003", WrongVersion, "expected version 2, found 3"),
+        ("2f6f0f2f00000001", WrongVersion, "expected version 3, found 1"),
+        ("2f6f0f2f00000004", WrongVersion, "expected version 3, found 4"),
     ],
 )
 def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exception], match: str) -> None:

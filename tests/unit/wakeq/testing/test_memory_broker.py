@@ -171,6 +171,18 @@ def test_a_client_that_ends_gives_back_what_the_queue_says(b: Broker) -> None:
     assert b.fetch(Q) is not None
 
 
+def test_what_is_gone_is_not_acknowledged_again_with_what_follows_or_without(b: Broker) -> None:
+    b.publish(Q, "work")
+    message = b.fetch(Q)
+    assert message is not None
+
+    said = [b.ack(Q, message.uid, lease=message.lease, then=[("next", "step")]) for _ in range(2)]
+
+    assert said == [True, False]  # a call that was lost with its connection is repeated: this is what it hears
+    assert b.ack(Q, message.uid) is False
+    assert b.stats("next")["published"] == 1
+
+
 def test_code_under_test_that_awaits_gets_a_client_too(b: Broker) -> None:
     async def signs_up() -> tuple[str, timedelta]:
         async with b.async_client() as client:

@@ -1,0 +1,392 @@
+"""LogDriver: drives the core: what it is told, and what is done for it.
+
+    time, FromPeer, syncs --> core --> what to write, to send, to commit --> log, peers, queues
+    leadership won and lost --> who may be served, what becomes of proposals
+
+The third part of RaftLog.  The core decides; here nothing is decided but when it is asked.
+"""
+
+import logging
+from collections import deque
+
+import msgspec
+
+from wakeq.actors.images import (
+    DropImage,
+    FetchImage,
+    ImageBroken,
+    ImageFailed,
+    ImageFetched,
+    ImageOffer,
+    WantImage,
+)
+from wakeq.actors.log_entries import LogEntries, answer
+from wakeq.actors.log_files import LogServices, Saved
+from wakeq.actors.messages import Applied, Asker, Follow, Item, Propose, Refusal, Started, Throttle, Tick
+from wakeq.actors.neighbourhood import Introduced, Neighbourhood, Neighbours
+from wakeq.actors.peer import FromPeer, PeerLost
+from wakeq.actors.runtime import Process
+from wakeq.protocol.commands import Members, Noop, SetAside
+from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.messages import Append, Fetch, OwnEntry, Ready, Write
+from wakeq.protocol.records import decode_entry
+from wakeq.protocol.wire.peer import Entries
+from wakeq.storage.image_files import mark_for_install
+
+BEATS_A_HEARTBEAT = 2
+UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait ...
+BEHIND_BYTES_MAX = 256 << 20  # ... and also when a voter that answers lacks so much
+UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
+SYNC = Tick("sync")
+BEAT = Tick("beat")
+
+logger = logging.getLogger("wakeq.raft_log")
+
+
+class GiveUp(msgspec.Struct, frozen=True, gc=False):
+    """To itself: whoever still asks for an entry of this term has waited long enough."""
+
+    term: int
+
+
+class LogDriver(LogEntries):
+    """See the head of this file."""
+
+    def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
+        super().__init__(core, services)
+        self._neighbours = neighbours
+        self._around = Neighbourhood(core.me.node_id, neighbours)
+        self._peers = self._around.peers
+        self._images: Process | None = None
+        self._changes: dict[int, Asker] = {}  # by entry: who asked for other members
+        self._led_term = 0  # the term in which this node leads, 0 while it does not
+        self._ticked_ms = 0
+        self._members_index = -1  # of the configuration whose members are known as peers
+        self._is_throttled = False
+        self._serves_alone = False  # the only voter may always serve, once it leads
+        self._is_replaced = False  # an image is about to take the place of log and state
+        self._parks = True  # proposals wait: to lead, for the state store, for a successor
+        self._parked: deque[Propose] = deque()
+
+    def restore(self, item: Item) -> None:
+        """Take an entry that stands in the log and is not known to be committed; only before any mail."""
+        self._uncommitted.append(item)
+
+    def on_started(self, message: Started) -> None:
+        self._queues, self._images = message.queues, message.images
+        if self._neighbours is None:
+            self._tick()
+        else:
+            self.on_beat()
+
+    # --- who may be served -----------------------------------------------------------------------------------------
+
+    def refusal(self) -> Refusal | None:
+        """Return why this node may not answer from its memory at this moment, None if it may."""
+        core = self.core
+        if self._serves_alone or core.may_serve(self._monotonic_ms()):
+            return None
+        if core.leads and core.applied_index >= core.leader().first_index:
+            return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
+        return self._not_leader()
+
+    def _not_leader(self) -> Refusal:
+        leader = self.other_leader
+        if leader is None:
+            return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
+        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", self.address_of(leader, "worker"))
+
+    @property
+    def other_leader(self) -> int | None:
+        """The node that leads, as far as this one can tell; None if it is this one, or perhaps gone."""
+        leader = self.core.leader_id
+        return leader if leader in self._around.connected else None
+
+    def address_of(self, node_id: int, door: str) -> str:
+        """Return where another node has that door for clients; empty if it is not known."""
+        return self._around.address(node_id, door)
+
+    @property
+    def at_rest(self) -> bool:
+        """True while nothing that was proposed is without its outcome."""
+        asked = any(asker is not None for *_, asker in self._uncommitted)
+        return not (self._writing or asked or self._parked)
+
+    # --- proposals -------------------------------------------------------------------------------------------------
+
+    def on_propose(self, message: Propose) -> None:
+        if self._peers:
+            self._look_at_clock()
+        if (self._parks and not self._is_urgent(message)) or not self._led_term:
+            self._put_off(message)
+            return
+        self._append(message)
+        if message.lazy:
+            self._flush_later()
+        elif not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
+            self._flush()  # nobody else has something to propose in this turn
+        else:
+            self._flush_soon()
+
+    def _is_urgent(self, message: Propose) -> bool:
+        """Whether the store itself may be waiting for this: a cut is not made while a queue is halted."""
+        return self.core.accepts and all(type(entry) is SetAside for entry, _ in message.items)
+
+    def _put_off(self, message: Propose) -> None:
+        if self._parks:
+            self._parked.append(message)
+            return
+        refusal = self._not_leader()
+        for _entry, asker in message.items:
+            answer(asker, refusal)
+
+    def on_throttle(self, message: Throttle) -> None:
+        self._is_throttled = message.on
+        self._note_standing()
+        self._release_parked()
+
+    def _note_standing(self) -> None:
+        """See whether this node still leads, and whether proposals may go on."""
+        core = self.core
+        led, self._led_term = self._led_term, core.term if core.leads else 0
+        if led and led != self._led_term:
+            self._stand_down(led)
+        if core.leads:
+            self._parks = self._is_throttled or not core.accepts or self._is_ahead()
+            self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())
+        else:
+            self._serves_alone = False
+            self._parks = self._is_throttled or self._neighbours is None
+
+    def _is_ahead(self) -> bool:
+        """Whether the peers are too far behind for more to be taken."""
+        if not self._peers:
+            return False
+        core = self.core
+        uncommitted_bytes = core.log.size_between(core.commit, core.log.last_index)
+        return uncommitted_bytes > UNCOMMITTED_BYTES_MAX or core.leader().behind_bytes() > BEHIND_BYTES_MAX
+
+    def _release_parked(self) -> None:
+        if self._parked and not self._parks:
+            parked, self._parked = self._parked, deque()
+            for propose in parked:
+                if self._led_term:
+                    self._append(propose)
+                else:
+                    self._put_off(propose)
+            self._flush_soon()
+
+    def _stand_down(self, term: int) -> None:
+        """Another one leads, or nobody: the queues forget what only a leader knows."""
+        assert self._queues is not None, "started first"
+        self._drop_promises()
+        self._queues.tell(Follow(term, self._not_leader()))
+        self._call_later(UNKNOWN_AFTER_S, lambda: self.tell(GiveUp(term)))
+
+    def on_give_up(self, message: GiveUp) -> None:
+        self._give_up(message.term)
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def on_tick(self, message: Tick) -> None:
+        match message.what:
+            case "beat":
+                self.on_beat()
+            case "sync":
+                self._flush_now()
+            case "lazy":
+                self._lazy_queued = False
+                self._send_and_flush()
+            case _:
+                self._flush_queued = False
+                self._send_and_flush()
+
+    def on_beat(self) -> None:
+        self._tick()
+        heartbeat_ms = self.core.settings.heartbeat_ms
+        self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
+
+    def _tick(self) -> None:
+        self._ticked_ms = self._monotonic_ms()
+        self.core.tick(self._ticked_ms)
+        self._attend()
+
+    def _look_at_clock(self) -> None:
+        """After a pause a leader must not go on before it has seen whether it still is one."""
+        if self._monotonic_ms() - self._ticked_ms > self.core.settings.heartbeat_ms:
+            self._tick()
+
+    def _send_and_flush(self) -> None:
+        """Let the peers have what was gathered while it is written here."""
+        if self._peers:
+            self._attend()
+            self.tell(SYNC)  # behind the mail of the peers
+        else:
+            self._flush_now()
+
+    def _flush_now(self) -> None:
+        if not self._writing and not self._waits_to_roll:
+            self._flush()
+
+    # --- what the core wants ---------------------------------------------------------------------------------------
+
+    def on_synced(self, last_index: int, era: int) -> None:
+        if self._is_replaced:
+            return  # it belongs to a log that is about to go
+        self._hand_over(self.core.stable(last_index, era))
+        if self._peers:
+            self._attend()
+
+    def on_saved(self, message: Saved) -> None:
+        if message.error is not None:
+            raise message.error
+        self.core.saved(message.state)
+        self._attend()
+
+    def on_applied(self, message: Applied) -> None:
+        self.core.applied(message.index)
+        self._note_standing()
+
+    def _attend(self) -> None:
+        """Do what the core asks for, until it has no more to ask."""
+        self._note_standing()
+        while (ready := self.core.ready()) is not None:
+            self._do(ready)
+            self._note_standing()
+        self._release_parked()
+        if self._members_index != self.core.members.index:
+            self._meet_members()
+
+    def _do(self, ready: Ready) -> None:
+        if ready.save is not None:
+            self._save(ready.save)
+        for own in ready.entries:
+            self._enter_own(own)
+        if ready.messages:
+            self._around.send(ready.messages, self._payloads)
+        self._hand_over(ready.commit)
+        for node_id in ready.images:
+            assert self._images is not None, "started first"
+            self._images.tell(WantImage(node_id, self.core.log.previous_index))
+        if self._roll is not None:
+            self._go_on_writing()
+
+    def _enter_own(self, own: OwnEntry) -> None:
+        """Put into the log what the core itself has to say there."""
+        at_ms = self._stamp_ms()
+        asker = self._changes.pop(own.index, None)
+        if own.config is None:
+            assert self._queues is not None, "started first"
+            asker = Asker(self._queues, None, None)
+        entry = Noop() if own.config is None else Members(own.config)
+        self._enter(own.index, at_ms, *self._encode([(entry, asker)], at_ms))
+        self._flush_soon()
+
+    # --- peers -----------------------------------------------------------------------------------------------------
+
+    def _meet_members(self) -> None:
+        """Know every member of the configuration in force."""
+        self._members_index = self.core.members.index
+        self._around.meet(self.core.members.config)
+        self._keeps_payloads = bool(self._peers)
+
+    def on_introduced(self, message: Introduced) -> None:
+        self._around.introduce(message)
+        self._keeps_payloads = True
+        self._begin_anew(message.hello.node_id)
+
+    def on_peer_lost(self, message: PeerLost) -> None:
+        self._around.lose(message.node_id)
+        self._begin_anew(message.node_id)
+
+    def _begin_anew(self, node_id: int) -> None:
+        """What was under way on the connection before is lost."""
+        if self.core.leads:
+            self.core.leader().lost(node_id)
+            self._attend()
+
+    def on_from_peer(self, message: FromPeer) -> None:
+        self._look_at_clock()
+        now_ms = self._monotonic_ms()
+        for frame in message.frames:
+            said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
+            if type(said) is Append and self._is_throttled:
+                continue  # as if it had been lost: the leader sends no more than its window
+            wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
+            if type(wanted) is Write:
+                assert type(said) is Append, "nothing else brings entries"
+                self._follow(said, payloads, wanted)
+            elif type(wanted) is Fetch:
+                assert self._images is not None, "started first"
+                self._images.tell(FetchImage(self._peers[message.node_id], wanted.stream))
+        if self.core.disowned:
+            node = self.core.me.node_id
+            raise DiskDisowned(
+                f"this data directory of node {node} is not the one that joined the cluster, or has lost what it "
+                f"acknowledged, so it may not vote; empty it, run `wakeq cluster remove {node}` and `wakeq cluster add "
+                f"{node} HOST:PORT` on another node, and start this one again with --join"
+            )
+        self._attend()
+
+    def _follow(self, append: Append, payloads: list[bytes], write: Write) -> None:
+        """Take a leader's entries into the log."""
+        if write.truncate_from:
+            self._truncate(write.truncate_from)
+        base = append.prev_index + 1
+        at_ms = 0
+        for place, (start, term) in enumerate(append.runs):
+            end = append.runs[place + 1][0] if place + 1 < len(append.runs) else append.last_index + 1
+            first = max(start, write.first_index)
+            part = payloads[first - base : end - base]
+            if first >= end:
+                continue
+            self._put(first, term, part)
+            for index, payload in enumerate(part, first):
+                entry, at_ms = decode_entry(payload)
+                asker = self._orphans.pop((index, term), None) if self._orphans else None
+                self._uncommitted.append((index, term, at_ms, entry, asker))
+        if self._neighbours is not None and append.commit < append.last_index:
+            self._neighbours.follow_clock(at_ms)  # not of long ago: it was not committed when it was sent
+        self._flush_soon()
+
+    def _truncate(self, index: int) -> None:
+        """Forget entries that the leader does not have."""
+        logger.info("entries from %d on are taken back: the leader of term %d has others", index, self.core.term)
+        self._take_back(index)
+        self._payloads.truncate_from(index)
+        self._do_behind(lambda: self._log.truncate_from(index))
+
+    # --- images ----------------------------------------------------------------------------------------------------
+
+    def on_image_offer(self, message: ImageOffer) -> None:
+        """Offer a peer the image that is at hand for it."""
+        core = self.core
+        if core.leads:
+            if core.log.previous_index <= message.index <= core.committed:
+                core.leader().offer_image(message.node_id, message.index, message.stream)
+            else:  # the log was cut meanwhile
+                core.leader().image_failed(message.node_id, 0)
+            self._attend()
+
+    def on_image_failed(self, message: ImageFailed) -> None:
+        if self.core.leads:
+            self.core.leader().image_failed(message.node_id, message.stream)
+            self._attend()
+
+    def on_image_fetched(self, message: ImageFetched) -> None:
+        """Put the image in the place of log and state: that is what the node's next start begins with."""
+        assert self._images is not None, "started first"
+        assert self._neighbours is not None, "only in a cluster"
+        if self.core.fetched(message.stream) is None:
+            self._images.tell(DropImage())
+            return
+        logger.info("the state of the leader has come: starting again from it")
+        self._is_replaced = True
+        self._log.take_buffer()
+        consensus = self._log.directory
+        self._do_behind(lambda: mark_for_install(consensus), self._neighbours.start_again)
+
+    def on_image_broken(self, message: ImageBroken) -> None:
+        self.core.fetch_failed(message.stream)
+        self._attend()

@@ -1,0 +1,158 @@
+"""LogEntries: what is proposed, who asked for it, and what becomes of it.
+
+    Propose --> stamp, index, bytes --> (the log) --> committed: Committed to the queues, with those who asked
+                                                  --> taken back for ever: NOT_LEADER    --> nobody can know: UNKNOWN
+
+The second part of RaftLog.  Who asked stands beside the entry, never in its bytes; an asker hears once.  An entry that
+is taken back here may still be in another node's log and come again: it is gone only once a later term has committed.
+"""
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Sequence
+
+from wakeq.actors.log_files import LogFiles, LogServices
+from wakeq.actors.messages import Answered, Asker, Committed, HeldBack, Item, Pressure, Propose, Refusal
+from wakeq.actors.runtime import Process
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish, Stash
+from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
+from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.records import encode_entry
+
+Proposal = tuple[Entry, Asker | None]
+Encoded = tuple[list[Proposal], list[bytes]]
+
+UNKNOWN = Refusal(OutcomeUnknown.code, "the leader changed meanwhile: this was done, or not; look, or repeat it")
+TAKEN_BACK = Refusal(NotLeader.code, "the leader changed meanwhile, and this was not done; repeat it there")
+
+logger = logging.getLogger("wakeq.raft_log")
+
+
+class LogEntries(LogFiles):
+    """See the head of this file."""
+
+    def __init__(self, core: Core, services: LogServices) -> None:
+        super().__init__(core, services)
+        self.synced_entries = 0
+        self._queues: Process | None = None
+        self._uncommitted: deque[Item] = deque()
+        self._orphans: dict[tuple[int, int], Asker] = {}  # by index and term: who asked for what was taken back
+        self._refusal: Refusal | None = None  # of what needs room, while there is none
+
+    # --- in --------------------------------------------------------------------------------------------------------
+
+    def _append(self, message: Propose) -> None:
+        """Give entries their place in the log; they are nowhere but in memory yet."""
+        items = message.items if self._refusal is None else self._admitted(message.items)
+        at_ms = self._stamp_ms()
+        taken, payloads = self._encode(items, at_ms)
+        if len(payloads) == 1:
+            self._enter(self.core.propose(1, len(payloads[0])), at_ms, taken, payloads)
+        elif payloads:
+            self._enter(self.core.propose(len(payloads), sum(map(len, payloads))), at_ms, taken, payloads)
+
+    def _encode(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
+        """Return what the log can take, and its bytes; answer for the rest."""
+        taken, payloads = [], []
+        for item in items:
+            entry, asker = item
+            try:
+                payload = encode_entry(entry, at_ms)
+                if len(payload) > PAYLOAD_BYTES_MAX:
+                    raise OverflowError(f"an entry of {len(payload)} bytes, the log takes {PAYLOAD_BYTES_MAX}")
+            except (struct.error, OverflowError) as error:
+                logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
+                # A codec should have refused it; the node goes on all the same.
+                answer(asker, Refusal(BadField.code, f"a number is out of range: {error}"))
+                continue
+            payloads.append(payload)
+            taken.append(item)
+        return taken, payloads
+
+    def _enter(self, first_index: int, at_ms: int, items: Sequence[Proposal], payloads: list[bytes]) -> None:
+        """Put entries of our own term into the log's buffer, and remember who asked."""
+        term, uncommitted = self.core.state.term, self._uncommitted
+        self._put(first_index, term, payloads)
+        for index, (entry, asker) in enumerate(items, first_index):
+            uncommitted.append((index, term, at_ms, entry, asker))
+
+    def _admitted(self, items: Sequence[Proposal]) -> list[Proposal]:
+        """Answer what would need more room; what makes room goes on."""
+        admitted = []
+        for entry, asker in items:
+            if not _needs_room(entry):
+                admitted.append((entry, asker))
+            elif self._refusal is not None:
+                answer(asker, self._refusal)
+        return admitted
+
+    def on_pressure(self, message: Pressure) -> None:
+        self._refusal = message.refusal
+
+    # --- out -------------------------------------------------------------------------------------------------------
+
+    def _hand_over(self, commit: int) -> None:
+        """Let the queues apply what is committed."""
+        uncommitted = self._uncommitted
+        if uncommitted and uncommitted[-1][0] <= commit:
+            items = list(uncommitted)
+            uncommitted.clear()
+        else:
+            items = []
+            while uncommitted and uncommitted[0][0] <= commit:
+                items.append(uncommitted.popleft())
+        if items:
+            if self._orphans:
+                self._bury(items[-1][1])
+            self.synced_entries += len(items)
+            assert self._queues is not None, "started first"
+            self._queues.tell(Committed(items))
+
+    def _take_back(self, index: int) -> None:
+        """Entries from here on are not in this log any more; what becomes of them is still open."""
+        while self._uncommitted and self._uncommitted[-1][0] >= index:
+            at, term, _at_ms, _entry, asker = self._uncommitted.pop()
+            if asker is not None:
+                self._orphans[at, term] = asker
+
+    def _bury(self, term: int) -> None:
+        """An entry of this term is committed: of earlier terms nothing can come back that was taken back."""
+        for key in [key for key in self._orphans if key[1] < term]:
+            answer(self._orphans.pop(key), TAKEN_BACK)
+
+    def _drop_promises(self) -> None:
+        """This node leads no longer: its no-ops open no term, though they may still be committed."""
+        self._uncommitted = deque(
+            (index, term, at_ms, entry, None if asker is not None and asker.process is self._queues else asker)
+            for index, term, at_ms, entry, asker in self._uncommitted
+        )
+
+    def _give_up(self, term: int) -> None:
+        """Nobody can wait for ever to hear what became of the entries of a term that is over."""
+        for place, (index, of_term, at_ms, entry, asker) in enumerate(self._uncommitted):
+            if asker is not None and of_term <= term:
+                answer(asker, UNKNOWN)
+                self._uncommitted[place] = (index, of_term, at_ms, entry, None)
+        for key in [key for key in self._orphans if key[1] <= term]:
+            answer(self._orphans.pop(key), UNKNOWN)
+
+
+def answer(asker: Asker | None, refusal: Refusal) -> None:
+    """Tell whoever asked why there is nothing else to tell."""
+    if asker is None:
+        return
+    if type(asker.ticket) is HeldBack:  # not "nothing there": the delivery may have been counted
+        asker.process.tell(Answered([(ticket, place, refusal) for ticket, place, _ in asker.ticket.otherwise.answers]))
+    else:
+        asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+
+
+def _needs_room(entry: Entry) -> bool:
+    match entry:
+        case Publish() | Stash() | CreateQueue() | Imported():
+            return True
+        case Ack():
+            return bool(entry.publishes) and not entry.dead
+    return False

@@ -1,0 +1,296 @@
+"""LogFiles: when the log's files are written, and in which order things happen to them.
+
+    entries --> buffer --> one sync for a batch --> on_synced
+    truncate, reset --> behind everything that was put in before; what comes later waits for them
+    a full segment is sealed, what nobody needs is cut off, term and vote are saved: between two batches
+
+The lowest part of RaftLog.  It knows no asker and no peer, and never says that something is on disk before it is.
+"""
+
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeq.actors.messages import Tick
+from wakeq.actors.payloads import Payloads
+from wakeq.actors.runtime import Process
+from wakeq.actors.sync_place import SyncPlace
+from wakeq.protocol.errors import SyncFailed
+from wakeq.protocol.log_format import Batch
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.messages import HardState
+from wakeq.storage.disk_thread import Disk
+from wakeq.storage.metadata import Metadata
+from wakeq.storage.raft_log import SegmentedLog
+
+LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
+LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
+FLUSH = Tick("flush")
+LAZY = Tick("lazy")
+
+CallLater = Callable[[float, Callable[[], None]], Any]
+
+
+class LogServices(NamedTuple):
+    """What a RaftLog is given to work with."""
+
+    log: SegmentedLog
+    metadata: Metadata
+    disk: Disk  # the log's own thread
+    stamp_ms: Callable[[], int]
+    call_later: CallLater
+    look_for_room: Callable[[], None] = lambda: None
+    others_write: Callable[[], bool] = lambda: False  # whether the state store is being synced: then a sync is slow
+    monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+
+
+class Roll(msgspec.Struct, frozen=True, gc=False):
+    """Everything up to `applied` is in the state store: seal a full segment."""
+
+    applied: int
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """An image has everything up to `index`: remove the segments that hold nothing beyond."""
+
+    index: int
+
+
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """The disk thread's report of a batch."""
+
+    last_index: int
+    era: int  # of the core, when it was handed over
+    seconds: float
+    error: BaseException | None
+
+
+class Freed(msgspec.Struct, frozen=True, gc=False):
+    """The disk thread has done something else with the log's files; `behind` if it was waited for."""
+
+    error: BaseException | None
+    behind: bool = False
+
+
+class Saved(msgspec.Struct, frozen=True, gc=False):
+    """Term and vote are on disk."""
+
+    state: HardState
+    error: BaseException | None
+
+
+class Entries(NamedTuple):
+    """Entries that wait for a truncation before them; `handed_in` is the core's era when they came."""
+
+    first_index: int
+    term: int
+    payloads: Sequence[bytes]
+    handed_in: int
+
+
+class Job(NamedTuple):
+    """Something to be done to the files behind all that was put in before it."""
+
+    work: Callable[[], object]
+    done: Callable[[], None]
+
+
+class LogFiles(Process):
+    """See the head of this file."""
+
+    def __init__(self, core: Core, services: LogServices) -> None:
+        super().__init__()
+        self.core = core
+        self.syncs = 0
+        self.longest_sync_s = 0.0
+        self._log = services.log
+        self._metadata = services.metadata
+        self._disk = services.disk
+        self._stamp_ms = services.stamp_ms
+        self._call_later = services.call_later
+        self._look_for_room = services.look_for_room
+        self._others_write = services.others_write
+        self._monotonic_ms = services.monotonic_ms
+        self._looked_at_bytes = 0
+        self._place = SyncPlace()
+        self._flush_queued = self._lazy_queued = False
+        self._writing = False
+        self._buffered_in = 0  # the core's era when something was put into the buffer last
+        self._payloads = Payloads()  # of the last entries, for peers
+        self._keeps_payloads = False
+        self._behind: deque[Entries | Job] = deque()  # the first Job is perhaps being done
+        self._roll: Roll | None = None  # to be done as soon as nothing is being written
+        self._cut_to = 0  # what is wanted; peers may need some of it still
+        self._cut_due = False
+
+    @abstractmethod
+    def on_synced(self, last_index: int, era: int) -> None:
+        """Everything up to here is on disk, handed to it in this era of the core."""
+
+    # --- entries ---------------------------------------------------------------------------------------------------
+
+    def _put(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
+        """Put entries of one term behind the last ones; they are nowhere but in memory yet."""
+        if self._keeps_payloads:
+            self._payloads.put(first_index, payloads)
+        if self._behind:
+            self._behind.append(Entries(first_index, term, payloads, self.core.era))
+        else:
+            self._log.append_many(first_index, term, payloads)
+            self._buffered_in = self.core.era
+
+    def _flush_soon(self) -> None:
+        """Sync once everybody who has something to propose in this turn has done so."""
+        if not self._flush_queued and not self._writing:
+            self._flush_queued = True
+            self.tell(FLUSH)
+
+    def _flush_later(self) -> None:
+        if not self._lazy_queued and not self._flush_queued:
+            self._lazy_queued = True
+            self._call_later(LAZY_AFTER_S, lambda: self.tell(LAZY))
+
+    def _flush(self) -> None:
+        """Put what was gathered on disk; not while something else is done with the files."""
+        batch = self._log.take_buffer()
+        if batch is None:
+            return
+        era = self._buffered_in
+        if self._place.on_loop(time.monotonic()) and not self._disk.busy and not self._others_write():
+            started = time.perf_counter()
+            self._log.write(batch)
+            self._synced(batch.last_index, era, time.perf_counter() - started, on_loop=True)
+            return
+        self._writing = True
+        self._disk.submit(lambda: self._timed_write(batch), lambda r: self._written(batch.last_index, era, r))
+
+    def _timed_write(self, batch: Batch) -> float:
+        started = time.perf_counter()
+        self._log.write(batch)
+        return time.perf_counter() - started
+
+    def _written(self, last_index: int, era: int, result: float | BaseException) -> None:
+        error = result if isinstance(result, BaseException) else None
+        seconds = 0.0 if isinstance(result, BaseException) else result
+        self.tell(Written(last_index, era, seconds, error))
+
+    def on_written(self, message: Written) -> None:
+        self._writing = False
+        if message.error is not None:
+            raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
+        self._synced(message.last_index, message.era, message.seconds, on_loop=False)
+        self._go_on_writing()
+
+    def _synced(self, last_index: int, era: int, seconds: float, *, on_loop: bool) -> None:
+        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
+            self._place.took(seconds, time.monotonic(), on_loop=on_loop)
+        self.syncs += 1
+        self.longest_sync_s = max(self.longest_sync_s, seconds)
+        self.on_synced(last_index, era)
+        if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
+            self._looked_at_bytes = self._log.written_bytes
+            self._look_for_room()
+
+    # --- what happens between two batches --------------------------------------------------------------------------
+
+    def _go_on_writing(self) -> None:
+        """The files are free: do what waits for that, then see to what has come meanwhile."""
+        if self._behind:
+            self._work_off()
+        elif not self._writing and not self._roll_if_asked() and not self._cut_if_asked() and self._log.buffered_bytes:
+            self._flush_soon()
+
+    def _do_behind(self, work: Callable[[], object], done: Callable[[], None] = lambda: None) -> None:
+        """Do something to the files behind everything that was put in before."""
+        self._behind.append(Job(work, done))
+        self._work_off()
+
+    def _work_off(self) -> None:
+        while self._behind and not self._writing:
+            first = self._behind[0]
+            if isinstance(first, Entries):
+                self._behind.popleft()
+                self._log.append_many(first.first_index, first.term, first.payloads)
+                self._buffered_in = first.handed_in
+            elif self._log.buffered_bytes:
+                self._flush()
+            else:  # it stays in front until it is done: nothing may be appended meanwhile
+                self._writing = True
+                self._disk.submit(first.work, lambda result: self._free(result, behind=True))
+        if not self._writing and self._log.buffered_bytes:
+            self._flush_soon()
+
+    def on_roll(self, message: Roll) -> None:
+        """Seal a full segment, and note how far the log is known to be committed (the state store knows it too)."""
+        self._roll = message if self._log.roll_due else None
+        self._cut_due = self._cut_to > 0
+        self._go_on_writing()
+
+    def on_cut(self, message: Cut) -> None:
+        """Remove what an image covers and no living peer needs; the rest when they have it."""
+        self._cut_to = max(self._cut_to, message.index)
+        self._cut_due = True
+        self._go_on_writing()
+
+    @property
+    def _waits_to_roll(self) -> bool:
+        """Only a segment that is committed as a whole is sealed: until it is, nothing more is written."""
+        return self._roll is not None and self._log.written_index > self.core.committed
+
+    def _roll_if_asked(self) -> bool:
+        """Seal the segment between two writes; what is buffered goes into the next one."""
+        if self._roll is None or self._waits_to_roll:
+            return self._waits_to_roll
+        message, self._roll = self._roll, None
+        committed = self.core.committed
+
+        def work() -> None:
+            self._metadata.save(committed=message.applied)
+            self._log.roll(committed)
+
+        self._occupy(work)
+        return True
+
+    def _cut_if_asked(self) -> bool:
+        if not self._cut_due:
+            return False
+        self._cut_due = False
+        index = self.core.floor(self._cut_to)
+        if index >= self._cut_to:
+            self._cut_to = 0
+        self._occupy(lambda: self._log.cut_below(index + 1))
+        return True
+
+    def _occupy(self, work: Callable[[], object]) -> None:
+        """Do something with the log's files in its thread; syncs wait as behind any other."""
+        self._writing = True
+        self._disk.submit(work, self._free)
+
+    def _free(self, result: object, *, behind: bool = False) -> None:
+        self.tell(Freed(result if isinstance(result, BaseException) else None, behind))
+
+    def on_freed(self, message: Freed) -> None:
+        self._writing = False
+        if message.error is not None:
+            raise message.error
+        if message.behind:
+            job = self._behind.popleft()
+            assert isinstance(job, Job), "entries are not reported"
+            job.done()
+        else:
+            self.core.cut(self._log.first_index - 1)
+        self._go_on_writing()
+
+    # --- term and vote ---------------------------------------------------------------------------------------------
+
+    def _save(self, state: HardState) -> None:
+        """Have term and vote written down; what rests on them stays in the core until then."""
+
+        def done(result: object) -> None:
+            self.tell(Saved(state, result if isinstance(result, BaseException) else None))
+
+        self._disk.submit(lambda: self._metadata.save(term=state.term, vote=state.vote), done)

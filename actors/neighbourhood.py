@@ -1,0 +1,90 @@
+"""Neighbourhood: the other nodes of a cluster, as this one reaches them.
+
+    members, as the log has them --> a process for each, its address dialled
+    Introduced --> where that node's doors for clients are
+    messages of the core, with the entries at hand --> the processes of their receivers
+
+It decides nothing and waits for nothing.  What is said to a node without a connection is lost, as on any network.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeq.actors.payloads import Payloads
+from wakeq.actors.peer import Connected, Outgoing, PeerDoor
+from wakeq.actors.runtime import Process
+from wakeq.protocol.raft.membership import Config
+from wakeq.protocol.raft.messages import AnyMessage, Append
+from wakeq.protocol.wire.peer import Hello
+
+
+class Introduced(msgspec.Struct, frozen=True, gc=False):
+    """A connection was made, and the node at its other end has said who it is."""
+
+    door: PeerDoor
+    hello: Hello
+
+
+class Neighbours(NamedTuple):
+    """How a node of a cluster reaches the others."""
+
+    new_peer: Callable[[int], Process]
+    dial: Callable[[int, str], None]  # connect to that node at this address, now and whenever it is lost
+    follow_clock: Callable[[int], None]  # go on from this moment, which the leader has stamped
+    start_again: Callable[[], None]  # an image is to be installed: the node begins anew with it
+
+
+class Neighbourhood:
+    """See the head of this file.  A node that is alone has an empty one, for ever."""
+
+    def __init__(self, me: int, neighbours: Neighbours | None) -> None:
+        self.peers: dict[int, Process] = {}
+        self.connected: set[int] = set()
+        self._me = me
+        self._neighbours = neighbours
+        self._doors: dict[int, dict[str, str]] = {}
+
+    def meet(self, config: Config) -> None:
+        """Know every member, and where it is."""
+        if self._neighbours is None:
+            return
+        for member in config.members:
+            if member.node_id != self._me:
+                self._peer(member.node_id)
+                self._neighbours.dial(member.node_id, member.address)
+
+    def _peer(self, node_id: int) -> Process:
+        peer = self.peers.get(node_id)
+        if peer is None:
+            assert self._neighbours is not None, "only in a cluster"
+            peer = self.peers[node_id] = self._neighbours.new_peer(node_id)
+        return peer
+
+    def introduce(self, message: Introduced) -> None:
+        """Take a connection for the one to that node."""
+        hello = message.hello
+        self._doors[hello.node_id] = hello.doors
+        self.connected.add(hello.node_id)
+        self._peer(hello.node_id).tell(Connected(message.door, hello))
+
+    def lose(self, node_id: int) -> None:
+        """The connection to a node has ended; where its doors are is not forgotten."""
+        self.connected.discard(node_id)
+
+    def address(self, node_id: int, door: str) -> str:
+        """Return where a node has that door for clients; empty if it has not said so."""
+        return self._doors.get(node_id, {}).get(door, "")
+
+    def send(self, messages: Sequence[AnyMessage], at_hand: Payloads) -> None:
+        """Let the receivers have their messages, each Append with its entries if they are at hand."""
+        batches: dict[int, list[tuple[Any, list[bytes] | None]]] = {}
+        for message in messages:
+            payloads = None
+            if type(message) is Append and message.last_index > message.prev_index:
+                payloads = at_hand.get(message.prev_index + 1, message.last_index)
+            batches.setdefault(message.receiver, []).append((message, payloads))
+        for node_id, batch in batches.items():
+            if node_id in self.peers:
+                self.peers[node_id].tell(Outgoing(batch))

@@ -1,0 +1,67 @@
+"""Candidate: asks the others for their votes, or first whether they would give them.  Pure.
+
+    ballots --> leader, or follower again, or another try when nobody has won in time
+
+Section 5.2 of the paper; pre-vote is thesis 9.6.  Its own ballot counts once it is on disk, and only ballots of
+voters with the disk that joined are counted.
+"""
+
+from typing import TYPE_CHECKING
+
+from wakeq.protocol.raft.messages import RequestVote, VoteAnswer
+from wakeq.protocol.raft.quorum import verdict
+
+if TYPE_CHECKING:
+    from wakeq.protocol.raft.core import Core
+
+
+class Candidate:
+    """One election.  With `pre` it changes nothing anywhere, so a node that was cut off disturbs nobody by it."""
+
+    def __init__(self, core: "Core", *, pre: bool, forced: bool) -> None:
+        self.core = core
+        self.pre = pre
+        self._forced = forced
+        self._term = core.term + 1 if pre else core.term
+        self._ballots: dict[int, bool] = {}
+        span_ms = core.settings.election_ms
+        self.deadline_ms = core.now_ms + span_ms + int(span_ms * core.chance())
+
+    def begin(self) -> None:
+        """Ask every other voter; the requests leave once term and vote are on disk."""
+        core, log = self.core, self.core.log
+        for voter in core.members.voters:
+            if voter != core.me.node_id:
+                fields = (log.last_index, log.last_term, self.pre, self._forced)
+                core.send(RequestVote, voter, *fields, term=self._term)
+        if self.pre:
+            self._count(core.me.node_id, is_granted=True)
+
+    def on_saved(self) -> None:
+        """Its own vote is on disk."""
+        if not self.pre:
+            self._count(self.core.me.node_id, is_granted=True)
+
+    def on_vote(self, message: VoteAnswer) -> None:
+        if message.pre is not self.pre or not self.core.members.knows(message.sender, message.disk_id):
+            return
+        if not message.granted or message.term == self._term:
+            self._count(message.sender, is_granted=message.granted)
+
+    def _count(self, voter: int, *, is_granted: bool) -> None:
+        self._ballots[voter] = is_granted
+        match verdict(self.core.members.voters, self._ballots):
+            case True if self.pre:
+                self.core.campaign(pre=False)
+            case True:
+                self.core.become_leader()
+            case False:
+                self.core.become_follower(self.core.term)
+
+    def tick(self, now_ms: int) -> None:
+        """A split vote, or nobody answers: ask again."""
+        if now_ms >= self.deadline_ms:
+            self.core.campaign(pre=True)
+
+    def on_stable(self) -> None:
+        """What is on disk changes no election."""

@@ -1,0 +1,379 @@
+"""Leader: brings every log to its own, and commits what a majority has on disk.  Pure.
+
+    answers of peers, its own disk --> appends, heartbeats, the commit index, barriers passed
+
+Sections 5.3 and 5.4 of the paper; contact with the quorum, barriers and leases are thesis 6.4.  This object is the
+volatile state of Figure 2 that a new leader makes anew: it ends with its term.  It never counts entries of earlier
+terms, and never itself before its own write is on disk.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from wakeq.protocol.errors import BadField, Busy
+from wakeq.protocol.raft.contact import Contact
+from wakeq.protocol.raft.membership import Config, check_change
+from wakeq.protocol.raft.messages import (
+    Append,
+    AppendAnswer,
+    Disowned,
+    Heartbeat,
+    HeartbeatAnswer,
+    SnapshotOffer,
+    SnapshotRefused,
+    TimeoutNow,
+)
+from wakeq.protocol.raft.progress import Mode, Progress
+from wakeq.protocol.raft.quorum import agreed
+
+if TYPE_CHECKING:
+    from wakeq.protocol.raft.core import Core
+
+ROUNDS_OPEN_MAX: Final = 64  # heartbeat rounds under way; more barriers wait for the next heartbeat
+
+
+class Leader:
+    """See the head of this file."""
+
+    def __init__(self, core: "Core") -> None:
+        self.core = core
+        self.first_index = core.log.last_index + 1  # of its own term: the no-op
+        self.peers: dict[int, Progress] = {}
+        self._elected_ms = core.now_ms
+        self._contact = Contact(core.now_ms)
+        self._round_is_new = False  # its heartbeats have not left yet
+        self._barriers: deque[tuple[int, int]] = deque()  # (round, index): reads that wait for a majority
+        self._heir: int | None = None  # to whom leadership is being handed over, until `_hand_over_by_ms`
+        self._hand_over_by_ms = 0
+        self._has_abdicated = False  # the heir was told to stand: no lease of this term holds any more
+        self._follow_members()
+        self._begin_round()
+
+    # --- standing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def accepts(self) -> bool:
+        """A new cluster takes nothing before it is founded; nor does a leader that is handing over."""
+        members = self.core.members
+        return self._heir is None and (members.config.founded or members.is_lone)
+
+    def has_quorum(self, now_ms: int) -> bool:
+        """Whether a majority was with this leader less than an election timeout ago (thesis 6.2)."""
+        span_ms = self.core.settings.election_ms
+        if self.core.members.is_lone or now_ms - self._elected_ms < span_ms:
+            return True
+        return self._contact.is_within(span_ms, now_ms)
+
+    def may_serve(self, now_ms: int) -> bool:
+        core = self.core
+        if core.applied_index < self.first_index or self._has_abdicated:
+            return False
+        return core.members.is_lone or self._contact.is_within(core.settings.election_ms // 2, now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        core = self.core
+        if not self.has_quorum(now_ms):
+            core.become_follower(core.term)
+        elif self._heir is not None and now_ms >= self._hand_over_by_ms:
+            self._give_up_handing_over()
+        elif now_ms - self._contact.begun_ms >= core.settings.heartbeat_ms and self.peers:
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        """Send a heartbeat to everybody, learners too; each carries what that peer may commit of what it has."""
+        core = self.core
+        number = self._contact.begin(core.now_ms)
+        self._round_is_new = True
+        for node_id, peer in self.peers.items():
+            core.send(Heartbeat, node_id, number, min(core.commit, peer.match))
+        self._count_rounds()
+
+    def _count_rounds(self) -> None:
+        me, peers, own = self.core.me.node_id, self.peers, self._contact.round
+        number = agreed(own if voter == me else peers[voter].counted_round for voter in self.core.members.voters)
+        if self._contact.answered(number):
+            while self._barriers and self._barriers[0][0] <= number:
+                self.core.pass_barrier(*self._barriers.popleft())
+
+    # --- answers ----------------------------------------------------------------------------------------------------
+
+    def on_answer(self, message: AppendAnswer | HeartbeatAnswer | SnapshotRefused) -> None:
+        core, peer = self.core, self.peers.get(message.sender)
+        if peer is None:
+            return
+        if not core.members.knows(message.sender, message.disk_id) or peer.disk_id not in (0, message.disk_id):
+            core.send(Disowned, message.sender, message.disk_id)
+            return
+        if not peer.disk_id and not self._learns_disk(peer, message):
+            return
+        peer.heard_ms = core.now_ms
+        match message:
+            case AppendAnswer():
+                self._on_append_answer(peer, message)
+            case HeartbeatAnswer():
+                self._on_heartbeat_answer(peer, message)
+            case SnapshotRefused():
+                self.image_failed(message.sender, message.stream)
+
+    def _learns_disk(self, peer: Progress, message: AppendAnswer | HeartbeatAnswer | SnapshotRefused) -> bool:
+        """See which disk answers.  Of an unknown one only an answer to this very leadership counts, for an older one
+        may come from a disk that has since been lost and replaced."""
+        member = self.core.members.config.member(message.sender)
+        is_bound = member is not None and member.disk_id == message.disk_id
+        if not is_bound and not (isinstance(message, HeartbeatAnswer) and message.round > peer.since_round):
+            return False
+        peer.disk_id = message.disk_id
+        self._settle_members()
+        return True
+
+    def _on_append_answer(self, peer: Progress, message: AppendAnswer) -> None:
+        if message.rejected is not None:
+            peer.rejected(message.rejected, self._next_for(message), message.incarnation)
+            if peer.forgot:
+                self.core.send(Disowned, message.sender, message.disk_id)
+        elif peer.accepted(message.match, message.incarnation):
+            assert message.match <= self.core.log.last_index, f"node {message.sender} acknowledged {message.match}"
+            self.on_stable()
+            self._settle_members()
+            self._hand_over_if_ready()
+
+    def _next_for(self, message: AppendAnswer) -> int:
+        """End of section 5.3: skip the term that stands there, if we have it, to its end, else to its beginning."""
+        last = self.core.log.last_of_term(message.hint_term) if message.hint_term else None
+        return message.hint_index if last is None else last + 1
+
+    def _on_heartbeat_answer(self, peer: Progress, message: HeartbeatAnswer) -> None:
+        if peer.answered_heartbeat(message.round):
+            self._ask_for_loss(message.sender, peer)
+        self._count_rounds()
+
+    def _ask_for_loss(self, node_id: int, peer: Progress) -> None:
+        """Nothing moves: an empty message behind those that were sent is refused if one of them was lost."""
+        if peer.next > self.core.log.previous_index:
+            self._send_append(node_id, peer.next, peer.next - 1)
+        else:
+            self.lost(node_id)
+
+    def on_stable(self) -> None:
+        """Section 5.3 and 5.4.2: commit what a majority has, if the last of it is of this term."""
+        core, me, peers = self.core, self.core.me.node_id, self.peers
+        if core.members.is_lone:
+            index = core.stable_index
+        else:
+            index = agreed(
+                core.stable_index if voter == me else peers[voter].counted_match for voter in core.members.voters
+            )
+        if index > core.commit and index >= self.first_index:
+            core.commit_to(index)
+            self._on_committed()
+
+    def _on_committed(self) -> None:
+        members = self.core.members
+        if members.index > self.core.commit:
+            return
+        if not members.votes:
+            self._leave()
+        else:
+            self._settle_members()
+
+    # --- replication ------------------------------------------------------------------------------------------------
+
+    def replicate(self) -> None:
+        """Send every peer what it lacks, as much as may be under way; all that was proposed since goes together."""
+        self._round_is_new = False
+        for node_id, peer in self.peers.items():
+            while peer.may_send():
+                if not self._send_next(node_id, peer):
+                    break
+
+    def _send_next(self, node_id: int, peer: Progress) -> bool:
+        """Send one message, if there is something to send; a probe may be empty."""
+        core, log = self.core, self.core.log
+        if peer.next <= log.previous_index:
+            peer.await_image(log.previous_index)
+            core.want_image(node_id)
+            return False
+        if peer.next > log.last_index and peer.mode is Mode.REPLICATE:
+            return False
+        last = max(peer.next - 1, log.last_within(peer.next, core.settings.window.append_bytes))
+        peer.sent(last, self._send_append(node_id, peer.next, last), self._contact.round)
+        return True
+
+    def _send_append(self, node_id: int, first: int, last: int) -> int:
+        """AppendEntries with the entries first .. last; return how large they are."""
+        core, log = self.core, self.core.log
+        term = log.term_at(first - 1)
+        assert term is not None, f"entry {first - 1} is gone"
+        size_bytes = log.size_between(first - 1, last)
+        runs, configs = log.runs_between(first, last), core.members.between(first, last)
+        core.send(Append, node_id, first - 1, term, last, runs, min(core.commit, last), size_bytes, configs)
+        return size_bytes
+
+    def lost(self, node_id: int) -> None:
+        """The connection to a peer, or its life, has ended: what was under way may be lost."""
+        log = self.core.log
+        if node_id in self.peers:
+            self.peers[node_id].probe(log.previous_index, log.last_index)
+
+    def behind_bytes(self) -> int:
+        """Return how much the slowest voter that answers lacks; its driver slows proposals by it."""
+        log, voters = self.core.log, self.core.members.voters
+        living = (peer for node_id, peer in self.peers.items() if node_id in voters and self._is_living(peer))
+        return max((log.size_between(peer.match, log.last_index) for peer in living), default=0)
+
+    def _is_living(self, peer: Progress) -> bool:
+        return self.core.now_ms - peer.heard_ms < self.core.settings.election_ms and not peer.forgot
+
+    # --- images of the state ----------------------------------------------------------------------------------------
+
+    def offer_image(self, node_id: int, index: int, stream: int) -> None:
+        """An image of the state behind entry index is at hand, to be streamed under this number (not 0)."""
+        core, peer = self.core, self.peers.get(node_id)
+        if peer is None or peer.mode is not Mode.SNAPSHOT:
+            return
+        term = core.log.term_at(index)
+        assert term is not None, f"entry {index}, of which there is an image, was cut off"
+        assert index <= core.committed, f"an image of entry {index}, committed are {core.committed}"
+        peer.offered(stream, index)
+        core.send(SnapshotOffer, node_id, index, term, core.members.at(index), stream)
+
+    def image_failed(self, node_id: int, stream: int) -> None:
+        """The stream broke off: see first what the peer needs now."""
+        peer = self.peers.get(node_id)
+        if peer is not None and peer.mode is Mode.SNAPSHOT and peer.stream == stream:
+            self.lost(node_id)
+
+    def floor(self) -> int:
+        """Return up to where no peer that answers needs the log: cutting more would cost it an image."""
+        living = (peer for peer in self.peers.values() if self._is_living(peer))
+        return min((max(peer.match, peer.snapshot_index) for peer in living), default=self.core.commit)
+
+    # --- reads ------------------------------------------------------------------------------------------------------
+
+    def read_barrier(self) -> int | None:
+        """Ask whether this node still leads (section 8); None if it has not committed anything yet.
+
+        `Ready.reads` gives the number back, with the index that must be applied first.  A barrier that has not been
+        passed when leadership ends never will be.
+        """
+        core, contact = self.core, self._contact
+        if core.commit < self.first_index:
+            return None
+        number = contact.round
+        if contact.open_rounds >= ROUNDS_OPEN_MAX:
+            number += 1
+        elif not self._round_is_new:
+            number += 1
+            self._barriers.append((number, core.commit))
+            self._begin_round()
+            return number
+        if self._barriers and self._barriers[-1][0] == number:
+            self._barriers.pop()
+        self._barriers.append((number, core.commit))
+        return number
+
+    # --- membership and succession ----------------------------------------------------------------------------------
+
+    def change_members(self, config: Config) -> int:
+        """Put another configuration into the log (thesis 4.1); return its index."""
+        core = self.core
+        if not self.may_change:
+            raise Busy("another change of the members is under way, or this leader is new; try again shortly")
+        if not core.members.config.founded and not core.members.is_lone:
+            raise Busy("the cluster is not founded yet; start every node of it once")
+        config = config.with_disks(self._disks())
+        config = msgspec.structs.replace(config, founded=core.members.config.founded or core.members.is_lone)
+        check_change(core.members.config, config)
+        for member in config.members:
+            is_new = member.voter and member.node_id not in core.members.voters
+            if is_new and not self.has_caught_up(member.node_id):
+                raise Busy(f"node {member.node_id} has not caught up with the log; try again when it has")
+        return self._put_config(config)
+
+    @property
+    def may_change(self) -> bool:
+        """Thesis 4.1 and its erratum: the last change is committed, and so is an entry of this term."""
+        core = self.core
+        return core.commit >= max(core.members.index, self.first_index) and self._heir is None
+
+    def has_caught_up(self, node_id: int) -> bool:
+        core, peer = self.core, self.peers.get(node_id)
+        if peer is None or peer.mode is not Mode.REPLICATE:
+            return False
+        return core.log.size_between(peer.match, core.log.last_index) <= core.settings.window.flying_bytes
+
+    def _put_config(self, config: Config) -> int:
+        index = self.core.put_own_entry(config)
+        self._follow_members()
+        self.on_stable()
+        return index
+
+    def _disks(self) -> dict[int, int]:
+        """Return the disks that are known: those of the peers that have answered, and our own."""
+        disks = {node_id: peer.disk_id for node_id, peer in self.peers.items()}
+        return disks | {self.core.me.node_id: self.core.me.disk_id}
+
+    def _settle_members(self) -> None:
+        """Write down which disk each member has joined with, and found the cluster once every voter has that."""
+        members = self.core.members
+        if not self.peers or not (members.is_unbound or not members.config.founded) or not self.may_change:
+            return
+        config = members.config.with_disks(self._disks())
+        voters = [member for member in config.members if member.voter]
+        if config.founded or all(voter.disk_id for voter in voters):
+            if config != members.config:
+                self._put_config(config)
+            elif not config.founded and self._all_have(members.index):
+                self._put_config(msgspec.structs.replace(config, founded=True))
+
+    def _all_have(self, index: int) -> bool:
+        return all(
+            self.peers[voter].counted_match >= index for voter in self.core.members.voters if voter in self.peers
+        )
+
+    def _follow_members(self) -> None:
+        """Know exactly the peers of the configuration in force; one that has another disk is another peer."""
+        core = self.core
+        known, self.peers = self.peers, {}
+        for member in core.members.config.members:
+            if member.node_id == core.me.node_id:
+                continue
+            peer = known.get(member.node_id)
+            if peer is None or (peer.disk_id and member.disk_id not in (0, peer.disk_id)):
+                peer = Progress(core.log.last_index + 1, core.settings.window, core.now_ms, self._contact.round)
+            self.peers[member.node_id] = peer
+
+    def transfer(self, node_id: int) -> None:
+        """Hand leadership over (thesis 3.10): proposals wait until a successor leads, or until it is given up."""
+        core = self.core
+        if node_id not in core.members.voters or node_id == core.me.node_id:
+            raise BadField(f"node {node_id} cannot take over: it is no other voter")
+        if self._heir is not None:
+            raise Busy(f"leadership is being handed over to node {self._heir}; wait for the outcome")
+        self._heir = node_id
+        self._hand_over_by_ms = core.now_ms + core.settings.election_ms
+        self._hand_over_if_ready()
+
+    def _hand_over_if_ready(self) -> None:
+        """The heir has all of the log: let it stand, whoever else has heard of us lately."""
+        core = self.core
+        if self._heir is not None and not self._has_abdicated:
+            peer = self.peers.get(self._heir)
+            if peer is not None and peer.counted_match == core.log.last_index:
+                self._has_abdicated = True
+                core.send(TimeoutNow, self._heir)
+
+    def _give_up_handing_over(self) -> None:
+        """Go on leading; but not once the heir may stand at any moment, for then no lease holds."""
+        self._heir = None
+        if self._has_abdicated:
+            self.core.become_follower(self.core.term)
+
+    def _leave(self) -> None:
+        """This node is no voter any more (thesis 4.2.2): let the one who is furthest take over."""
+        core = self.core
+        voters = [voter for voter in core.members.voters if voter in self.peers]
+        core.send(TimeoutNow, max(voters, key=lambda voter: self.peers[voter].counted_match))
+        core.become_follower(core.term)

@@ -1,0 +1,141 @@
+"""Membership: who belongs to the cluster, as of which index of the log.  Pure.
+
+    configs by index --> who votes, who only listens, and which change may come next
+
+A configuration counts from the moment it stands in the log, committed or not (thesis 4.1), and no longer when it is
+truncated.  Only one voter may come or go at a time, so that any two neighbouring configurations share a majority.
+
+A vote counts only from the disk that joined.  That holds if whoever may be elected knows which disk that is; so a new
+cluster is *founded* once every voter has the disks of all, and takes neither entries nor changes before.  From then
+on a node that comes back with an empty disk is known for what it is, by anybody who could lead with its vote.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from wakeq.protocol.errors import BadField
+
+
+class Member(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A node by number.  `disk_id` is the data directory that joined; 0 until the leader has heard from it."""
+
+    node_id: int
+    disk_id: int = 0
+    voter: bool = True
+    address: str = ""
+
+
+class Config(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """All members, in the order of their numbers; at least one votes."""
+
+    members: tuple[Member, ...]
+    founded: bool = False  # the disk of every voter is known to every voter
+
+    def member(self, node_id: int) -> Member | None:
+        return next((member for member in self.members if member.node_id == node_id), None)
+
+    def with_disks(self, disks: dict[int, int]) -> "Config":
+        """Return the same members, each bound to its disk if it is not bound yet."""
+        return Config(
+            tuple(
+                msgspec.structs.replace(member, disk_id=member.disk_id or disks.get(member.node_id, 0))
+                for member in self.members
+            ),
+            self.founded,
+        )
+
+
+def config_of(voters: Iterable[int], learners: Iterable[int] = ()) -> Config:
+    """Return a configuration of nodes that nobody has heard from yet."""
+    members = [Member(node) for node in voters] + [Member(node, voter=False) for node in learners]
+    return Config(tuple(sorted(members, key=lambda member: member.node_id)))
+
+
+def check_change(old: Config, new: Config) -> None:
+    """Refuse a change in which two majorities could miss each other, or that lets a stranger vote."""
+    ids = [member.node_id for member in new.members]
+    if ids != sorted(set(ids)):
+        raise BadField("members must be in the order of their numbers, each once")
+    voters = [member for member in new.members if member.voter]
+    if not voters:
+        raise BadField("nobody would vote; at least one member must be a voter")
+    before = {member.node_id for member in old.members if member.voter}
+    changed = before.symmetric_difference(member.node_id for member in voters)
+    if len(changed) > 1:
+        raise BadField(f"nodes {sorted(changed)} would begin or cease to vote; change one at a time")
+    for member in voters:
+        known = old.member(member.node_id)
+        if known is None:
+            raise BadField(f"node {member.node_id} is new; add it as a learner first")
+        if known.disk_id not in (0, member.disk_id):
+            raise BadField(f"node {member.node_id} has another disk; make it a learner first")
+        if not member.disk_id:
+            raise BadField(f"node {member.node_id} has not been heard from; start it, and try again")
+
+
+class Membership:
+    """The configurations of the log by index, the newest one in force.
+
+    Invariant: the first one was in force where the log begins, so none that stands in the log is missing.
+    """
+
+    def __init__(self, node_id: int, configs: Sequence[tuple[int, Config]]) -> None:
+        self.node_id = node_id
+        self._configs = list(configs)
+        self._note()
+
+    def _note(self) -> None:
+        self.index, self.config = self._configs[-1]
+        self.voters = [member.node_id for member in self.config.members if member.voter]
+        self.is_unbound = any(member.disk_id == 0 for member in self.config.members)
+        self.votes = self.node_id in self.voters
+        self._before = self._configs[-2][1].member(self.node_id) if len(self._configs) > 1 else None
+        self.is_lone = self.voters == [self.node_id]
+
+    def may_stand(self, disk_id: int, committed: int) -> bool:
+        """Whether this node may be elected: as a voter, or while it is not certain that it has ceased to be one.
+
+        Who leads a change by which it goes itself may be the only one that has the entry (thesis 4.2.2).  Another
+        disk than the one that joined may not: it would vote for itself and knows of nothing that it promised.
+        """
+        mine = self.config.member(self.node_id) if self.votes or self.index <= committed else self._before
+        return mine is not None and mine.voter and mine.disk_id in (0, disk_id)
+
+    def until(self, index: int) -> tuple[tuple[int, Config], ...]:
+        """Return what a restart needs to know besides the log behind an entry: all that the log up to there holds."""
+        return tuple(entry for entry in self._configs if entry[0] <= index)
+
+    def at(self, index: int) -> Config:
+        """Return the configuration that was in force behind an entry."""
+        return next((config for start, config in reversed(self._configs) if start <= index), self._configs[0][1])
+
+    def between(self, first: int, last: int) -> tuple[tuple[int, Config], ...]:
+        """Return the configurations that stand in the log from first to last."""
+        if self.index < first:  # nearly always
+            return ()
+        return tuple((index, config) for index, config in self._configs if first <= index <= last)
+
+    def append(self, index: int, config: Config) -> None:
+        self._configs.append((index, config))
+        self._note()
+
+    def truncate_from(self, index: int) -> None:
+        """Fall back to what was in force before an entry that is no longer there."""
+        if self.index >= index:
+            self._configs = [(start, config) for start, config in self._configs if start < index]
+            self._note()
+
+    def cut(self, index: int) -> None:
+        """Forget what was replaced at or before an entry."""
+        while len(self._configs) > 1 and self._configs[1][0] <= index:
+            del self._configs[0]
+
+    def reset(self, index: int, config: Config) -> None:
+        self._configs = [(index, config)]
+        self._note()
+
+    def knows(self, node_id: int, disk_id: int) -> bool:
+        """Whether what this node says counts: a member, with the disk that joined."""
+        member = self.config.member(node_id)
+        return member is not None and member.disk_id in (0, disk_id)

@@ -1,0 +1,29 @@
+"""Quorum: what a majority has said or reached.  Pure.
+
+    one value for each voter --> the verdict of the majority
+
+Learners are never among the values.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+
+def majority(voters: int) -> int:
+    """Return how many of so many voters are more than half."""
+    return voters // 2 + 1
+
+
+def agreed(values: Iterable[int]) -> int:
+    """Return the highest value that a majority has reached."""
+    ordered = sorted(values)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def verdict(voters: Sequence[int], ballots: Mapping[int, bool]) -> bool | None:
+    """Return True once a majority has granted, False once it no longer can, None while it is open."""
+    needed = majority(len(voters))
+    granted = sum(ballots.get(voter) is True for voter in voters)
+    refused = sum(ballots.get(voter) is False for voter in voters)
+    if granted >= needed:
+        return True
+    return False if refused > len(voters) - needed else None

@@ -1,0 +1,183 @@
+"""A cluster through its life: nodes come and go, leadership moves, disks are lost, and an operator sees to it."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.cluster import Cluster
+from tests.helpers.line_client import LineClient
+from tests.helpers.started import eventually
+from wakeq import Client
+
+SMALL_FILES = ("--set", "log.segment_bytes_max=1MiB", "--set", "snapshot.bytes_min=1MiB")
+OFTEN = ("--set", "store.flush_after_ms=100")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, 3, *SMALL_FILES, *OFTEN) as made:
+        yield made
+
+
+def wakeq(*arguments: str, status: int = 0) -> str:
+    """Run a verb of the command line; return what it printed."""
+    done = subprocess.run([sys.executable, "-m", "wakeq", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, (arguments, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def address_of(node: BrokerProcess) -> str:
+    host, port = node.worker_address
+    return f"{host}:{port}"
+
+
+def view_of(node: BrokerProcess) -> dict[str, Any]:
+    with LineClient(node.worker_address) as client:
+        return dict(client.ask("CLUSTER")["cluster"])
+
+
+def fill(cluster: Cluster, batches: int, bodies: int = 200, body_bytes: int = 1000) -> list[str]:
+    """Publish; return the uids."""
+    with Client(cluster.addresses) as client:
+        return [uid for _ in range(batches) for uid in client.publish_many("q", ["x" * body_bytes] * bodies)]
+
+
+def held(node: BrokerProcess) -> int:
+    """Return how many messages the queue of the test has, by the node that serves."""
+    with LineClient(node.worker_address) as client:
+        return int(client.ask("STATS", "q")["stats"]["size"])
+
+
+def make_lead(cluster: Cluster, node: BrokerProcess) -> None:
+    """Have a node lead, once it can."""
+    number = str(cluster.nodes.index(node))
+    if cluster.leader() is not node:
+        wakeq("--broker", cluster.addresses, "cluster", "transfer", number)
+        assert cluster.leader() is node
+
+
+def test_leadership_moves_when_an_operator_says_so(cluster: Cluster) -> None:
+    uids = fill(cluster, 1)
+    heir = cluster.followers()[0]
+
+    make_lead(cluster, heir)
+
+    assert held(heir) == len(uids)
+    facts = json.loads(wakeq("--broker", address_of(heir), "cluster", "status", "--json"))
+    assert (facts["role"], facts["node"], facts["serves"]) == ("leader", cluster.nodes.index(heir), True)
+    assert [member["behind_bytes"] for member in facts["members"]] == [0, 0, 0]
+
+
+def test_a_leader_that_is_told_to_stop_hands_over_first(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    others = [node for node in cluster.nodes if node is not leader]
+    term = view_of(leader)["term"]
+    with Client(cluster.addresses) as client:
+        client.publish("q", "before")
+
+        assert leader.terminate() == 0
+        client.publish("q", "after")
+
+    assert view_of(cluster.leader(others))["term"] == term + 1, "the heir was elected at once, and alone"
+    assert held(cluster.leader(others)) == 2
+
+
+def test_a_node_that_was_away_for_long_gets_the_whole_state(cluster: Cluster) -> None:
+    away = cluster.followers()[0]
+    away.kill()
+    uids = fill(cluster, 40)
+    leader = cluster.leader()
+    eventually(lambda: segments(leader)[0] > "raft.log", "the log is sealed")
+    eventually(lambda: is_cut(leader), "the log is cut")
+
+    away.start()
+
+    eventually(lambda: (away.data_dir / "consensus" / "raft.snapshot").exists(), f"the image has come\n{away.stderr}")
+    eventually(lambda: _keeps_up(cluster, away), "the node keeps up")
+    make_lead(cluster, away)
+    assert held(away) == len(uids)
+
+
+def is_cut(node: BrokerProcess) -> bool:
+    """Have an image written; it is of use once the state store has all of the sealed log."""
+    wakeq("--broker", address_of(node), "cluster", "snapshot")
+    return "raft.log.0000000000000000001" not in segments(node)
+
+
+def segments(node: BrokerProcess) -> list[str]:
+    return sorted(path.name for path in (node.data_dir / "consensus").glob("raft.log*"))[::-1]
+
+
+def _keeps_up(cluster: Cluster, node: BrokerProcess) -> bool:
+    number = cluster.nodes.index(node)
+    member = next(member for member in view_of(cluster.leader())["members"] if member["node"] == number)
+    return bool(member["is_connected"] and member["behind_bytes"] == 0)
+
+
+def test_a_new_node_listens_until_it_has_caught_up_and_then_votes(cluster: Cluster) -> None:
+    uids = fill(cluster, 5)
+    new = cluster.add()
+    wakeq("--broker", cluster.addresses, "cluster", "add", "3", cluster.peer_addresses[3])
+
+    new.start()
+
+    eventually(lambda: view_of(new)["role"] == "voter", f"it votes\n{new.stderr}")
+    make_lead(cluster, new)
+    assert held(new) == len(uids)
+
+
+def test_a_node_is_removed_and_the_others_go_on(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    number = str(cluster.nodes.index(leader))
+
+    wakeq("--broker", cluster.addresses, "cluster", "remove", number, "--yes")
+
+    others = [node for node in cluster.nodes if node is not leader]
+    fill(cluster, 1)
+    assert [member["node"] for member in view_of(cluster.leader(others))["members"]] == [
+        node for node in range(3) if str(node) != number
+    ]
+
+
+def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Cluster) -> None:
+    uids = fill(cluster, 2)
+    lost = cluster.followers()[0]
+    number = cluster.nodes.index(lost)
+    lost.kill()
+    shutil.rmtree(lost.data_dir)
+
+    lost.launch()
+
+    assert lost.wait() == 65
+    assert "is not the one that joined" in lost.stderr
+    wakeq("--broker", cluster.addresses, "cluster", "remove", str(number), "--yes")
+    wakeq("--broker", cluster.addresses, "cluster", "add", str(number), cluster.peer_addresses[number])
+    shutil.rmtree(lost.data_dir)
+    lost.extra_args = (*lost.extra_args, "--join")
+    lost.start()
+    eventually(lambda: view_of(lost)["role"] == "voter", f"it votes again\n{lost.stderr}")
+    make_lead(cluster, lost)
+    assert held(lost) == len(uids)
+
+
+def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node(cluster: Cluster) -> None:
+    uids = fill(cluster, 2)
+    left = cluster.followers()[0]
+    eventually(lambda: _keeps_up(cluster, left), "the node keeps up")
+    for node in cluster.nodes:
+        node.kill()
+
+    wakeq("cluster", "recover", "--from-this-node", "--yes", "--data-dir", str(left.data_dir))
+    left.start()
+
+    assert cluster.leader([left]) is left
+    assert held(left) == len(uids)
+    with Client(address_of(left)) as client:
+        client.publish("q", "it goes on")

@@ -1,0 +1,178 @@
+"""A cluster of real `wakeq serve` processes on this machine, and a client of it that follows the leader.
+
+    data directories --> nodes, each with a fixed port for the others --> kill, stop, pause, restart any of them
+
+The client knows nothing of wakeq's own: it reads `NOT_LEADER` and `leader`, and what it was not told is unknown.
+"""
+
+import asyncio
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.line_client import AsyncLineClient, LineClient, Message
+from tests.helpers.namespaces import Network
+from tests.helpers.started import eventually
+
+PEER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
+ANSWER_S_MAX = 3.0  # a node that says nothing for so long is left
+NOBODY_LEADS_S = 0.02  # before the next one is asked
+ELSEWHERE = ("NOT_LEADER", "NO_QUORUM")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    return [port for port, _ in zip(_unused(), range(count), strict=False)]
+
+
+def _unused() -> Iterator[int]:
+    for port in random.sample(PEER_PORTS, len(PEER_PORTS)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+class ClusterClient(AsyncLineClient):
+    """A connection that ends when its node sends it away or says nothing; UNKNOWN is no answer either."""
+
+    cluster: "Cluster"
+
+    def call(self, message: Message) -> "asyncio.Future[Message]":
+        future = super().call(message)
+        asyncio.get_running_loop().call_later(ANSWER_S_MAX, self._leave_if_mute, future)
+        return future
+
+    def _leave_if_mute(self, future: "asyncio.Future[Message]") -> None:
+        if not future.done():
+            self.cluster.forget_leader()
+            self.close()
+
+    def _answer(self, reply: Message) -> None:
+        if reply.get("err") == "UNKNOWN":
+            self._in_order.popleft().set_exception(ConnectionError("the outcome is unknown"))
+            return
+        super()._answer(reply)
+        if reply.get("err") in ELSEWHERE:
+            self.cluster.follow(reply.get("leader"))
+            self.close()
+
+
+class Cluster:
+    """Nodes by number.  Each keeps its data directory and its ports through all its lives."""
+
+    def __init__(self, directory: Path, count: int = 3, *extra_args: str, network: Network | None = None) -> None:
+        self._network = network
+        self._worker_ports = free_ports(count)
+        self.peer_addresses = [f"{self._host(node)}:{port}" for node, port in enumerate(free_ports(count))]
+        self._directory = directory
+        self._extra_args = extra_args
+        self.nodes = [self._make(node, ",".join(self.peer_addresses)) for node in range(count)]
+        self.leading = self.nodes[0]  # when it was last asked who leads
+        self._leader: tuple[str, int] | None = None
+        self._turn = 0
+
+    def _make(self, node: int, peers: str, *extra_args: str) -> BrokerProcess:
+        place = ("--node", str(node), "--peers", peers, "--worker-port", str(self._worker_ports[node]))
+        arguments = (*place, "--host", self._host(node), *self._extra_args, *extra_args)
+        prefix = () if self._network is None else self._network.prefix(node)
+        return BrokerProcess(self._directory / f"node-{node}", *arguments, prefix=prefix)
+
+    def _host(self, node: int) -> str:
+        return "127.0.0.1" if self._network is None else self._network.address(node)
+
+    def start(self) -> Self:
+        """Start all of them at once, and wait until one leads."""
+        for node in self.nodes:
+            node.launch()
+        for node in self.nodes:
+            node.wait_ready()
+        self._leader = self.leader().worker_address
+        return self
+
+    def add(self) -> BrokerProcess:
+        """Start one more node, which nobody has heard of yet."""
+        port, worker_port = free_ports(2)
+        self._worker_ports.append(worker_port)
+        self.peer_addresses.append(f"127.0.0.1:{port}")
+        node = self._make(len(self.nodes), ",".join(self.peer_addresses), "--join")
+        self.nodes.append(node)
+        return node
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- who leads ---
+
+    def leader(self, among: list[BrokerProcess] | None = None) -> BrokerProcess:
+        """Wait until one of the running nodes serves, and return it."""
+        found: list[BrokerProcess] = []
+
+        def serves() -> bool:
+            found[:] = [node for node in among or self.nodes if node.running and _serves(node)]
+            return bool(found)
+
+        eventually(serves, "a node leads\n" + "\n".join(node.stderr[-2000:] for node in self.nodes))
+        self.leading = found[0]
+        return found[0]
+
+    def followers(self) -> list[BrokerProcess]:
+        leader = self.leader()
+        return [node for node in self.nodes if node is not leader]
+
+    @property
+    def addresses(self) -> str:
+        """The worker ports of all nodes, as a client is given them."""
+        return ",".join(f"{self._host(node)}:{port}" for node, port in enumerate(self._worker_ports))
+
+    # --- for the load ---
+
+    def address(self) -> tuple[str, int]:
+        """Return where to connect to: the leader if one was named, else the next node."""
+        if self._leader is not None:
+            return self._leader
+        self._turn += 1
+        return self.nodes[self._turn % len(self.nodes)].worker_address
+
+    async def connect(self, address: tuple[str, int]) -> ClusterClient:
+        if self._leader is None:
+            await asyncio.sleep(NOBODY_LEADS_S)
+        try:
+            client = await ClusterClient.connect(address)
+        except OSError:
+            self.forget_leader()
+            raise
+        client.cluster = self
+        return client
+
+    def follow(self, leader: str | None) -> None:
+        """Go where a node says that the leader is."""
+        host, _, port = (leader or "").rpartition(":")
+        self._leader = (host, int(port)) if port else None
+
+    def forget_leader(self) -> None:
+        self._leader = None
+
+
+def _serves(node: BrokerProcess) -> bool:
+    try:
+        with LineClient(node.worker_address, timeout_s=ANSWER_S_MAX) as client:
+            return bool(client.ask("LIST")["cmd"] != "nok")
+    except (OSError, ConnectionError):
+        return False

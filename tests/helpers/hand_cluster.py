@@ -1,0 +1,264 @@
+"""A cluster by hand: the processes of several nodes on one clock, with a network that can be cut.
+
+    nodes on real files --> frames as they stand on the wire --> each other;   advance, cut, heal, kill, start
+
+Nothing waits and nothing is left to chance: node 0 stands for election first, then 1, then 2.  What is cut off is lost
+in silence, as on a real network, until it is healed: then the connections are made again.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.helpers.broker import Client
+from tests.helpers.by_hand import HandDisk, HandTime
+from tests.helpers.taskflux_by_hand import HandTaskFlux
+from wakeq.actors.door import Door
+from wakeq.actors.neighbourhood import Introduced
+from wakeq.actors.peer import Broken, Heard, Peer
+from wakeq.actors.queue_registry import Settings
+from wakeq.actors.queues import Queues
+from wakeq.actors.raft_log import RaftLog
+from wakeq.actors.requests import Limits, Services
+from wakeq.actors.runtime import Runtime, Timers
+from wakeq.actors.subscriber import Subscriber
+from wakeq.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.doors import Doors
+from wakeq.opening import open_all
+from wakeq.protocol.clock import ClusterClock
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.raft.settings import Settings as RaftSettings
+from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Frame, FrameReader, Hello, encode
+from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+
+CLUSTER_ID = b"a cluster's id.."
+ELECTION_S = 1.0
+BEAT_S = 0.5
+
+
+class HandPeerDoor:
+    """One end of a connection between two nodes."""
+
+    is_full = False
+
+    def __init__(self, network: "HandCluster", sender: "HandNode", receiver: "HandNode") -> None:
+        self.network, self.sender, self.receiver = network, sender, receiver
+        self.told: Peer | None = None
+        self.other: HandPeerDoor
+        self.reader = FrameReader()
+
+    def begin(self, told: Peer) -> None:
+        self.told = told
+
+    def send(self, frames: Sequence[Frame]) -> None:
+        if (self.sender.number, self.receiver.number) not in self.network.cuts:
+            self.network.flying.append((self.other, b"".join(map(encode, frames))))
+
+    def close(self, reason: str) -> None:
+        for end in (self, self.other):
+            if end.told is not None and end.sender.is_up:
+                end.told.tell(Broken(end, reason))
+
+
+class HandNode:
+    """One node: its files, its processes, its clock; what a test may ask of it."""
+
+    def __init__(self, network: "HandCluster", number: int, path: Path) -> None:
+        self.network, self.number, self.path = network, number, path
+        self.failures: list[BaseException] = []
+        self.clients: list[Client] = []
+        self.is_up = False
+        self.workers = 0
+        self.doors = Doors(number)
+        ports = {"worker": "0.0.0.0:2601", "taskflux": "0.0.0.0:2602"}
+        self.doors.open(ports, f"node-{number}", None)
+
+    @property
+    def raft_log(self) -> RaftLog:
+        return self.assembly.raft_log
+
+    @property
+    def queues(self) -> Queues:
+        return self.assembly.queues
+
+    @property
+    def timers(self) -> Timers:
+        return self.assembly.timers
+
+    @property
+    def time(self) -> HandTime:
+        return self.network.time
+
+    def start(self) -> None:
+        self.failures = []
+        self.runtime = Runtime()
+        self.opened = open_all(
+            self.path,
+            upgrade=False,
+            segment_bytes_max=1 << 20,
+            node_id=self.number,
+            new=lambda: Identity(CLUSTER_ID, self.number),
+        )
+        opened = self.opened
+        files = Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
+        self.log_disk = HandDisk()
+        self._start_clock(opened.store.applied().clock_ms)
+        around = Surroundings(
+            now_ms=self.now_ms,
+            stamp_ms=self.now_ms,
+            call_later=self.time.call_later,
+            new_disk=lambda name: self.log_disk if name == "wakeq-log" else HandDisk(),
+            new_snapshot_disk=HandDisk,
+            failed=self.failures.append,
+            monotonic_ms=self.time.monotonic_ms,
+            chance=lambda: self.number * 0.3,
+        )
+        settings = RaftSettings(int(ELECTION_S * 1000), int(ELECTION_S * 100))
+        cluster = Cluster(self.network.config, lambda *_: None, self._follow_clock, settings)
+        self.assembly = Assembly(self.runtime, files, around, Settings(), snapshot_bytes_min=1 << 40, cluster=cluster)
+        self.is_up = True
+        for _ in self.assembly.recover():
+            self.runtime.run_until_idle()
+        self._start_clock(self.assembly.clock_ms)
+        raft_log, queues = self.assembly.raft_log, self.assembly.queues
+        self.services = Services(raft_log, queues, Limits(), queues.exists, refusal=raft_log.refusal)
+        self.assembly.begin()
+        self._beat()
+
+    def _beat(self) -> None:
+        self.now_ms()
+        if self.is_up:
+            self.time.call_later(BEAT_S, self._beat)
+
+    def _start_clock(self, last_ms: int) -> None:
+        self.clock = ClusterClock(last_ms, self.time.wall_ms(), self.time.monotonic_ms())
+
+    def _follow_clock(self, stamp_ms: int) -> None:
+        self.clock = ClusterClock.following(stamp_ms, self.time.monotonic_ms())
+
+    def now_ms(self) -> int:
+        return self.clock.now(self.time.wall_ms(), self.time.monotonic_ms())
+
+    def kill(self) -> None:
+        """Lose the processes and whatever was not synced."""
+        self.is_up = False
+        self.network.hang_up(self)
+        self.opened.close()
+
+    def hello(self) -> Hello:
+        metadata = self.opened.metadata
+        me = CLUSTER_ID, self.number, metadata.disk_id, metadata.incarnation
+        return Hello(MARK, VERSION_MIN, VERSION, *me, self.doors.own)
+
+    def connect(self, door: Door) -> Subscriber:
+        self.workers += 1
+        return self.runtime.spawn(Subscriber, door, self.workers, self.services)
+
+    def settle(self) -> None:
+        self.network.settle()
+
+    def client(self) -> Client:
+        return Client(self)  # type: ignore[arg-type]  # it asks of a broker what a node has
+
+    def nodes(self) -> ClusterMetadataResponse:
+        return self.doors.taskflux_nodes(self.raft_log, "taskflux", "")
+
+    def taskflux(self) -> HandTaskFlux:
+        return HandTaskFlux(self, nodes=self.nodes)  # type: ignore[arg-type]  # likewise
+
+
+class HandCluster:
+    """The nodes and the network between them."""
+
+    def __init__(self, directory: Path, count: int = 3) -> None:
+        self.time = HandTime()
+        self.time.settle = self.settle
+        self.cuts: set[tuple[int, int]] = set()  # (from, to): nothing arrives
+        self.flying: deque[tuple[HandPeerDoor, bytes]] = deque()
+        self.doors: list[HandPeerDoor] = []
+        self.config = Config(tuple(Member(node, address=f"node-{node}:2603") for node in range(count)))
+        self.nodes = [HandNode(self, node, directory / f"node-{node}") for node in range(count)]
+
+    def start(self) -> None:
+        for node in self.nodes:
+            self.bring_up(node)
+        self.until(lambda: self.leader() is not None, "a node leads")
+
+    def bring_up(self, node: HandNode) -> None:
+        node.start()
+        for other in self.nodes:
+            if other.is_up and other is not node:
+                self._join(node, other)
+        self.settle()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            if node.is_up:
+                node.kill()
+
+    def _join(self, one: HandNode, two: HandNode) -> None:
+        ends = HandPeerDoor(self, one, two), HandPeerDoor(self, two, one)
+        ends[0].other, ends[1].other = ends[1], ends[0]
+        self.doors += ends
+        for end in ends:
+            end.sender.raft_log.tell(Introduced(end, end.receiver.hello()))
+
+    def hang_up(self, node: HandNode) -> None:
+        """End all connections of a node, as its end does."""
+        for door in [door for door in self.doors if node in (door.sender, door.receiver)]:
+            self.doors.remove(door)
+            if door.sender is not node:
+                door.close("the node is gone")
+        self.flying = deque(packet for packet in self.flying if packet[0] in self.doors)
+
+    # --- the network ---
+
+    def isolate(self, node: HandNode) -> None:
+        """Nothing arrives at this node any more, and nothing that it says arrives anywhere."""
+        for other in self.nodes:
+            self.cuts |= {(node.number, other.number), (other.number, node.number)}
+
+    def heal(self) -> None:
+        """All can talk again, on new connections."""
+        cut, self.cuts = self.cuts, set()
+        for one in self.nodes:
+            for two in self.nodes[one.number + 1 :]:
+                if (one.number, two.number) in cut and one.is_up and two.is_up:
+                    self._join(one, two)
+        self.settle()
+
+    def settle(self) -> None:
+        """Let every process, and everything that is under way, come to rest; no time passes."""
+        busy = True
+        while busy:
+            for node in self.nodes:
+                if node.is_up:
+                    node.runtime.run_until_idle()
+            busy = bool(self.flying)
+            for _ in range(len(self.flying)):
+                door, data = self.flying.popleft()
+                if door.told is not None and door.sender.is_up:
+                    door.told.tell(Heard(door.reader.receive(data)))  # type: ignore[arg-type]
+        for node in self.nodes:
+            if node.failures:
+                raise node.failures[0]
+
+    def advance(self, seconds: float) -> None:
+        self.time.advance(seconds)
+
+    def until(self, condition: Callable[[], bool], what: str, seconds: float = 10.0) -> None:
+        """Let time pass until something holds."""
+        passed = 0.0
+        while not condition():
+            assert passed < seconds, f"after {seconds} s it is still not so that {what}"
+            self.advance(0.05)
+            passed += 0.05
+
+    def leader(self, among: Sequence[HandNode] | None = None) -> HandNode | None:
+        """Return the node that serves."""
+        serving = [node for node in among or self.nodes if node.is_up and node.raft_log.refusal() is None]
+        return serving[0] if serving else None
+
+    def others(self, node: HandNode) -> list[HandNode]:
+        return [other for other in self.nodes if other is not node]

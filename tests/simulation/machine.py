@@ -1,0 +1,317 @@
+"""Machine: a simulated node: the real core, driven as RaftLog drives it, on a simulated disk.
+
+    messages, ticks, reports of the disk, proposals --> core --> Ready --> disk, network, state
+
+It keeps the rules of a driver (docs/internals/raft.md) and no rule of Raft.  It never looks at another machine.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tests.simulation.disk import Disk, Image
+from tests.simulation.entries import NOOP, Entry, Payload, after, link
+from tests.simulation.transfer import Receiver, Sender
+from wakeq.protocol.raft.core import Core
+from wakeq.protocol.raft.log_view import LogView
+from wakeq.protocol.raft.membership import Config
+from wakeq.protocol.raft.messages import AnyMessage, Append, Fetch, Ready, Restore, Write
+from wakeq.protocol.raft.settings import Me
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Machine:
+    """One node.  `entries` is its log in memory behind `base`; `applied` and `state` are its state machine."""
+
+    core: Core
+
+    def __init__(self, world: "World", node_id: int, disk: Disk) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.disks = [disk]
+        self.is_up = False
+        self.life = 0
+        self.paused_until_us = 0
+        self.rate = 1.0
+        self.tick_us = world.knobs.settings.heartbeat_ms * 500
+        self.terms_led: set[int] = set()
+
+    @property
+    def disk(self) -> Disk:
+        """The disk in use; those before it were emptied."""
+        return self.disks[-1]
+
+    # --- a life -----------------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        world, disk = self.world, self.disk
+        disk.open()
+        self.is_up = True
+        self.life += 1
+        self.born_us = world.now_us
+        self.origin_ms = int(world.random() * 1_000_000)  # a monotonic clock begins anywhere
+        self.base, self.base_chain = disk.base, disk.base_chain
+        self.entries = list(disk.entries)
+        self.handed = self.base + len(self.entries)  # to the disk
+        self.applied, self.state = disk.store.index, disk.store.state
+        self.applied_term = disk.store.term
+        self.asked: dict[int, tuple[int, int]] = {}  # index -> (term, operation) of who waits for an outcome
+        self.reads: list[tuple[int, int, int]] = []  # (term, barrier, what must be seen)
+        self.is_flushing = False
+        self.sender, self.receiver = Sender(self), Receiver(self)
+        self.core = world.core_class(
+            Me(self.node_id, disk.disk_id, disk.incarnation),
+            disk.state,
+            self._log_view(),
+            self._configs(),
+            committed=disk.store.index,
+            settings=world.knobs.settings,
+            chance=world.random,
+            now_ms=self.now_ms(),
+        )
+        self.core.applied(self.applied)
+        world.at(int(world.random() * self.tick_us), self.tick, self.life)
+        world.at(world.knobs.flush_us, self.flush, self.life)
+
+    def _log_view(self) -> LogView:
+        runs: list[tuple[int, int]] = []
+        for index, entry in enumerate(self.entries, self.base + 1):
+            if not runs or runs[-1][1] != entry[0]:
+                runs.append((index, entry[0]))
+        last = self.base + len(self.entries)
+        return LogView(self.base, self.disk.base_term, runs, last, len(self.entries) * self.world.entry_bytes)
+
+    def _configs(self) -> list[tuple[int, Config]]:
+        """Return the members as of the state, and every change of them in the log above it."""
+        store = self.disk.store
+        configs = list(store.configs)
+        for index, (_term, payload, _chain) in enumerate(self.entries, self.base + 1):
+            if index > store.index and isinstance(payload, Config):
+                configs.append((index, payload))
+        return configs
+
+    def crash(self) -> None:
+        self.is_up = False
+        self.life += 1
+        self.disk.crash(self.world.rng)
+        self.world.truth.lost(self)
+
+    def now_ms(self) -> int:
+        return self.origin_ms + int((self.world.now_us - self.born_us) * self.rate) // 1000
+
+    def set_rate(self, rate: float) -> None:
+        """Let the clock run faster or slower from now on; it never steps."""
+        self.origin_ms, self.born_us, self.rate = self.now_ms(), self.world.now_us, rate
+
+    # --- what happens to it -----------------------------------------------------------------------------------------
+
+    def tick(self, life: int) -> None:
+        if life != self.life:
+            return
+        if self.is_paused(self.tick, life):
+            return
+        self.core.tick(self.now_ms())
+        self.settle()
+        self.world.at(int(self.tick_us / self.rate), self.tick, life)
+
+    def is_paused(self, then: Callable[[Any], None], what: object) -> bool:
+        """Put off what happens while this process does not run."""
+        world = self.world
+        if self.paused_until_us <= world.now_us:
+            return False
+        world.at(self.paused_until_us - world.now_us, then, what)
+        return True
+
+    def take(self, message: AnyMessage, entries: list[Entry]) -> None:
+        """A message of a peer, with the entries that came along."""
+        found = self.core.step(message, self.now_ms())
+        if isinstance(found, Write):
+            assert isinstance(message, Append)
+            self._write(found, entries[found.first_index - message.prev_index - 1 :])
+        elif isinstance(found, Fetch):
+            self.receiver.begin(message.sender, found)
+        self.settle()
+
+    def propose(self, operations: list[int]) -> None:
+        """Clients want something.  Whoever calls has seen that the core accepts."""
+        first = self.core.propose(len(operations), len(operations) * self.world.entry_bytes)
+        term = self.core.term
+        for index, operation in enumerate(operations, first):
+            self._append(index, term, operation)
+            if index in self.asked:
+                self.world.truth.unknown.add(self.asked[index][1])
+            self.asked[index] = (term, operation)
+        self.settle()
+
+    def read(self) -> None:
+        """A client wants to see what is."""
+        number = self.core.leader().read_barrier()
+        if number is not None:
+            self.reads.append((self.core.term, number, self.world.truth.acknowledged))
+        self.settle()
+
+    # --- the log ----------------------------------------------------------------------------------------------------
+
+    @property
+    def last_index(self) -> int:
+        return self.base + len(self.entries)
+
+    def chain_at(self, index: int) -> int | None:
+        if index == self.base:
+            return self.base_chain
+        place = index - self.base - 1
+        return self.entries[place][2] if 0 <= place < len(self.entries) else None
+
+    def _append(self, index: int, term: int, payload: Payload) -> None:
+        assert index == self.last_index + 1, f"node {self.node_id}: entry {index} after {self.last_index}"
+        chain = self.entries[-1][2] if self.entries else self.base_chain
+        entry = link(chain, term, payload)
+        self.entries.append(entry)
+        self.world.truth.appended(self, index, entry)
+
+    def _write(self, write: Write, entries: list[Entry]) -> None:
+        if write.truncate_from:
+            self._truncate(write.truncate_from)
+        for index, (term, payload, _chain) in enumerate(entries, write.first_index):
+            self._append(index, term, payload)
+        assert self.last_index == write.last_index, "a message without its entries"
+
+    def _truncate(self, index: int) -> None:
+        """Take entries back.  Who asked for them still waits: another node may have them, and commit them yet."""
+        del self.entries[index - self.base - 1 :]
+        if self.world.on_truncate is not None and any(asked >= index for asked in self.asked):
+            self.world.on_truncate()
+        if self.handed >= index:
+            self.handed = index - 1
+            self.disk.submit(self.disk.truncate, index, _nothing)
+
+    # --- Ready ------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Do what the core wants done."""
+        core, world = self.core, self.world
+        while (ready := core.ready()) is not None:
+            self._obey(ready)
+        knobs, disk = world.knobs, self.disk
+        if self.handed < self.last_index and disk.open_jobs < knobs.writes_open:
+            self._hand_over()
+        world.truth.look(self)
+
+    def _obey(self, ready: Ready) -> None:
+        save, disk = ready.save, self.disk
+        if save is not None:
+            disk.submit(disk.save, save, self._when_done(lambda: self.core.saved(save)))
+        for own in ready.entries:
+            self._append(own.index, own.term, NOOP if own.config is None else own.config)
+        for message in ready.messages:
+            entries: list[Entry] = []
+            if isinstance(message, Append):
+                entries = self.entries[message.prev_index - self.base : message.last_index - self.base]
+            self.world.truth.leaves(self, message)
+            self.world.network.send(message, entries)
+        self._apply(ready.commit)
+        for peer in ready.images:
+            self.sender.offer(peer)
+        for number, index in ready.reads:
+            self._answer_reads(number, index)
+
+    def _hand_over(self) -> None:
+        """One write for everything that has come together."""
+        first, last, era = self.handed + 1, self.last_index, self.core.era
+        self.handed = last
+        what = (first, self.entries[first - self.base - 1 :])
+        self.disk.submit(self.disk.put, what, self._when_done(lambda: self.core.stable(last, era)))
+
+    def _when_done(self, report: Callable[[], object]) -> Callable[..., None]:
+        """Return what the disk is to call: the report is taken if this life still goes on, once it is not paused."""
+        life = self.life
+
+        def take(_: object = None) -> None:
+            if life == self.life and not self.is_paused(take, None):
+                report()
+                self.settle()
+
+        return take
+
+    def _apply(self, commit: int) -> None:
+        truth, place, term = self.world.truth, self.applied - self.base, 0
+        for term, payload, _chain in self.entries[place : commit - self.base]:
+            self.applied += 1
+            self.state = after(self.state, payload)
+            truth.applied(self, self.applied, self.state)
+            asked = self.asked.pop(self.applied, None)
+            if asked is not None:
+                truth.answered(self, self.applied, asked, term, payload)
+        self._give_up_before(term)
+        self.core.applied(self.applied)
+
+    def _give_up_before(self, term: int) -> None:
+        """An entry of this term is committed: what stood further on in earlier terms can no longer be."""
+        if term > self.applied_term:
+            self.applied_term = term
+            for index in [index for index, asked in self.asked.items() if asked[0] < term]:
+                self.world.truth.refused.add(self.asked.pop(index)[1])
+
+    def _answer_reads(self, number: int, index: int) -> None:
+        term = self.core.term
+        for read in [read for read in self.reads if read[1] == number]:
+            if read[0] == term:
+                self.world.truth.read(self, index, read[2])
+        self.reads = [read for read in self.reads if read[0] == term and read[1] != number]
+
+    # --- the state --------------------------------------------------------------------------------------------------
+
+    def image(self) -> Image:
+        """Return the state as it is now."""
+        entry = self.entries[self.applied - self.base - 1] if self.applied > self.base else None
+        term = entry[0] if entry else self.core.log.previous_term
+        chain = entry[2] if entry else self.base_chain
+        return Image(self.applied, term, chain, self.state, self.core.members.until(self.applied))
+
+    def flush(self, life: int) -> None:
+        """Write the state down, and cut the log behind what is written."""
+        if life != self.life or self.is_paused(self.flush, life):
+            return
+        image = self.image()
+        self.world.at(self.world.flush_span_us(), self._flushed, (life, image))
+
+    def _flushed(self, what: tuple[int, Image]) -> None:
+        life, image = what
+        if life != self.life or self.is_paused(self._flushed, what):
+            return
+        self.disk.flush(image)
+        self._cut()
+        self.world.at(self.world.knobs.flush_us, self.flush, life)
+        self.settle()
+
+    def _cut(self) -> None:
+        floor = min(self.core.floor(self.disk.store.index), self.disk.last_index)
+        if floor - self.base > self.world.knobs.keep_entries:
+            self.core.cut(floor)
+            self.disk.cut(floor)
+            self.base_chain = self.entries[floor - self.base - 1][2]
+            del self.entries[: floor - self.base]
+            self.base = floor
+
+    def restore(self, restore: Restore, image: Image) -> None:
+        """Put an image that has arrived in the place of state and log; what was not handed over never will be."""
+        self.handed = self.last_index
+        image = msgspec.structs.replace(image, configs=((restore.index, restore.config),))
+        self.disk.submit(self.disk.restore, image, self._when_done(lambda: self._restored(image)))
+
+    def _restored(self, image: Image) -> None:
+        self.core.restored()
+        self.base, self.base_chain, self.entries = image.index, image.chain, []
+        self.handed = image.index
+        self.applied, self.applied_term, self.state = image.index, image.term, image.state
+        self.world.truth.applied(self, self.applied, self.state)
+        for _term, operation in self.asked.values():
+            self.world.truth.unknown.add(operation)
+        self.asked.clear()
+
+
+def _nothing() -> None:
+    """Nobody waits for the end of a truncation: the write behind it reports."""

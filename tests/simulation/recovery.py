@@ -1,0 +1,165 @@
+"""Recovery: what must come to pass once all faults are over.
+
+    calm --> a leader that serves, every operation answered, all states equal; then what an operator may rely on
+
+Spans are counted in election timeouts of true time.  It proves liveness, so nothing in here may fail by bad luck.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.truth import Violation
+from wakeq.protocol.raft.membership import Config, Member
+
+if TYPE_CHECKING:
+    from tests.simulation.machine import Machine
+    from tests.simulation.world import World
+
+SETTLES_IN = 20  # election timeouts
+LATE_SPANS = 4  # in which everything arrives that was still under way when the faults ended
+
+
+class Recovery:
+    """See the head of this file."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.election_us = world.knobs.settings.election_ms * 1000
+
+    def prove(self) -> None:
+        """Run through everything; a Violation names what did not happen."""
+        self.world.calm()
+        self._pass(LATE_SPANS)
+        self._converges("after the faults")
+        self._isolated_follower_disturbs_nobody()
+        self._isolated_leader_gives_up()
+        self._leadership_can_be_handed_over()
+        self._members_come_and_go()
+        self._converges("at the end")
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _await(self, what: str, holds: Callable[[], bool], spans: float = SETTLES_IN) -> None:
+        until_us = self.world.now_us + int(spans * self.election_us)
+        self.world.tell(f"== {what}")
+        if not holds() and not self.world.run(until_us=until_us, stop=holds):
+            raise Violation(f"not within {spans} election timeouts: {what}")
+
+    def _pass(self, spans: float) -> None:
+        self.world.run(until_us=self.world.now_us + int(spans * self.election_us))
+
+    def _serving(self) -> "Machine | None":
+        for machine in self.world.leaders():
+            if machine.core.accepts and machine.core.may_serve(machine.now_ms()):
+                return machine
+        return None
+
+    def _leader(self) -> "Machine":
+        self._await("a leader serves", lambda: self._serving() is not None)
+        machine = self._serving()
+        assert machine is not None
+        return machine
+
+    def _members(self, leader: "Machine") -> "list[Machine]":
+        return [self.world.machines[member.node_id] for member in leader.core.members.config.members]
+
+    def _converges(self, when: str) -> None:
+        """Operations get through, everybody hears of his, and every member has the same state."""
+        leader = self._leader()
+        before = self.world.truth.answered_count
+        operations = self.world.new_operations()
+        leader.propose(operations)
+        enough = before + len(operations)
+        self._await(f"operations are answered {when}", lambda: self.world.truth.answered_count >= enough)
+        last = len(self.world.truth.committed)
+        members = self._members(leader)
+        everybody = lambda: all(m.applied >= last for m in members if m.is_up)  # noqa: E731
+        self._await(f"every member has entry {last} {when}", everybody, 5 * SETTLES_IN)
+        self._await("nobody waits for an outcome", lambda: not any(m.asked for m in members))
+        leader = self._leader()
+        leader.read()
+        self._await("reads are answered", lambda: not leader.reads or not leader.core.leads)
+
+    def _followers(self, leader: "Machine") -> "list[Machine]":
+        return [self.world.machines[v] for v in leader.core.members.voters if v != leader.node_id]
+
+    def _cut_off(self, machine: "Machine", spans: float) -> None:
+        everybody = range(len(self.world.machines))
+        self.world.network.cuts |= {(machine.node_id, other) for other in everybody}
+        self.world.network.cuts |= {(other, machine.node_id) for other in everybody}
+        self._pass(spans)
+
+    def _isolated_follower_disturbs_nobody(self) -> None:
+        """Pre-vote: whoever comes back from a long absence changes neither term nor leader."""
+        leader = self._leader()
+        followers = self._followers(leader)
+        if len(followers) < 2:
+            return
+        term = leader.core.term
+        self._cut_off(self.world.rng.choice(followers), 6)
+        self.world.network.cuts.clear()
+        self._pass(4)
+        if not leader.core.leads or leader.core.term != term:
+            raise Violation(f"a follower came back and ended term {term} of node {leader.node_id}")
+
+    def _isolated_leader_gives_up(self) -> None:
+        """Check-quorum: a leader that nobody answers stops leading, and another one takes over."""
+        leader = self._leader()
+        if len(self._followers(leader)) < 2:
+            return
+        term = leader.core.term
+        self._cut_off(leader, 3)
+        if leader.core.leads:
+            raise Violation(f"node {leader.node_id} leads on in term {term} while it is cut off")
+        self._await("another one leads", lambda: any(m is not leader for m in self.world.leaders()))
+        self.world.network.cuts.clear()
+        self._converges("after a leader was cut off")
+
+    def _leadership_can_be_handed_over(self) -> None:
+        leader = self._leader()
+        followers = self._followers(leader)
+        if followers:
+            heir = self.world.rng.choice(followers)
+            leader.core.leader().transfer(heir.node_id)
+            leader.settle()
+            self._await(f"node {heir.node_id} takes over", lambda: heir.core.leads, 3)
+
+    def _members_come_and_go(self) -> None:
+        """A spare node becomes a learner, a voter, and nobody again; then it is left alone and disturbs nobody."""
+        spare = next(
+            (m for m in self.world.machines if self._leader().core.members.config.member(m.node_id) is None), None
+        )
+        if spare is None:
+            return
+        node = spare.node_id
+        self.world.boot_if_down(spare)
+        self._change("it learns", lambda config: (*config.members, Member(node, voter=False)))
+        self._await("it has caught up", lambda: self._leader().core.leader().has_caught_up(node))
+        self._change("it votes", lambda config: (*_without(config, node), _voter(config, node)))
+        self._converges("with another voter")
+        if self._leader() is spare:
+            return
+        self._change("it is removed", lambda config: _without(config, node))
+        leader = self._leader()
+        term = leader.core.term
+        self._pass(5)
+        if leader.core.term != term:
+            raise Violation(f"node {node} was removed and ended term {term}")
+
+    def _change(self, what: str, make: "Callable[[Config], tuple[Member, ...]]") -> None:
+        leader = self._leader()
+        self._await("the members are settled", lambda: leader.core.leader().may_change)
+        members = tuple(sorted(make(leader.core.members.config), key=lambda member: member.node_id))
+        index = leader.core.leader().change_members(Config(members, leader.core.members.config.founded))
+        leader.settle()
+        self._await(what, lambda: len(self.world.truth.committed) >= index)
+
+
+def _without(config: Config, node: int) -> tuple[Member, ...]:
+    return tuple(member for member in config.members if member.node_id != node)
+
+
+def _voter(config: Config, node: int) -> Member:
+    member = config.member(node)
+    assert member is not None
+    return Member(node, member.disk_id, voter=True)

@@ -1,0 +1,306 @@
+"""The processes of three nodes: who serves, what is lost with a leader, and what never is."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
+from wakeq.actors.messages import Administer, Asker, Propose
+from wakeq.actors.runtime import Process
+from wakeq.protocol.commands import Expired
+from wakeq.protocol.errors import DiskDisowned
+
+Q = "q"
+LEASE_S = 60
+
+
+@pytest.fixture
+def cluster(directory: Path) -> Iterator[HandCluster]:
+    made = HandCluster(directory)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leader(cluster: HandCluster) -> HandNode:
+    found = cluster.leader()
+    assert found is not None
+    return found
+
+
+def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
+    """Let the others find who leads."""
+    others = cluster.others(leader)
+    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
+    found = cluster.leader(others)
+    assert found is not None
+    return found
+
+
+def size(node: HandNode) -> int:
+    """Return how many messages a node's queue has, whether it leads or not."""
+    return node.assembly.queues._processes[Q].ledger.living
+
+
+def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNode) -> None:
+    for _ in range(10):
+        leader.client().publish(Q)
+
+    cluster.advance(0.2)  # the others hear with the next heartbeat that it is committed
+
+    assert [size(node) for node in cluster.nodes] == [10, 10, 10]
+
+
+def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode) -> None:
+    follower = cluster.others(leader)[0]
+
+    replies = [follower.client().call(cmd, Q, **more) for cmd, more in (("PUB", {"message": "m"}), ("FET", {}))]
+
+    assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")] * 2
+
+
+def test_a_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
+    client = cluster.others(leader)[0].client()
+
+    assert [client.call("PING")["cmd"], client.call("HELLO")["cmd"]] == ["pong", "hello"]
+
+
+def test_nothing_is_answered_before_a_majority_has_it(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.isolate(leader)
+
+    answered = client.ask({"cmd": "PUB", "qname": Q, "message": "m"})
+
+    assert answered == []
+
+
+def test_what_a_cut_off_leader_took_is_unknown_and_never_a_false_no(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.isolate(leader)
+    client.send({"cmd": "PUB", "qname": Q, "message": "m"})
+
+    cluster.advance(4 * ELECTION_S)
+
+    assert [reply["err"] for reply in client.take()] == ["UNKNOWN"]
+
+
+def test_a_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q)
+    cluster.isolate(leader)
+    client.send({"cmd": "FET", "qname": Q})
+
+    cluster.advance(4 * ELECTION_S)
+
+    assert [reply.get("err") for reply in client.take()] == ["UNKNOWN"]
+
+
+def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.isolate(leader)
+    client.send({"cmd": "PUB", "qname": Q, "message": "m"})
+    successor(cluster, leader)
+
+    cluster.heal()
+    cluster.advance(0.3)
+
+    assert [reply["err"] for reply in client.take()] == ["NOT_LEADER"]
+    assert [size(node) for node in cluster.nodes] == [1, 1, 1]
+
+
+def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.isolate(leader)
+
+    cluster.advance(ELECTION_S * 0.6)
+    early = client.call("FET", Q)
+    cluster.advance(ELECTION_S)
+    late = client.call("FET", Q)
+
+    assert [early["err"], late["err"]] == ["NO_QUORUM", "NOT_LEADER"]
+
+
+def test_a_successor_has_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+    uids = [leader.client().publish(Q) for _ in range(5)]
+    leader.kill()
+
+    client = successor(cluster, leader).client()
+
+    assert [client.fetch(Q)["uid"] for _ in range(5)] == uids
+
+
+def test_a_delivery_that_is_committed_stays_with_its_worker_when_the_leader_dies(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    worker = leader.client()
+    worker.call("CREATE", Q, lease="strict")
+    worker.publish(Q)
+    lease = worker.fetch(Q)["lease"]
+    leader.kill()
+
+    client = successor(cluster, leader).client()
+    assert client.finds_nothing(Q)
+    cluster.advance(LEASE_S + 1)
+    again = client.fetch(Q)
+
+    assert again["error_count"] == 1
+    assert client.call("ACK", Q, uid=again["uid"], lease=lease)["err"] == "STALE_LEASE"
+
+
+def test_an_acknowledgement_with_a_lease_of_the_former_leader_counts(cluster: HandCluster, leader: HandNode) -> None:
+    worker = leader.client()
+    worker.publish(Q)
+    message = worker.fetch(Q)
+    cluster.advance(0.2)
+    leader.kill()
+
+    client = successor(cluster, leader).client()
+
+    assert client.call("ACK", Q, uid=message["uid"], lease=message["lease"])["cmd"] == "okack"
+    assert client.figures(Q)["size"] == 0
+
+
+def test_who_sleeps_at_a_leader_that_steps_down_is_woken_and_sent_on(cluster: HandCluster, leader: HandNode) -> None:
+    worker = leader.client()
+    worker.publish(Q)
+    worker.call("ACK", Q, uid=worker.fetch(Q)["uid"])
+    worker.fall_asleep(Q)
+    cluster.isolate(leader)
+
+    cluster.advance(2 * ELECTION_S)
+
+    assert worker.words() == ["awk"]
+    assert worker.call("FET", Q)["err"] == "NOT_LEADER"
+
+
+def test_who_waits_at_a_leader_that_steps_down_hears_so(cluster: HandCluster, leader: HandNode) -> None:
+    worker = leader.client()
+    worker.send({"cmd": "SUB", "qname": Q}, {"cmd": "FET", "qname": Q, "wait": 60})
+    worker.take()
+    cluster.isolate(leader)
+
+    cluster.advance(2 * ELECTION_S)
+
+    assert [reply["err"] for reply in worker.take()] == ["NOT_LEADER"]
+
+
+def test_a_leader_that_stood_still_finds_that_out_before_it_takes_anything(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(0.2)
+    last_index = leader.opened.log.last_index
+    cluster.isolate(leader)
+
+    leader.raft_log.tell(Propose([(Expired(Q, 1, [1]), None)]))  # as a queue does whose alarm comes first
+    cluster.time.stall(10.0)
+
+    assert leader.opened.log.last_index == last_index
+    assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
+
+
+def test_a_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode) -> None:
+    away = cluster.others(leader)[0]
+    away.kill()
+    for _ in range(20):
+        leader.client().publish(Q)
+
+    cluster.bring_up(away)
+    cluster.advance(0.5)
+
+    assert size(away) == 20
+
+
+def test_entries_of_a_former_leader_are_taken_back_on_its_disk(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.isolate(leader)
+    client.send(*[{"cmd": "PUB", "qname": Q, "message": "m"}] * 3)
+    client.take()
+    other = successor(cluster, leader)
+    uid = other.client().publish(Q)
+    cluster.heal()
+    cluster.advance(0.5)
+
+    leader.kill()
+    cluster.bring_up(leader)
+    cluster.advance(0.5)
+
+    assert size(leader) == 2
+    terms = {node.number: node.opened.log.runs for node in cluster.nodes}
+    assert terms[leader.number] == terms[other.number]
+    assert uid
+
+
+def test_all_nodes_come_back_with_everything_that_was_answered(cluster: HandCluster, leader: HandNode) -> None:
+    for _ in range(7):
+        leader.client().publish(Q)
+    for node in cluster.nodes:
+        node.kill()
+
+    for node in cluster.nodes:
+        cluster.bring_up(node)
+    cluster.until(lambda: cluster.leader() is not None, "a node serves")
+
+    serving = cluster.leader()
+    assert serving is not None
+    assert serving.client().figures(Q)["size"] == 7
+
+
+def test_without_a_majority_nobody_serves(cluster: HandCluster, leader: HandNode) -> None:
+    for node in cluster.others(leader):
+        node.kill()
+
+    cluster.advance(5 * ELECTION_S)
+
+    assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
+
+
+class Operator(Process):
+    """Hears what became of a change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[object] = []
+
+    def on_receive(self, message: object) -> None:
+        self.heard.append(message)
+
+
+def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandCluster, leader: HandNode) -> None:
+    heir = cluster.others(leader)[0]
+    operator = leader.runtime.spawn(Operator)
+
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", heir.number))
+    cluster.advance(0.2)
+
+    assert cluster.leader() is heir
+    assert operator.heard
+
+
+def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
+    cluster.bring_up(node)
+    cluster.advance(seconds)
+
+
+def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
+    leader.client().publish(Q)
+    cluster.advance(0.2)
+    lost = cluster.others(leader)[0]
+    lost.kill()
+    for folder, _, names in os.walk(lost.path):
+        for name in names:
+            os.unlink(os.path.join(folder, name))
+
+    with pytest.raises(DiskDisowned, match="is not the one that joined"):
+        bring_up_for(cluster, lost, 2.0)

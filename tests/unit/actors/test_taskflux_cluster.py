@@ -1,0 +1,121 @@
+"""TaskFlux in a cluster: who says `NotLeader`, where it sends its clients, and what became of a lost Ack."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    NACK,
+    OK,
+    UNKNOWN_NODE,
+    BusinessError,
+    ClusterMetadataRequest,
+    ClusterMetadataResponse,
+    Count,
+    CreateQueue,
+    Dequeue,
+    Enqueue,
+    ListQueues,
+    NotLeader,
+    Record,
+)
+
+Q = "q"
+ADDRESSES = ("node-0:2602", "node-1:2602", "node-2:2602")
+
+
+@pytest.fixture
+def cluster(directory: Path) -> Iterator[HandCluster]:
+    made = HandCluster(directory)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leader(cluster: HandCluster) -> HandNode:
+    found = cluster.leader()
+    assert found is not None
+    found.client().publish(Q, "first")
+    found.client().call("PURGE", Q)
+    return found
+
+
+def test_every_node_names_all_of_them_the_leader_and_itself(cluster: HandCluster, leader: HandNode) -> None:
+    answers = [node.taskflux().ask(ClusterMetadataRequest()) for node in cluster.nodes]
+
+    assert answers == [[ClusterMetadataResponse(ADDRESSES, leader.number, node.number)] for node in cluster.nodes]
+
+
+def test_a_node_that_was_never_heard_of_has_the_address_of_the_one_that_answers(directory: Path) -> None:
+    cluster = HandCluster(directory)
+    for node in cluster.nodes[:2]:
+        cluster.bring_up(node)
+
+    assert cluster.nodes[1].nodes().addresses == ("node-0:2602", "node-1:2602", "node-1:2602")
+    cluster.close()
+
+
+def test_who_does_not_lead_says_so_to_every_command_and_an_enqueue_hears_it_after_its_ack(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    flux = cluster.others(leader)[0].taskflux()
+    away = NotLeader(leader.number)
+
+    assert flux.ask(Enqueue(Q, 1, b"x")) == [OK]
+    assert flux.ask(ACK) == [away]
+    assert flux.ask(Enqueue(Q, 1, b"x"), NACK) == [OK, OK]
+    for command in (Dequeue(Q), Count(Q), ListQueues(), CreateQueue("new", 0), Dequeue("missing"), Count("")):
+        assert flux.ask(command) == [away]
+
+
+def test_what_one_door_takes_another_gives_on_the_next_leader(cluster: HandCluster, leader: HandNode) -> None:
+    assert leader.taskflux().ask(Enqueue(Q, 1, b"x"), ACK) == [OK, OK]
+    leader.kill()
+    others = cluster.others(leader)
+    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
+    heir = cluster.leader(others)
+    assert heir is not None
+
+    flux = heir.taskflux()
+
+    assert flux.ask(Dequeue(Q)) == [Record(1, b"x")]
+    assert flux.ask(ACK) == [OK]
+
+
+def test_an_ack_that_nobody_can_know_of_is_answered_not_leader(cluster: HandCluster, leader: HandNode) -> None:
+    flux = leader.taskflux()
+    flux.ask(Enqueue(Q, 1, b"x"), ACK)
+    flux.ask(Dequeue(Q))
+    cluster.isolate(leader)
+
+    early = flux.ask(ACK)
+    cluster.advance(4 * ELECTION_S)
+
+    assert early == []
+    assert flux.take() == [NotLeader(UNKNOWN_NODE)]
+
+
+def test_an_enqueue_that_nobody_can_know_of_is_not_said_to_be_refused(cluster: HandCluster, leader: HandNode) -> None:
+    flux = leader.taskflux()
+    cluster.isolate(leader)
+
+    assert flux.ask(Enqueue(Q, 1, b"x"), ACK) == [OK]
+    cluster.advance(4 * ELECTION_S)
+
+    (answer,) = flux.take()
+    assert isinstance(answer, BusinessError)
+    assert answer.details.startswith("UNKNOWN")
+
+
+def test_who_waits_for_a_record_is_sent_on_when_the_leader_steps_down(cluster: HandCluster, leader: HandNode) -> None:
+    flux = leader.taskflux()
+    flux.say(Dequeue(Q, 60_000))
+    cluster.isolate(leader)
+
+    cluster.advance(2 * ELECTION_S)
+
+    assert flux.take() == [NotLeader(UNKNOWN_NODE)]

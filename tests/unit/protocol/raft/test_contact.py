@@ -1,0 +1,31 @@
+"""Contact: since when a majority is known to stand behind a leader."""
+
+from wakeq.protocol.raft.contact import Contact
+
+
+def test_contact_counts_from_the_beginning_of_the_round() -> None:
+    contact = Contact(0)
+    number = contact.begin(100)
+
+    contact.answered(number)
+
+    assert contact.is_within(50, 149)
+    assert not contact.is_within(50, 150)
+
+
+def test_without_an_answer_there_is_no_contact() -> None:
+    contact = Contact(0)
+    contact.begin(0)
+
+    assert not contact.is_within(1000, 1)
+
+
+def test_a_later_round_stands_for_the_earlier_ones() -> None:
+    contact = Contact(0)
+    for now_ms in (10, 20, 30):
+        contact.begin(now_ms)
+
+    news = [contact.answered(number) for number in (2, 1, 2)]
+
+    assert news == [True, False, False]
+    assert (contact.heard_ms, contact.open_rounds) == (20, 1)

@@ -1,0 +1,205 @@
+"""Core: what it demands of its driver, and what it costs.  Its conduct is in the scripts."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from wakeq.protocol.errors import NotLeader
+from wakeq.protocol.raft.core import OUTBOX_MESSAGES_MAX, Core
+from wakeq.protocol.raft.log_view import LogView
+from wakeq.protocol.raft.membership import Config, Member, config_of
+from wakeq.protocol.raft.messages import (
+    AnyMessage,
+    Append,
+    HardState,
+    Heartbeat,
+    HeartbeatAnswer,
+    Message,
+    Ready,
+    SnapshotOffer,
+)
+from wakeq.protocol.raft.settings import Me, Settings
+
+SETTINGS = Settings(election_ms=1000, heartbeat_ms=100)
+
+
+def core_of(voters: list[int], log: LogView | None = None) -> Core:
+    config = Config(tuple(Member(node, node) for node in voters), founded=True)
+    return Core(
+        Me(1, 1, 1),
+        HardState(0, None),
+        log or LogView(),
+        [(0, config)],
+        committed=0,
+        settings=SETTINGS,
+        chance=lambda: 0.0,
+        now_ms=0,
+    )
+
+
+def lone_leader() -> Core:
+    core = core_of([1])
+    core.tick(0)
+    core.saved(taken(core).save or HardState(0, None))
+    assert [own.index for own in taken(core).entries] == [1]
+    return core
+
+
+def taken(core: Core) -> Ready:
+    ready = core.ready()
+    assert ready is not None
+    return ready
+
+
+def test_a_lone_voter_leads_after_one_save_and_commits_by_itself() -> None:
+    core = lone_leader()
+
+    first = core.propose(3, 300)
+
+    assert (core.leads, first, core.stable(4, core.era)) == (True, 2, 4)
+
+
+def test_with_nothing_to_do_there_is_no_ready() -> None:
+    core = lone_leader()
+    core.stable(1, core.era)
+    taken(core)
+
+    assert core.ready() is None
+
+
+def test_what_the_core_puts_into_the_log_is_taken_before_anything_is_proposed() -> None:
+    core = core_of([1])
+    core.tick(0)
+    core.saved(taken(core).save or HardState(0, None))
+
+    with pytest.raises(AssertionError, match="take `ready` first"):
+        core.propose(1)
+
+
+def test_only_a_leader_proposes_and_does_what_leaders_do() -> None:
+    core = core_of([1, 2, 3])
+
+    with pytest.raises(AssertionError, match="only a leader"):
+        core.propose(1)
+    with pytest.raises(NotLeader, match="node 1 does not lead"):
+        core.leader()
+
+
+def test_a_save_is_asked_for_once() -> None:
+    core = core_of([1])
+    core.tick(0)
+
+    saves = [taken(core).save, core.ready()]
+
+    assert saves == [HardState(1, 1), None]
+
+
+def test_messages_wait_for_the_save_and_no_more_than_so_many() -> None:
+    core = core_of([1, 2, 3])
+    for number in range(OUTBOX_MESSAGES_MAX + 10):
+        core.step(Heartbeat(2, 1, 2, 1, 7, number, 0), 0)
+    before = taken(core)
+
+    core.saved(HardState(7, None))
+
+    assert (before.save, before.messages) == (HardState(7, None), [])
+    assert len(taken(core).messages) == OUTBOX_MESSAGES_MAX
+
+
+def test_a_report_of_more_than_there_is_is_a_bug() -> None:
+    core = lone_leader()
+
+    with pytest.raises(AssertionError, match="the log ends with 1"):
+        core.stable(2, core.era)
+
+
+def test_what_matched_one_leader_is_not_acknowledged_to_the_next() -> None:
+    """Entries 1 to 3 are of the leader of term 1 and not on disk yet; the leader of term 2 has shown entry 1 only."""
+    core = core_of([1, 2, 3])
+    core.step(Append(2, 1, 2, 1, 1, 0, 0, 3, ((1, 1),), 0), 0)
+    core.saved(taken(core).save or HardState(0, None))
+    core.step(Append(3, 1, 3, 1, 2, 0, 0, 1, ((1, 1),), 0), 0)
+    core.saved(taken(core).save or HardState(0, None))
+
+    core.stable(3, core.era)
+
+    assert [message.match for message in taken(core).messages] == [1]
+
+
+def test_what_was_handed_over_before_it_was_taken_back_says_nothing() -> None:
+    """Entries of term 1 are handed to the disk in term 2 already, and replaced in it."""
+    core = core_of([1, 2, 3])
+    core.step(Append(2, 1, 2, 1, 1, 0, 0, 3, ((1, 1),), 0), 0)
+    core.step(Heartbeat(3, 1, 3, 1, 2, 1, 0), 0)
+    core.saved(taken(core).save or HardState(0, None))
+    taken(core)
+    era = core.era
+    core.step(Append(3, 1, 3, 1, 2, 1, 1, 3, ((2, 2),), 0), 0)
+
+    core.stable(3, era)
+    before = core.ready()
+    core.stable(3, core.era)
+
+    assert before is None
+    assert [message.match for message in taken(core).messages] == [3]
+
+
+def test_appends_are_not_taken_while_an_image_is_put_in_place() -> None:
+    core = core_of([1, 2, 3])
+    core.step(SnapshotOffer(2, 1, 2, 1, 1, 5, 1, core.members.config, 77), 0)
+    core.saved(taken(core).save or HardState(0, None))
+    restore = core.fetched(77)
+
+    write = core.step(Append(2, 1, 2, 1, 1, 0, 0, 3, ((1, 1),), 0), 0)
+    core.restored()
+
+    assert restore is not None
+    assert write is None
+    assert (core.log.first_index, core.committed) == (6, 5)
+
+
+def messages() -> list[AnyMessage]:
+    header = (1, 2, 3, 4, 5)
+    kinds: Any = msgspec.inspect.type_info(AnyMessage).types  # type: ignore[attr-defined]
+    samples: dict[Any, Any] = {int: 6, bool: True}
+    made = []
+    for kind in (info.cls for info in kinds):
+        values = []
+        for field in msgspec.structs.fields(kind)[len(header) :]:
+            if field.name in ("config", "configs", "runs"):
+                config = config_of([1, 2], [3])
+                values.append({"config": config, "configs": ((7, config),), "runs": ((1, 1), (4, 2))}[field.name])
+            else:
+                values.append(samples.get(field.type, 6))
+        made.append(kind(*header, *values))
+    return made
+
+
+@pytest.mark.parametrize("message", messages(), ids=lambda message: type(message).__name__)
+def test_every_message_survives_the_wire(message: Message) -> None:
+    data = msgspec.msgpack.encode(message)
+
+    assert msgspec.msgpack.decode(data, type=AnyMessage) == message
+
+
+def test_no_message_carries_a_moment() -> None:
+    names = {field.name for message in messages() for field in msgspec.structs.fields(type(message))}
+
+    assert not [name for name in names if name.endswith(("_ms", "_s", "_at"))]
+    assert HeartbeatAnswer in map(type, messages())
+
+
+def test_a_restart_that_does_not_know_the_members_in_its_log_is_a_bug() -> None:
+    """It would send those entries without saying that the members change there."""
+    with pytest.raises(AssertionError, match="members that stand in the log are missing"):
+        Core(
+            Me(1, 1, 1),
+            HardState(1, None),
+            LogView(2, 1, [(3, 1)], 9),
+            [(5, config_of([1]))],
+            committed=5,
+            settings=SETTINGS,
+            chance=lambda: 0.0,
+            now_ms=0,
+        )

@@ -1,0 +1,125 @@
+"""The wire between nodes: what is said arrives, in whatever pieces, and nothing else is believed."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeq.protocol.errors import PeerRefused
+from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.raft.messages import (
+    Append,
+    AppendAnswer,
+    Disowned,
+    Heartbeat,
+    HeartbeatAnswer,
+    RequestVote,
+    SnapshotOffer,
+    SnapshotRefused,
+    TimeoutNow,
+    VoteAnswer,
+)
+from wakeq.protocol.wire.peer import (
+    FRONT,
+    HELLO_BYTES_MAX,
+    MARK,
+    VERSION,
+    Chunk,
+    ChunkTaken,
+    Entries,
+    Frame,
+    FrameReader,
+    Hello,
+    check_hello,
+    encode,
+)
+
+CLUSTER = b"0123456789abcdef"
+HELLO = Hello(MARK, 1, VERSION, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
+HEADER = (1, 2, 77, 5, 9)
+CONFIG = Config((Member(0, 7, True, "a:2603"), Member(1, 8, False, "b:2603")), founded=True)
+APPEND = Append(*HEADER, 4, 8, 6, ((5, 8), (6, 9)), 4, 30, ((6, CONFIG),))
+FRAMES: list[Frame] = [
+    HELLO,
+    RequestVote(*HEADER, 4, 8, True, False),
+    VoteAnswer(*HEADER, True),
+    Append(*HEADER, 4, 8, 4, (), 4),
+    Entries(APPEND, [b"five", b"six"]),
+    AppendAnswer(*HEADER, 0, 4, 3, 2),
+    Heartbeat(*HEADER, 12, 4),
+    HeartbeatAnswer(*HEADER, 12),
+    SnapshotOffer(*HEADER, 4, 8, CONFIG, 99),
+    SnapshotRefused(*HEADER, 99),
+    TimeoutNow(*HEADER),
+    Disowned(*HEADER, 77),
+    Chunk(99, 0, b"piece"),
+    Chunk(99, 5, b"last", True, 123),
+    ChunkTaken(99, 9),
+]
+
+
+@given(step=st.integers(1, 60))
+def test_what_is_said_arrives_in_any_pieces(step: int) -> None:
+    wire = b"".join(map(encode, FRAMES))
+    reader = FrameReader()
+
+    heard = [frame for i in range(0, len(wire), step) for frame in reader.receive(wire[i : i + step])]
+
+    assert heard == FRAMES
+
+
+@given(data=st.binary(max_size=200))
+def test_garbage_is_refused_or_nothing_yet(data: bytes) -> None:
+    try:
+        assert FrameReader().receive(data) == []
+    except PeerRefused:
+        return
+
+
+@given(place=st.integers(0, len(encode(FRAMES[4])) - 1), bit=st.integers(0, 7))
+def test_a_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, bit: int) -> None:
+    wire = bytearray(encode(FRAMES[4]))
+    wire[place] ^= 1 << bit
+    reader = FrameReader()
+    reader.receive(encode(HELLO))
+
+    try:
+        heard = reader.receive(bytes(wire))
+    except PeerRefused:
+        heard = []
+
+    assert heard == []
+
+
+def test_no_length_is_believed_before_the_peer_has_said_who_it_is() -> None:
+    with pytest.raises(PeerRefused, match="nothing that long"):
+        FrameReader().receive(FRONT.pack(HELLO_BYTES_MAX + 1, 0))
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [[], [b"five"], [b"five", b"six", b"seven"]],
+)
+def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes]) -> None:
+    with pytest.raises(PeerRefused, match="entries for 5 to 6"):
+        FrameReader().receive(encode(Entries(APPEND, payloads)))
+
+
+@pytest.mark.parametrize(
+    ("hello", "match"),
+    [
+        (Heartbeat(*HEADER, 1, 1), "does not begin with a hello"),
+        (Hello("other", 1, 1, CLUSTER, 2, 77, 5, {}), "does not begin with a hello"),
+        (Hello(MARK, 1, 1, b"another cluster!", 2, 77, 5, {}), "is of cluster"),
+        (Hello(MARK, 1, 1, CLUSTER, 0, 77, 5, {}), "says that it is node 0"),
+        (Hello(MARK, VERSION + 1, VERSION + 2, CLUSTER, 2, 77, 5, {}), "upgrade one release at a time"),
+    ],
+)
+def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
+    with pytest.raises(PeerRefused, match=match):
+        check_hello(hello, CLUSTER, 0)
+
+
+def test_a_newer_release_that_still_speaks_our_version_is_welcome() -> None:
+    newer = Hello(MARK, VERSION, VERSION + 1, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
+
+    assert check_hello(newer, CLUSTER, 0) is newer

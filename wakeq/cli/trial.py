@@ -1,0 +1,86 @@
+"""`wakeq cluster try`: three nodes on this machine, for trying.
+
+    data directory, first port --> three `wakeq serve` processes, whose lines are shown --> until a signal ends them
+
+Three nodes on one machine survive the death of one process, not that of the machine: it is for trying, not for work.
+"""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from wakeq.protocol.errors import BadSettings
+
+NODES = 3
+PORTS_APART = 10  # between the ports of one node and of the next
+HTTP_PORT, WORKER_PORT, TASKFLUX_PORT, PEER_PORT = 8080, 2601, 2602, 2603
+
+
+@click.command("try")
+@click.option("--data-dir", type=click.Path(path_type=Path), default="wakeq-cluster", show_default=True)
+@click.option("--free-ports", is_flag=True, help="Take any ports that are free, instead of 2601, 2611 and 2621.")
+@click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="A setting of all nodes; repeatable.")
+def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
+    """Run three nodes on this machine, for trying, until SIGTERM or SIGINT."""
+    peer_ports = _free(NODES) if free_ports else [PEER_PORT + PORTS_APART * node for node in range(NODES)]
+    peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
+    settings = [word for other in others for word in ("--set", other)]
+    nodes = [
+        _start(node, data_dir / f"node-{node}", peers, [*_ports(node, free_ports), *settings]) for node in range(NODES)
+    ]
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        for process in nodes:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return max(process.wait() for process in nodes)
+
+
+def _start(node: int, data_dir: Path, peers: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    data_dir.parent.mkdir(parents=True, exist_ok=True)
+    place = ["--node", str(node), "--peers", peers, "--data-dir", str(data_dir)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wakeq", "serve", *place, *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # a Ctrl-C is ours to pass on
+    )
+    threading.Thread(target=_show, args=(node, process), daemon=True).start()
+    return process
+
+
+def _show(node: int, process: "subprocess.Popen[str]") -> None:
+    assert process.stdout is not None, "it was asked for"
+    for line in process.stdout:
+        click.echo(f"node {node}: {line.rstrip()}")
+
+
+def _ports(node: int, free_ports: bool) -> list[str]:
+    if free_ports:
+        return ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
+    ports = {"worker": WORKER_PORT, "http": HTTP_PORT, "taskflux": TASKFLUX_PORT}
+    return [word for name, first in ports.items() for word in (f"--{name}-port", str(first + PORTS_APART * node))]
+
+
+def _free(count: int) -> list[int]:
+    """Return ports that nobody has at this moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        try:
+            for one in sockets:
+                one.bind(("127.0.0.1", 0))
+        except OSError as error:
+            raise BadSettings(f"no free port on 127.0.0.1: {error.strerror}") from error
+        return [int(one.getsockname()[1]) for one in sockets]

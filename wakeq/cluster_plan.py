@@ -1,0 +1,97 @@
+"""ClusterPlan: what the settings say of the cluster that a node belongs to.
+
+    cluster.node, cluster.peers --> who begins the cluster, where each node is, which cluster that is
+
+A node that joins asks the others which cluster they are; the first nodes of a new one agree on it by the addresses
+that all of them were given.
+"""
+
+import hashlib
+import socket
+from dataclasses import dataclass
+
+from wakeq.protocol.errors import BadSettings, BrokerUnreachable, PeerRefused
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, VERSION, VERSION_MIN, FrameReader, Hello, encode
+from wakeq.settings import Settings
+
+CLUSTER_ID_BYTES = 16
+ASK_S_MAX = 2.0
+READ_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """Invariant: `node_id` is a place in `addresses`."""
+
+    node_id: int
+    addresses: tuple[str, ...]
+    joins: bool
+
+    @property
+    def own_host(self) -> str:
+        return split_address(self.addresses[self.node_id])[0]
+
+    def identity(self) -> Identity:
+        """Return what a new data directory becomes; a node that joins asks for it."""
+        if self.joins:
+            return Identity(self._cluster_of_others(), self.node_id)
+        text = "wakeq cluster " + ",".join(self.addresses)
+        return Identity(hashlib.sha256(text.encode()).digest()[:CLUSTER_ID_BYTES], self.node_id)
+
+    def initial(self) -> Config:
+        """Return who belongs to the cluster as long as the log does not say it."""
+        return Config(
+            tuple(
+                Member(node, voter=not (self.joins and node == self.node_id), address=address)
+                for node, address in enumerate(self.addresses)
+            )
+        )
+
+    def _cluster_of_others(self) -> bytes:
+        tried = []
+        for node, address in enumerate(self.addresses):
+            if node != self.node_id:
+                try:
+                    return _cluster_at(address, self.node_id)
+                except (OSError, PeerRefused) as error:
+                    tried.append(f"{address}: {error}")
+        raise BrokerUnreachable(f"no node of the cluster to join answers; tried {'; '.join(tried)}")
+
+
+def plan_of(settings: Settings) -> ClusterPlan | None:
+    """Return the plan, None for a node that is alone."""
+    cluster = settings.cluster
+    if cluster.peers is None and cluster.node is None:
+        return None
+    if cluster.peers is None or cluster.node is None:
+        raise BadSettings("a node of a cluster needs both --node and --peers; give the other one too")
+    addresses = tuple(address.strip() for address in cluster.peers.split(","))
+    for address in addresses:
+        split_address(address)
+    if cluster.node >= len(addresses):
+        raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
+    return ClusterPlan(cluster.node, addresses, cluster.join)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port; IPv6 as [::1]:2603."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise BadSettings(f"{address!r} is not an address of a node; write HOST:PORT, as 10.0.0.1:2603")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _cluster_at(address: str, node_id: int) -> bytes:
+    """Ask the node at an address which cluster it belongs to: it says so first."""
+    reader = FrameReader()
+    with socket.create_connection(split_address(address), ASK_S_MAX) as connection:
+        connection.settimeout(ASK_S_MAX)
+        nobody = Hello(MARK, VERSION_MIN, VERSION, NO_CLUSTER, node_id, 0, 0, {})
+        connection.sendall(encode(nobody))
+        while data := connection.recv(READ_BYTES):
+            for frame in reader.receive(data):
+                if isinstance(frame, Hello) and frame.mark == MARK:
+                    return frame.cluster_id
+    raise PeerRefused("it ended the connection without saying who it is")
