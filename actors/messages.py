@@ -25,11 +25,12 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why something was not done: a stable code and a sentence."""
+    """Why something was not done: a stable code and a sentence, and where to go instead."""
 
     code: str
     detail: str
-    leader: str = ""
+    leader: str = ""  # its worker port ...
+    leader_http: str = ""  # ... and the port of its WebSockets
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -194,10 +195,13 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Peek(msgspec.Struct, frozen=True, gc=False):
+    """Show messages; of `any` state those behind the number `after`."""
+
     asker: Asker
     queue: str
     state: str
     count: int
+    after: int = 0
 
 
 class Leaf(msgspec.Struct, frozen=True, gc=False):

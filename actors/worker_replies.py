@@ -179,7 +179,11 @@ def want_of(place: int, command: wire.Fet) -> Want:
 
 
 def refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:
-    return wire.Nok(err=refusal.code, detail=refusal.detail, leader=refusal.leader or None, cmd_id=cmd_id)
+    """Say why, and where to go instead."""
+    nok = wire.Nok(err=refusal.code, detail=refusal.detail, cmd_id=cmd_id)
+    if not refusal.leader:
+        return nok
+    return msgspec.structs.replace(nok, leader=refusal.leader, leader_http=refusal.leader_http or None)
 
 
 def refusal_of(code: int, cmd_id: Any) -> wire.Nok:

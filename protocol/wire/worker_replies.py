@@ -109,11 +109,15 @@ class Msgs(ReplyBase, tag="msgs", frozen=True):
 
 
 class Nok(ReplyBase, tag="nok", frozen=True):
-    """Refused: `err` is a stable code, `detail` is for people, `leader` is where to go instead."""
+    """Refused: `err` is a stable code, `detail` is for people, `leader` is where to go instead.
+
+    `leader` is a worker port, `leader_http` is for whoever came by WebSocket.
+    """
 
     err: str
     detail: str | None = None
     leader: str | None = None
+    leader_http: str | None = None
     uids: list[str] | None = None  # of many: those that were done all the same
     unknown: list[str] | None = None
     stale: list[str] | None = None
