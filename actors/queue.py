@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from wakeq.actors.messages import (
+    ASKED,
     Abandon,
     Answered,
     Collect,
@@ -26,16 +27,21 @@ from wakeq.actors.messages import (
     Gone,
     HeldBack,
     Judge,
+    Leaf,
     Leaving,
     Loaded,
     Move,
     Nack,
     Outcome,
     Peek,
+    ReadSlice,
     Refusal,
+    Renew,
     Requeue,
     Scan,
+    Settle,
     Sleep,
+    Stage,
     Stats,
     Subscribe,
     Touch,
@@ -51,6 +57,7 @@ from wakeq.actors.runtime import Alarm, Process
 from wakeq.protocol.catalog import Policies, changed
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -64,9 +71,11 @@ from wakeq.protocol.commands import (
     Requeued,
     Result,
     Results,
+    Stash,
+    Unstash,
     UpdateQueue,
 )
-from wakeq.protocol.results import Repeated, new_drafts, new_numbers
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
@@ -80,8 +89,8 @@ class Abandoned(Exception):
 class QueueProcess(QueueSight):
     """One queue by name, through all its incarnations; before the first one it only has sleepers and waiters.
 
-    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what an operator does in
-    QueueOperations, what can be seen of it in QueueSight; here it applies what is committed.
+    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what is staged in QueueStaging, what an
+    operator does in QueueOperations, what can be seen of it in QueueSight; here it applies what is committed.
     """
 
     def on_receive(self, message: Any) -> None:
@@ -119,10 +128,8 @@ class QueueProcess(QueueSight):
                 case Sleep(asker=asker):
                     asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                     asker.process.tell(Woken(self.name))
-                case (
-                    Touch(asker=asker) | Nack(asker=asker) | Peek(asker=asker) | Stats(asker=asker)
-                    | Scan(asker=asker) | Why(asker=asker) | Move(asker=asker) | Requeue(asker=asker)
-                ):  # fmt: skip
+                case _ if isinstance(message, ASKED):
+                    asker = message.asker
                     refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
                     asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
@@ -133,8 +140,12 @@ class QueueProcess(QueueSight):
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
-            if type(results) is list and results and min(results) < 0:
-                self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+            if type(results) is list:
+                if results and min(results) < 0:
+                    self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+            elif type(results) is not range:
+                assert isinstance(entry, Publish), "only what is published can be repeated"
+                self._unchanged += [(index, place, code) for place, code in unchanged(results, len(entry.drafts))]
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
@@ -173,12 +184,10 @@ class QueueProcess(QueueSight):
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
-        self.ledger.deliver(entry, term)
-        return entry.numbers
+        return self.ledger.deliver(entry, term)
 
     def _apply_extended(self, entry: Extended, index: int, term: int, at_ms: int) -> Results:
-        self.ledger.extend(entry)
-        return entry.numbers
+        return self.ledger.extend(entry)
 
     def _apply_released(self, entry: Released, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.release(entry)
@@ -193,6 +202,8 @@ class QueueProcess(QueueSight):
     def _apply_ack(self, entry: Ack, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.acknowledge(entry)
         numbers = self.ledger.resolved(entry)
+        if entry.foreign:  # the log has only their uids
+            self._unchanged += [(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0]
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self._forget(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
@@ -205,14 +216,6 @@ class QueueProcess(QueueSight):
         if self.leases is not None and any(results):
             self.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], self._now_ms())
         return results
-
-    def _forget(self, numbers: list[int]) -> None:
-        """Drop what a queue process knows of messages that left the ledger."""
-        stored = self.bodies.remove(numbers)
-        if stored:
-            self._stored_gone += self._uids_of(stored)
-        if self.leases is not None:
-            self.leases.removed(numbers)
 
     def _apply_create(self, entry: Entry, index: int, term: int, at_ms: int) -> Results:
         self.created_ms = at_ms
@@ -250,6 +253,7 @@ class QueueProcess(QueueSight):
         self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
+        self._lapsing.clear()
         self.uids = UidMaker(queue_id)
         if self.leases is not None:
             self.leases = self.leases.for_new_incarnation(self._now_ms())
@@ -309,6 +313,11 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Requeue: QueueProcess.on_requeue,
     Answered: QueueProcess.on_answered,
     Lead: QueueProcess.on_lead,
+    Stage: QueueProcess.on_stage,
+    ReadSlice: QueueProcess.on_read_slice,
+    Renew: QueueProcess.on_renew,
+    Settle: QueueProcess.on_settle,
+    Leaf: QueueProcess.on_leaf,
     Follow: QueueProcess.on_follow,
 }
 
@@ -325,4 +334,7 @@ _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
     PurgeQueue: QueueProcess._apply_purge,
     PauseQueue: QueueProcess._apply_paused,
     Requeued: QueueProcess._apply_requeued,
+    Claim: QueueProcess._apply_claim,
+    Stash: QueueProcess._apply_stash,
+    Unstash: QueueProcess._apply_unstash,
 }

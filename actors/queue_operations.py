@@ -20,7 +20,7 @@ from wakeq.actors.messages import (
     Refusal,
     Requeue,
 )
-from wakeq.actors.queue_endings import QueueEndings
+from wakeq.actors.queue_staging import QueueStaging
 from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
 from wakeq.protocol.dead_letters import redriven
 from wakeq.protocol.uid import UidMaker
@@ -36,7 +36,7 @@ class Moving(msgspec.Struct, frozen=True, gc=False):
     numbers: list[int]
 
 
-class QueueOperations(QueueEndings):
+class QueueOperations(QueueStaging):
     """See the head of this file."""
 
     def on_move(self, message: Move) -> None:
@@ -54,7 +54,9 @@ class QueueOperations(QueueEndings):
 
     def _may_move(self, number: int) -> bool:
         assert self.leases is not None, "asked before"
-        return self.ledger.lives(number) and number not in self.leases.held and number not in self.leases.leaving
+        ledger, leases = self.ledger, self.leases
+        is_there = ledger.lives(number) and not ledger.is_hidden(number)
+        return is_there and number not in leases.held and number not in leases.leaving
 
     def _move(self, message: Move, numbers: list[int]) -> None:
         """Propose it; what has left meanwhile is left out."""

@@ -36,7 +36,9 @@ class QueueSight(QueueOperations):
     def on_peek(self, message: Peek) -> None:
         if not self._may_be_seen(message.asker):
             return
-        numbers = numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
+        numbers = numbers_in(
+            self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
+        )
         self._with_bodies(numbers, partial(self._peek_loaded, message.asker, numbers), message.asker)
 
     def _with_bodies(self, numbers: list[int], step: Any, asker: Asker) -> None:

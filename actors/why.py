@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+from wakeq.actors.audience import NEVER
 from wakeq.actors.leases import Leases
 from wakeq.protocol.commands import PAUSE_MS_MAX
 from wakeq.protocol.ledger import Ledger
@@ -22,7 +23,11 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
     """Return why a message is not being worked on, or where it is."""
     if number < 1 or not ledger.lives(number):
         return [{"code": "gone", "text": "it is not in this queue: done, moved, expired, a dead letter, or never here"}]
+    if ledger.is_hidden(number):
+        return [{"code": "stashed", "text": "it was put aside by a pipeline, and is published when that commits"}]
     held = leases.held.get(number)
+    if held is not None and held.until_ms >= NEVER:
+        return [{"code": "staged", "text": "a pipeline has claimed it, and settles it or gives it back"}]
     if held is not None:
         holder = f"worker {held.worker}" if held.worker else "a worker that was there before the last start"
         text = f"{holder} has it until {moment(held.until_ms)}; then it comes back, unless it is done"

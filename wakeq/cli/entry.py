@@ -22,6 +22,7 @@ from wakeq.cli.config import config
 from wakeq.cli.doctor import doctor
 from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
+from wakeq.cli.monique import monique
 from wakeq.cli.operating import connections, leases, move, pause, requeue, resume, why
 from wakeq.cli.output import say
 from wakeq.cli.queues import queue
@@ -61,7 +62,7 @@ def cli(context: click.Context, broker: str, http: str | None) -> None:
     context.obj = Broker(broker, http)
 
 
-VERBS = (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config)
+VERBS = (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster, ping, inspect, config)
 for verb in (*VERBS, leases, connections, why, top, doctor, completion):
     cli.add_command(verb)
 for verb in (backup, restore, export, import_, repair):

@@ -123,7 +123,7 @@ class Selection:
         fitting = [
             row
             for row in rows
-            if row["state"] != "leased"
+            if row["state"] in ("ready", "delayed")
             and row["number"] <= self._result.through
             and fits(candidate_of(row, now_ms), self._conditions)
         ]
