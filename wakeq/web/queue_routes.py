@@ -58,6 +58,10 @@ class UpdateBody(msgspec.Struct, forbid_unknown_fields=True):
     policies: dict[str, Any]
 
 
+class NoBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Nothing needs to be said."""
+
+
 class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     """For how long, or until when; else until it is resumed."""
 
@@ -95,7 +99,7 @@ def queue_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Ro
         Route("PATCH", "/queue", "Change policies", ADMIN, routes.update, QueueQuery, UpdateBody, Done),
         Route("DELETE", "/queue", "Delete a queue with its messages", ADMIN, routes.delete, QueueQuery, None, Emptied),
         Route("POST", "/queue/pause", "Hand out nothing", ADMIN, routes.pause, QueueQuery, PauseBody, Paused),
-        Route("POST", "/queue/resume", "Hand out again", ADMIN, routes.resume, QueueQuery, None, Done),
+        Route("POST", "/queue/resume", "Hand out again", ADMIN, routes.resume, QueueQuery, NoBody, Done),
     )
 
 
@@ -140,6 +144,6 @@ class _QueueRoutes:
         await self._questions.change(PauseQueue(check_name(query.queue), until_ms))
         return Paused(query.queue, None if until_ms == PAUSE_MS_MAX else until_ms)
 
-    async def resume(self, query: QueueQuery) -> Done:
+    async def resume(self, query: QueueQuery, _: NoBody) -> Done:
         await self._questions.change(PauseQueue(check_name(query.queue), 0))
         return Done(query.queue)
