@@ -1,4 +1,4 @@
-"""Schemathesis, which makes requests of an OpenAPI document, against a broker: nothing breaks, nothing is undescribed."""
+"""Schemathesis, which makes requests of an OpenAPI document, against a broker: all that comes of them is described."""
 
 import shutil
 import subprocess

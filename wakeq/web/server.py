@@ -5,10 +5,12 @@ no request in time is closed.  Must never know what its handlers do, or keep an 
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 HANDSHAKE_S_MAX = 5.0  # from the connection to the end of the first request's header
@@ -16,6 +18,17 @@ KEEPALIVE_S = 15.0  # between two requests
 SHUTDOWN_S_MAX = 10.0
 ACCEPT_BACKLOG = 4096
 HEADER_BYTES_MAX = 8190  # of a request line, and of each header
+
+
+logger = logging.getLogger("wakeq.http")
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a record tells of a fault of our own: that a peer speaks no HTTP is answered, and worth no line."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+logger.addFilter(_is_ours)
 
 
 class WebServer:
@@ -48,6 +61,7 @@ class WebServer:
         self._runner = web.AppRunner(
             self._app,
             access_log=None,
+            logger=logger,
             handle_signals=False,
             keepalive_timeout=KEEPALIVE_S,
             shutdown_timeout=SHUTDOWN_S_MAX,
