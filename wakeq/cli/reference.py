@@ -1,6 +1,6 @@
 """The pages of docs/reference, made from what the code says of itself, so that they cannot differ from it.
 
-    settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md
+    settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md; and metrics.md, http.md
 
 `python -m wakeq.cli.reference docs/reference` writes them; a test and `make docs` compare them.  Prints
 nothing that depends on the machine, or on the release of click, that it runs with.
@@ -21,6 +21,7 @@ from wakeq.cli.common import (
     EXIT_USAGE,
 )
 from wakeq.cli.entry import cli
+from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.protocol import errors
 from wakeq.settings import INT64_MIN, KNOWN, Known, shown
 
@@ -260,6 +261,8 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "errors.md": errors_page(),
         "exit-codes.md": exit_codes_page(),
+        "metrics.md": metrics_page(),
+        "http.md": http_page(),
     }
 
 
