@@ -13,9 +13,11 @@ from typing import Any
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from wakeq.actors.access import Access, Gate
 from wakeq.actors.door import (
     DOOR_WORKER_WS,
     FRAME_S_MAX,
+    HANDSHAKE_S_MAX,
     Admission,
     Backlog,
     Closed,
@@ -27,6 +29,7 @@ from wakeq.actors.door import (
 from wakeq.protocol.errors import BadJson
 from wakeq.protocol.wire.lines import line_bytes_max
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode_frames, encode_frames
+from wakeq.web.authorization import log_in, token_of
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 TOGETHER_FRAMES_MAX = 1024  # told at once
@@ -54,7 +57,7 @@ class ConnectDoor:
 
     __slots__ = (
         "_backlog", "_closing_at_s", "_connect", "_frames", "_held_bytes", "_paused", "_reason", "_resumed",
-        "_socket", "_subscriber", "_transport", "heard", "pinged",
+        "_socket", "_subscriber", "_transport", "access", "heard", "pinged", "stranger_since_s",
     )  # fmt: skip
 
     kind = DOOR_WORKER_WS
@@ -73,6 +76,8 @@ class ConnectDoor:
         self._reason = ""
         self.heard = True
         self.pinged = False
+        self.access: Access | None = None  # by the token of the request, if it had one
+        self.stranger_since_s: float | None = None
 
     # --- the socket's side ---
 
@@ -138,6 +143,9 @@ class ConnectDoor:
         address = self._transport.get_extra_info("peername")
         return f"{address[0]}:{address[1]}" if address else ""
 
+    def welcome(self) -> None:
+        self.stranger_since_s = None
+
     def send(self, replies: Sequence[Reply]) -> None:
         if self._subscriber is None or self._closing_at_s is not None:
             return
@@ -192,6 +200,9 @@ class ConnectDoor:
         if self._closing_at_s is not None and now_s - self._closing_at_s >= FRAME_S_MAX:
             self.drop("it did not close in time")
             return False
+        if self.stranger_since_s is not None and now_s - self.stranger_since_s >= HANDSHAKE_S_MAX:
+            self.drop(f"it did not say who it is within {HANDSHAKE_S_MAX:g} s")
+            return False
         if self._transport.is_closing():
             self._wake()
             return self._closing_at_s is not None
@@ -201,7 +212,8 @@ class ConnectDoor:
             self._obey(self._backlog.check(waiting, now_s))
             if waiting <= WATCHED_BYTES_MIN:
                 self._backlog = None
-        return self._backlog is not None or self._closing_at_s is not None
+        is_stranger = self.stranger_since_s is not None
+        return is_stranger or self._backlog is not None or self._closing_at_s is not None
 
     def _write(self, data: bytes, *, burst: bool) -> None:
         if self._transport.is_closing():
@@ -259,12 +271,14 @@ class Connect:
         admission: Admission | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.admission = admission or Admission()
         self.frame_bytes_max = line_bytes_max(message_bytes_max)
         self.clock = clock or asyncio.get_running_loop().time
         self.doors: set[ConnectDoor] = set()
         self._make_subscriber = make_subscriber
+        self._gate = gate
         self._watched: set[ConnectDoor] = set()
         self._slices: list[set[ConnectDoor]] = [set() for _ in range(HEARTBEAT_S)]  # one is asked each second
         self._next_slice = 0
@@ -272,13 +286,11 @@ class Connect:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Serve one connection, from the handshake to its end."""
-        if not self.admission.enter():
-            raise web.HTTPServiceUnavailable(text="there are too many connections; try again later\n")
-        try:
-            return await self._serve(request)
-        finally:
-            self.admission.leave()
+        """Serve one connection, from the handshake to its end; the server has counted it."""
+        token = token_of(request)
+        if self._gate is not None and token is not None:
+            log_in(self._gate, request)
+        return await self._serve(request, token)
 
     def stop_reading(self) -> None:
         """Take no more commands; what was taken is still answered."""
@@ -292,7 +304,7 @@ class Connect:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, token: str | None) -> web.StreamResponse:
         socket = web.WebSocketResponse(
             compress=False, max_msg_size=self.frame_bytes_max, autoping=False, timeout=FRAME_S_MAX / 2
         )
@@ -302,6 +314,8 @@ class Connect:
         part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
         self.doors.add(door)
         part.add(door)
+        if self._gate is not None:
+            self._ask_who_it_is(door, self._gate, token)
         door.begin(self._make_subscriber(door))
         self._sweep_later()
         reason = "the broker stops"
@@ -313,6 +327,14 @@ class Connect:
             part.discard(door)
             door.end(reason)
         return socket
+
+    def _ask_who_it_is(self, door: ConnectDoor, gate: Gate, token: str | None) -> None:
+        """Let those in who showed a token with their request; the others have to say HELLO in time."""
+        if token is not None:
+            door.access = gate.login(token, door)
+        else:
+            door.stranger_since_s = self.clock()
+            self.watch(door)
 
     # --- what the doors tell it ---
 
