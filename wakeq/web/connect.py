@@ -36,6 +36,7 @@ TOGETHER_FRAMES_MAX = 1024  # told at once
 WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
 HEARTBEAT_S = 20  # a peer that was silent so long is asked; silent as long again, it is gone
 SWEEP_EVERY_S = 1.0
+CONTROL_BYTES = 6  # of a client's control frame, its payload apart (RFC 6455, 5.2: masked)
 
 _BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
 _SHORT, _MIDDLE, _LONG = Layout("!BB"), Layout("!BBH"), Layout("!BBQ")
@@ -57,7 +58,8 @@ class ConnectDoor:
 
     __slots__ = (
         "_backlog", "_closing_at_s", "_connect", "_frames", "_held_bytes", "_paused", "_reason", "_resumed",
-        "_socket", "_subscriber", "_transport", "access", "heard", "pinged", "stranger_since_s",
+        "_socket", "_subscriber", "_transport", "_unfinished_bytes", "_unfinished_since_s", "access", "heard", "pinged",
+        "stranger_since_s",
     )  # fmt: skip
 
     kind = DOOR_WORKER_WS
@@ -78,12 +80,19 @@ class ConnectDoor:
         self.pinged = False
         self.access: Access | None = None  # by the token of the request, if it had one
         self.stranger_since_s: float | None = None
+        self._unfinished_bytes = 0  # of frames and fragments that are no message yet, as far as one can tell
+        self._unfinished_since_s: float | None = None
 
     # --- the socket's side ---
 
     def begin(self, subscriber: Told) -> None:
         """From now on this is who is told."""
         self._subscriber = subscriber
+
+    def hears(self, size_bytes: int) -> None:
+        """So much came, which may be the end of a message or only a part."""
+        self._unfinished_bytes += size_bytes
+        self._connect.watch(self)
 
     def end(self, reason: str) -> None:
         """The connection is gone: tell what came before, then that."""
@@ -100,13 +109,16 @@ class ConnectDoor:
             self.heard = True
             match message.type:
                 case WSMsgType.TEXT:
+                    self._unfinished_bytes = 0
                     self._take(message.data)
                 case WSMsgType.BINARY:
+                    self._unfinished_bytes = 0
                     self._take(Bad(BadJson("a binary frame; commands come in text frames")))
                 case WSMsgType.PING:
+                    self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
                     self._write(frame(_PONG, bytes(message.data)), burst=False)
                 case WSMsgType.PONG:
-                    pass
+                    self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
                 case WSMsgType.ERROR:
                     return f"connection lost: {message.data}"
                 case _:
@@ -206,14 +218,25 @@ class ConnectDoor:
         if self._transport.is_closing():
             self._wake()
             return self._closing_at_s is not None
+        if self._is_dawdling(now_s):
+            self.drop(f"a message was not complete after {FRAME_S_MAX:g} s")
+            return False
         waiting = self._transport.get_write_buffer_size()
-        self._hold(waiting)
+        self._hold(waiting + max(self._unfinished_bytes, 0))
         if self._backlog is not None:
             self._obey(self._backlog.check(waiting, now_s))
             if waiting <= WATCHED_BYTES_MIN:
                 self._backlog = None
-        is_stranger = self.stranger_since_s is not None
-        return is_stranger or self._backlog is not None or self._closing_at_s is not None
+        is_at_rest = self.stranger_since_s is None and self._unfinished_since_s is None and self._closing_at_s is None
+        return not is_at_rest or self._backlog is not None
+
+    def _is_dawdling(self, now_s: float) -> bool:
+        """Whether a message was begun long ago; while we do not read, its rest cannot come."""
+        if self._unfinished_bytes <= 0 or self._paused:
+            self._unfinished_since_s = None
+        elif self._unfinished_since_s is None:
+            self._unfinished_since_s = now_s
+        return self._unfinished_since_s is not None and now_s - self._unfinished_since_s >= FRAME_S_MAX
 
     def _write(self, data: bytes, *, burst: bool) -> None:
         if self._transport.is_closing():
@@ -314,6 +337,7 @@ class Connect:
         part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
         self.doors.add(door)
         part.add(door)
+        request.protocol.hears = door.hears  # type: ignore[attr-defined]  # the server makes no other connections
         if self._gate is not None:
             self._ask_who_it_is(door, self._gate, token)
         door.begin(self._make_subscriber(door))

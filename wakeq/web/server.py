@@ -7,15 +7,19 @@ not added as open.  Must never know what its handlers do, or keep an access log 
 """
 
 import asyncio
+import logging
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler
 
 from wakeq.actors.access import Gate
+from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
 from wakeq.tls import ServerTls, TlsServer, listen_at
 from wakeq.web.authorization import ACCESS, is_foreign, log_in
@@ -25,13 +29,15 @@ SHUTDOWN_S_MAX = 10.0
 ACCEPT_BACKLOG = 4096
 HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 
+logger = logging.getLogger("wakeq.web")
+
 
 class HttpConnection(web.RequestHandler):
     """One connection, counted like those of the other doors."""
 
-    __slots__ = ("_admission", "_counted_at", "_is_counted")
+    __slots__ = ("_admission", "_complaints", "_counted_at", "_is_counted", "hears")
 
-    def __init__(self, admission: Admission, server: web.Server) -> None:
+    def __init__(self, admission: Admission, server: web.Server, complaints: Complaints) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -40,7 +46,9 @@ class HttpConnection(web.RequestHandler):
             max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
         )
+        self.hears: Callable[[int], None] | None = None  # who wants to know how much comes, after an upgrade
         self._admission = admission
+        self._complaints = complaints
         self._is_counted = False
         self._counted_at = ""
 
@@ -54,7 +62,26 @@ class HttpConnection(web.RequestHandler):
             cast(asyncio.Transport, transport).write(_too_many(refusal))
             self.force_close()
 
+    def data_received(self, data: bytes) -> None:
+        if self.hears is not None:
+            self.hears(len(data))
+        super().data_received(data)
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
+        error = kw.get("exc_info") or sys.exc_info()[1]
+        if isinstance(error, HttpProcessingError | web.HTTPException | ConnectionError):
+            self._complaints.say(f"a request that is no HTTP came from {self._peer}")
+        else:
+            super().log_exception(*args, **kw)
+
+    @property
+    def _peer(self) -> str:
+        address = self.transport.get_extra_info("peername") if self.transport is not None else None
+        return str(address[0]) if address else "a connection that has ended"
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        self.hears = None
         if self._is_counted:
             self._is_counted = False
             self._admission.leave(self._counted_at)
@@ -83,6 +110,7 @@ class WebServer:
         self._greeting = greeting + "\n"
         self._gate = gate
         self._tls = tls
+        self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
         self._open: set[web.AbstractRoute] = set()  # what is served to strangers too
         self._silent: set[asyncio.BaseProtocol] = set()  # connections that have not sent a request yet
         self._server: asyncio.Server | TlsServer | None = None
@@ -134,7 +162,7 @@ class WebServer:
     def _connection(self) -> asyncio.Protocol:
         assert self._runner is not None
         assert self._runner.server is not None
-        protocol = HttpConnection(self.admission, self._runner.server)
+        protocol = HttpConnection(self.admission, self._runner.server, self._complaints)
         self._silent.add(protocol)
         asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._close_silent, protocol)
         return protocol
