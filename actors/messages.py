@@ -194,10 +194,13 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Peek(msgspec.Struct, frozen=True, gc=False):
+    """Show messages; of `any` state those behind the number `after`."""
+
     asker: Asker
     queue: str
     state: str
     count: int
+    after: int = 0
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):

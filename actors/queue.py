@@ -272,7 +272,9 @@ class QueueProcess(QueueEndings):
         if refusal is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
-        numbers = numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
+        numbers = numbers_in(
+            self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
+        )
         missing = self.bodies.missing(numbers)
         if missing:
             self._read(missing, ("call", partial(self._peek_loaded, asker, numbers), asker))

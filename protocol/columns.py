@@ -77,12 +77,13 @@ class Columns:
                 return False
         return True
 
-    def living_numbers(self) -> Iterator[int]:
-        """Yield every living number in the order of publication."""
-        for chunk_id in sorted(self.chunks):
+    def living_numbers(self, after: int = 0) -> Iterator[int]:
+        """Yield every living number behind the given one, in the order of publication."""
+        first_chunk = after >> CHUNK_SHIFT
+        for chunk_id in sorted(chunk_id for chunk_id in self.chunks if chunk_id >= first_chunk):
             base = chunk_id << CHUNK_SHIFT
             for offset, size in enumerate(self.chunks[chunk_id].sizes):
-                if size:
+                if size and base + offset > after:
                     yield base + offset
 
     # --- adding and removing -----------------------------------------------------------------------------------------

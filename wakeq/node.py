@@ -22,6 +22,7 @@ from wakeq import __version__
 from wakeq.actors.door import CarefulDoor, Door
 from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
+from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.requests import Limits as SubscriberLimits
 from wakeq.actors.requests import Services as SubscriberServices
@@ -38,6 +39,8 @@ from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.monique_doors import MoniqueDoors
+from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
@@ -85,6 +88,7 @@ class Node:
         self._workers = 0
         self._threads: list[DiskThread] = []
         self._taskflux: list[TaskFluxTcpListener] = []
+        self._monique: MoniqueDoors | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
@@ -266,10 +270,30 @@ class Node:
         for path in ("/connect", "/connect/"):
             self._web.add("GET", path, self._connect.handle, is_open=True)
         self._web.before_stop(self._connect.close)
+        self._monique = MoniqueDoors(settings.monique, self._monique_services(services.defaults))
+        self._web.add("GET", "/monique", self._monique.path.handle)
+        self._web.before_stop(self._monique.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
-        return addresses | await self._listen_to_taskflux(host)
+        return addresses | await self._listen_to_taskflux(host) | await self._monique.start()
+
+    def _monique_services(self, defaults: Policies | None) -> MoniqueServices:
+        queues = QueueServices(
+            self.raft_log,
+            self.queues,
+            self.assembly.timers,
+            self.now_ms,
+            self._new_worker,
+            self.queues.exists,
+            defaults,
+            self.settings.message_bytes_max,
+        )
+        return MoniqueServices(self.runtime, queues, self.raft_log.refusal, self._fail, self.security)
+
+    def _new_worker(self) -> int:
+        self._workers += 1
+        return self._workers
 
     async def _listen_to_taskflux(self, host: str) -> dict[str, str]:
         """Open a port for one dialect, and another one for the other if that is wanted."""
@@ -325,6 +349,8 @@ class Node:
             )
         self._look_for_room()
         self.security.look()
+        if self._monique is not None:
+            self._monique.look()
         self._give_memory_back()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
@@ -403,6 +429,8 @@ class Node:
         for port in ports:
             port.stop_reading()
         self._connect.stop_reading()
+        if self._monique is not None:
+            self._monique.stop_reading()
         await self._answer_all()
         await asyncio.gather(*(port.close() for port in ports))
         await self._answer_all()  # what lost its connection by that has given back what it held

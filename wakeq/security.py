@@ -30,6 +30,7 @@ class Security:
         self.gate: Gate | None = None
         self.tls: ServerTls | None = None
         self.peer_tls: PeerTls | None = None
+        self._is_insecure = settings.insecure
         self._tokens = TokenFile(settings.tokens_path)
         self._limit(settings)
         if settings.auth.required:
@@ -42,6 +43,12 @@ class Security:
     def handshake_s(self) -> float | None:
         """How long a connection may take to say who it is, if that is asked."""
         return None if self.gate is None else HANDSHAKE_S_MAX
+
+    def may_listen(self, host: str, *, is_guarded: bool = True) -> bool:
+        """Whether a door may be opened there; one that is not guarded knows neither tokens nor TLS."""
+        if self._is_insecure or is_this_machine(host):
+            return True
+        return is_guarded and self.gate is not None and self.tls is not None
 
     def look(self) -> None:
         """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""

@@ -36,6 +36,13 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--tls-cert", type=click.Path(path_type=Path), help="The certificate of all doors, PEM."),
             click.option("--tls-key", type=click.Path(path_type=Path), help="The key of that certificate, PEM."),
             click.option("--insecure", is_flag=True, help="Let other machines in without tokens, or without TLS."),
+            click.option(
+                "-f",
+                "--config-file",
+                "monique_config_file",
+                type=click.Path(path_type=Path),
+                help="A config.json of MoniQue, whose ports are opened too.",
+            ),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
             click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="Any other setting; repeatable."),
         )
@@ -60,6 +67,7 @@ def given_settings(
     tls_cert: Path | None,
     tls_key: Path | None,
     insecure: bool,
+    monique_config_file: Path | None,
     no_upgrade: bool,
     others: tuple[str, ...],
 ) -> Loaded:
@@ -77,6 +85,7 @@ def given_settings(
         "http_port": http_port,
         "taskflux_port": taskflux_port,
         "taskflux_dialect": taskflux_dialect,
+        "monique.config_file": monique_config_file,
     }
     named |= {"auth.required": auth or None, "insecure": insecure or None}
     named |= {"tls.cert_file": tls_cert, "tls.key_file": tls_key}
