@@ -24,14 +24,18 @@ _HAS_EVENT = np.array([word is not None for word in EVENT_WORDS])
 
 def events_of(span: Span, wanted: Wanted = ALL) -> Iterator[pa.RecordBatch]:
     """Yield what happened in a span."""
-    numbering = Numbering(span.counters, complete=span.complete)
+    for _index, batch in steps_of(span, wanted, Numbering(span.counters, complete=span.complete)):
+        if batch.num_rows:
+            yield batch
+
+
+def steps_of(span: Span, wanted: Wanted, numbering: Numbering) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the same with the index that was reached; the numbering is then as far."""
     reached = 0
     for stretch in span.stretches:
         for piece in pieces_of(replace(stretch, first_index=max(stretch.first_index, reached + 1))):
             reached = piece.first_index + len(piece.starts) - 1
-            batch = _events_in(piece, span, numbering, wanted)
-            if batch.num_rows:
-                yield batch
+            yield reached, _events_in(piece, span, numbering, wanted)
 
 
 def period_of(history: History) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from wakeq.pipeline.journal import events_of
 from wakeq.pipeline.journal_plan import NOTHING, History, Span
 from wakeq.pipeline.journal_schema import USUAL, Wanted
+from wakeq.pipeline.moments import moment_ms
 from wakeq.protocol.errors import BadSettings
 
 OPTIONS = ("path", "paths", "since", "until", "queue", "columns", "body", "done", "partitions")
@@ -120,11 +121,3 @@ def _moment(options: Options, name: str) -> int | None:
         return moment_ms(options[name])
     except ValueError:
         raise BadSettings(f"option {name} is {options[name]!r}; write it as 2026-01-31 or 2026-01-31T15:00") from None
-
-
-def moment_ms(text: str) -> int:
-    """Return the milliseconds since 1970 of a moment as ISO 8601 writes it; without a zone it is UTC."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)

@@ -4,6 +4,7 @@ Pure: numbers in, markup out.  Every text that came from a broker is escaped.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -16,6 +17,7 @@ SERIES_MAX = 6  # colours that can be told apart
 ROW = 26
 LABEL = 190
 DAY_S = 86_400
+MARKS_S = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36_000, 86_400, 864_000)
 Series = Sequence[tuple[str, Sequence[float]]]
 
 
@@ -27,7 +29,8 @@ def lines(grid_s: Sequence[int], series: Series, *, unit: str, fill: bool = Fals
     for place, (name, values) in enumerate(shown):
         points = [f"{_x(i, len(grid_s)):.1f},{_y(value, top):.1f}" for i, value in enumerate(values)]
         if fill and points:
-            area = f"{_x(0, len(grid_s)):.1f},{_y(0, top):.1f} {' '.join(points)} {points[-1].split(',')[0]},{_y(0, top):.1f}"
+            corners = [f"{_x(at, len(grid_s)):.1f},{_y(0, top):.1f}" for at in (0, len(points) - 1)]
+            area = " ".join([corners[0], *points, corners[1]])
             parts.append(f'<polygon class="area s{place}" points="{area}"/>')
         parts.append(
             f'<polyline class="line s{place}" points="{" ".join(points)}"><title>{escape(name)}</title></polyline>'
@@ -47,12 +50,12 @@ def spans(rows: Sequence[tuple[str, float | None, float | None, float | None]]) 
     known = [row for row in rows if row[1] is not None]
     if not known:
         return '<p class="none">Nothing to show in this time.</p>'
-    low, high = _decades([value for row in known for value in row[1:] if value])
+    ticks = _ticks([value for row in known for value in row[1:] if value])
     height = TOP + ROW * len(known) + BOTTOM
-    parts = [_frame(height), _decade_axis(low, high, height)]
+    parts = [_frame(height), _log_axis(ticks, height)]
     for place, (name, p50, p90, p99) in enumerate(known):
         y = TOP + ROW * place + ROW / 2
-        x50, x90, x99 = (_log_x(value or 0, low, high) for value in (p50, p90, p99))
+        x50, x90, x99 = (_log_x(value or 0, ticks) for value in (p50, p90, p99))
         said = f"{name}: half within {duration(p50)}, 90 % within {duration(p90)}, 99 % within {duration(p99)}"
         parts.append(
             f'<g><title>{escape(said)}</title>'
@@ -77,13 +80,14 @@ def hours(rows: Sequence[tuple[str, Sequence[int]]]) -> str:
             f"{escape(shortened(name))}</text>"
         )
         parts += [
-            f'<rect class="cell" x="{LABEL + hour * cell + 1:.1f}" y="{y + 2}" width="{cell - 2:.1f}" height="{ROW - 4}" '
-            f'rx="3" fill-opacity="{0.06 + 0.94 * count / most:.3f}">'
+            f'<rect class="cell" x="{LABEL + hour * cell + 1:.1f}" y="{y + 2}" width="{cell - 2:.1f}" '
+            f'height="{ROW - 4}" rx="3" fill-opacity="{0.06 + 0.94 * count / most:.3f}">'
             f"<title>{escape(name)}, {hour:02d}:00: {count:,} published</title></rect>"
             for hour, count in enumerate(counts)
         ]
     marks = [
-        f'<text class="tick" x="{LABEL + hour * cell + cell / 2:.1f}" y="{height - 8}" text-anchor="middle">{hour:02d}</text>'
+        f'<text class="tick" x="{LABEL + (hour + 0.5) * cell:.1f}" y="{height - 8}" text-anchor="middle">'
+        f"{hour:02d}</text>"
         for hour in range(0, 24, 2)
     ]
     return "".join([*parts, *marks, "</svg>"])
@@ -97,8 +101,8 @@ def nice_top(value: float) -> float:
     if value <= 0:
         return float(TICKS_Y)
     step = value / TICKS_Y
-    scale = 10 ** math.floor(math.log10(step))
-    return TICKS_Y * next(factor * scale for factor in (1, 2, 2.5, 5, 10) if factor * scale >= step)
+    scale = 10.0 ** math.floor(math.log10(step))
+    return TICKS_Y * next(factor * scale for factor in (1, 1.5, 2, 2.5, 5, 10) if factor * scale >= step)
 
 
 def number(value: float) -> str:
@@ -163,23 +167,26 @@ def _x_axis(grid_s: Sequence[int]) -> str:
     return "".join(parts)
 
 
-def _decades(values: Sequence[float]) -> tuple[int, int]:
-    low = math.floor(math.log10(max(0.001, min(values, default=0.001))))
-    high = math.ceil(math.log10(max(0.01, max(values, default=1.0))))
-    return low, max(high, low + 1)
+def _ticks(values: Sequence[float]) -> list[float]:
+    """Return marks in seconds, from the last one below all values to the first one above."""
+    low, high = min(values, default=0.001), max(values, default=1.0)
+    first = max(0, bisect_right(MARKS_S, low) - 1)
+    last = min(len(MARKS_S) - 1, bisect_left(MARKS_S, high))
+    return list(MARKS_S[first : max(last, first + 1) + 1])
 
 
-def _log_x(value: float, low: int, high: int) -> float:
-    exponent = math.log10(max(value, 10.0**low))
+def _log_x(value: float, ticks: Sequence[float]) -> float:
+    low, high = math.log(ticks[0]), math.log(ticks[-1])
+    exponent = min(max(math.log(max(value, ticks[0])), low), high)
     return LABEL + (WIDTH - LABEL - RIGHT - 20) * (exponent - low) / (high - low)
 
 
-def _decade_axis(low: int, high: int, height: float) -> str:
+def _log_axis(ticks: Sequence[float], height: float) -> str:
     parts = []
-    for exponent in range(low, high + 1):
-        x = _log_x(10.0**exponent, low, high)
+    for tick in ticks:
+        x = _log_x(tick, ticks)
         parts.append(
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
-            f'<text class="tick" x="{x:.1f}" y="{height - 8}" text-anchor="middle">{duration(10.0**exponent)}</text>'
+            f'<text class="tick" x="{x:.1f}" y="{height - 8}" text-anchor="middle">{duration(tick)}</text>'
         )
     return "".join(parts)

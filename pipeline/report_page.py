@@ -13,6 +13,7 @@ from wakeq.pipeline.report import QueueReport, Report, worst_of
 
 QUEUES_SHOWN = 12
 ROWS_SHOWN = 50
+FAILURES_SHOWN = 20
 STYLE = files("wakeq.pipeline").joinpath("report.css").read_text(encoding="utf-8")
 
 
@@ -120,7 +121,7 @@ def _failures(report: Report) -> str:
     if not rows:
         return '<p class="none">None in this time.</p>'
     rows.sort(key=lambda row: -int(row[2].replace(",", "")))
-    return _table(("queue", "what", "how often"), rows[:ROWS_SHOWN], texts=1)
+    return _table(("queue", "what", "how often"), rows[:FAILURES_SHOWN], texts=1)
 
 
 def _workers(report: Report) -> str:

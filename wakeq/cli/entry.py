@@ -20,6 +20,7 @@ from wakeq.cli.config import config
 from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.output import say
+from wakeq.cli.pipeline import pipeline
 from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
@@ -48,7 +49,7 @@ def cli(context: click.Context, broker: str) -> None:
     context.obj = Broker(broker)
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config):
+for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, pipeline, cluster, ping, inspect, config):
     cli.add_command(verb)
 
 
