@@ -95,7 +95,8 @@ class LogDriver(LogEntries):
         leader = self.other_leader
         if leader is None:
             return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
-        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", self.address_of(leader, "worker"))
+        addresses = self.address_of(leader, "worker"), self.address_of(leader, "http")
+        return Refusal(NotLeader.code, f"node {leader} leads; connect to it", *addresses)
 
     @property
     def other_leader(self) -> int | None:

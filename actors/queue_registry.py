@@ -13,6 +13,7 @@ import msgspec
 
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
+    ASKED,
     Answered,
     Asker,
     EndWaits,
@@ -24,7 +25,6 @@ from wakeq.actors.messages import (
     Leaving,
     Nack,
     Outcome,
-    Peek,
     Propose,
     Refusal,
     Sleep,
@@ -80,6 +80,7 @@ class QueueRegistry(Process):
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
+        self._newest_id = 0  # of the queue that was made last
         self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
         self._notes: list[Note] = []  # entries since the last cut that did not do what they ask for
         self._rebuilding: set[str] = set()
@@ -132,6 +133,8 @@ class QueueRegistry(Process):
         return process
 
     def _create(self, name: str, policies: Policies, item: Item) -> None:
+        assert item[0] > self._newest_id, f"entry {item[0]} makes a second queue, {name!r}, and has an id for one"
+        self._newest_id = item[0]
         self.catalog.put(name, item[0], policies, item[2])
         self._process(name)
 
@@ -158,7 +161,8 @@ class QueueRegistry(Process):
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
-        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * len(entry.numbers)))
+        count = len(getattr(entry, "numbers", ())) or 1
+        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * count))
 
     def _note_refused(self, item: Item, code: int) -> None:
         """Remember for the readers of the log that an entry changed nothing."""
@@ -250,11 +254,11 @@ class QueueRegistry(Process):
             case Sleep(asker=asker):
                 asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                 asker.process.tell(Woken(message.queue))
-            case Touch() | Nack() | Peek() | Stats():
+            case _ if isinstance(message, ASKED):
                 busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
                 self._answer(message.asker, refusal or busy)
 
-    def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
+    def _refuse(self, message: Any) -> None:
         """Say that there is no such queue; a node that may not serve cannot know, and says that."""
         elsewhere = self._services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")

@@ -52,8 +52,8 @@ class RaftLog(LogDriver):
         try:
             facts = self._administer(message)
         except Refused as error:
-            leader = self._not_leader().leader if isinstance(error, NotLeader) else ""
-            answer(message.asker, Refusal(error.code, str(error), leader))
+            refusal = self._not_leader() if isinstance(error, NotLeader) else Refusal(error.code, str(error))
+            answer(message.asker, refusal)
         else:
             if facts is not None:
                 asker = message.asker

@@ -36,6 +36,11 @@ REFUSALS = {
     Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
     Result.REJECTED: ("BUSY", "not now; try again"),
+    Result.EPOCH_EXPIRED: (
+        "EPOCH_EXPIRED",
+        "the claim of this epoch is over: settled, or its messages are back in line",
+    ),
+    Result.STASH_EXPIRED: ("STASH_EXPIRED", "a stash that is to be published is gone, or has another size"),
 }
 
 
@@ -174,7 +179,11 @@ def want_of(place: int, command: wire.Fet) -> Want:
 
 
 def refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:
-    return wire.Nok(err=refusal.code, detail=refusal.detail, leader=refusal.leader or None, cmd_id=cmd_id)
+    """Say why, and where to go instead."""
+    nok = wire.Nok(err=refusal.code, detail=refusal.detail, cmd_id=cmd_id)
+    if not refusal.leader:
+        return nok
+    return msgspec.structs.replace(nok, leader=refusal.leader, leader_http=refusal.leader_http or None)
 
 
 def refusal_of(code: int, cmd_id: Any) -> wire.Nok:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from wakeq.pipeline.journal_walk import Piece
 from wakeq.protocol.commands import Kind
 from wakeq.protocol.log_format import RECORD_BYTES
-from wakeq.protocol.records import FLAG_DELIVERED, HEAD, ITEM
+from wakeq.protocol.record_layout import FLAG_DELIVERED, HEAD, ITEM
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]

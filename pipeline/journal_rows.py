@@ -19,7 +19,7 @@ from wakeq.pipeline.journal_schema import KINDS
 from wakeq.pipeline.journal_texts import column, uids_of, words
 from wakeq.protocol.commands import Kind, Reason
 from wakeq.protocol.dead_letters import REASON
-from wakeq.protocol.records import FLAG_ID, FLAG_SESSION, ITEM
+from wakeq.protocol.record_layout import FLAG_ID, FLAG_SESSION, ITEM
 
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",

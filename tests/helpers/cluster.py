@@ -70,8 +70,9 @@ class Cluster:
 
     def __init__(self, directory: Path, count: int = 3, *extra_args: str, network: Network | None = None) -> None:
         self._network = network
-        self._worker_ports = free_ports(count)
-        self.peer_addresses = [f"{self._host(node)}:{port}" for node, port in enumerate(free_ports(count))]
+        ports = free_ports(3 * count)
+        self._worker_ports, self._taskflux_ports = ports[:count], ports[count : 2 * count]
+        self.peer_addresses = [f"{self._host(node)}:{port}" for node, port in enumerate(ports[2 * count :])]
         self._directory = directory
         self._extra_args = extra_args
         self.nodes = [self._make(node, ",".join(self.peer_addresses)) for node in range(count)]
@@ -81,7 +82,8 @@ class Cluster:
 
     def _make(self, node: int, peers: str, *extra_args: str) -> BrokerProcess:
         place = ("--node", str(node), "--peers", peers, "--worker-port", str(self._worker_ports[node]))
-        arguments = (*place, "--host", self._host(node), *self._extra_args, *extra_args)
+        place += ("--host", self._host(node), "--insecure", "--taskflux-port", str(self._taskflux_ports[node]))
+        arguments = (*place, *self._extra_args, *extra_args)
         prefix = () if self._network is None else self._network.prefix(node)
         return BrokerProcess(self._directory / f"node-{node}", *arguments, prefix=prefix)
 
@@ -99,8 +101,9 @@ class Cluster:
 
     def add(self) -> BrokerProcess:
         """Start one more node, which nobody has heard of yet."""
-        port, worker_port = free_ports(2)
+        port, worker_port, taskflux_port = free_ports(3)
         self._worker_ports.append(worker_port)
+        self._taskflux_ports.append(taskflux_port)
         self.peer_addresses.append(f"127.0.0.1:{port}")
         node = self._make(len(self.nodes), ",".join(self.peer_addresses), "--join")
         self.nodes.append(node)
@@ -141,6 +144,11 @@ class Cluster:
         """The worker ports of all nodes, as a client is given them."""
         return ",".join(f"{self._host(node)}:{port}" for node, port in enumerate(self._worker_ports))
 
+    @property
+    def taskflux_addresses(self) -> str:
+        """The same of their TaskFlux ports."""
+        return ",".join(f"{self._host(node)}:{port}" for node, port in enumerate(self._taskflux_ports))
+
     # --- for the load ---
 
     def address(self) -> tuple[str, int]:
@@ -150,11 +158,12 @@ class Cluster:
         self._turn += 1
         return self.nodes[self._turn % len(self.nodes)].worker_address
 
-    async def connect(self, address: tuple[str, int]) -> ClusterClient:
+    async def connect(self, address: tuple[str, int] | None = None) -> ClusterClient:
+        """Connect there, or to wherever the leader is thought to be."""
         if self._leader is None:
             await asyncio.sleep(NOBODY_LEADS_S)
         try:
-            client = await ClusterClient.connect(address)
+            client = await ClusterClient.connect(address or self.address())
         except OSError:
             self.forget_leader()
             raise

@@ -1,9 +1,9 @@
 """FluxLoad: TaskFlux clients and JSON workers at work on one queue, and a ledger of what they were promised.
 
-    seed --> enqueue, dequeue, ack, nack; PUB, FET, ACK --> (crashes) --> drain --> what is wrong
+    seed --> enqueue, dequeue, ack, nack; PUB, FET, ACK (lines or frames) --> (crashes) --> drain --> what is wrong
 
 Whatever is asked for is in the ledger before it is said.  It never repairs an answer: what may have been done or not
-is neither promised nor removed.
+is neither promised nor removed.  Of what somebody acknowledges unseen, so many may be gone as he has heard nothing of.
 """
 
 import asyncio
@@ -13,10 +13,17 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from tests.helpers.line_client import AsyncLineClient, Message
+from tests.helpers.line_client import AsyncLineClient, FrameConversation, Message
 from wakeq.client.taskflux.aio import AsyncTaskFluxClient
 from wakeq.client.taskflux.records import Record
 from wakeq.protocol.errors import OutcomeUnknown, WakeqError
+from wakeq.protocol.wire.taskflux import packets as wire
+from wakeq.protocol.wire.taskflux.dialects import SPEC
+from wakeq.protocol.wire.taskflux.encoder import encode
+from wakeq.protocol.wire.taskflux.reader import ResponseReader
+
+Connect = Callable[[], Coroutine[Any, Any, AsyncLineClient]]
+OpenFrames = Callable[[], Coroutine[Any, Any, FrameConversation]]
 
 QUEUE = "mixed"
 TIMEOUT_S = 5  # the shortest: what was held when the broker died is back after that
@@ -24,6 +31,7 @@ BACKLOG_MAX = 2_000
 QUIET_S = TIMEOUT_S + 2.5  # empty for so long is empty
 PAUSE_S = 0.005
 BATCH_MAX = 20
+READ_BYTES = 65_536
 NACK_SHARE = 0.1
 
 
@@ -34,11 +42,11 @@ class Changed(Exception):
 class FluxLoad:
     """See the head of this file.  `wrong` are the ledger's complaints."""
 
-    def __init__(
-        self, worker_address: Callable[[], tuple[str, int]], taskflux_address: tuple[str, int], seed: int
-    ) -> None:
-        self._worker_address = worker_address
-        self._taskflux = "{}:{}".format(*taskflux_address)
+    def __init__(self, connect: Connect, taskflux: str, seed: int, open_frames: OpenFrames | None = None) -> None:
+        """`taskflux` are addresses; `open_frames` makes a WebSocket, if those are to take part."""
+        self._connect = connect
+        self._taskflux = taskflux
+        self._open_frames = open_frames
         self._draw = random.Random(seed)
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -47,19 +55,25 @@ class FluxLoad:
         self.asked: set[str] = set()
         self.seen: Counter[str] = Counter()
         self.removed: set[str] = set()
+        self._ahead = ""  # the last that came to who acknowledges ahead
+        self.unseen = 0  # acknowledged ahead, and nobody heard what became of it
         self.wrong: list[str] = []
         self.done: Counter[str] = Counter()
 
     async def start(self) -> None:
         """Make the queue and set everybody to work."""
-        worker = await AsyncLineClient.connect(self._worker_address())
+        worker = await self._connect()
         await worker.call({"cmd": "CREATE", "qname": QUEUE, "timeout": TIMEOUT_S})
         worker.close()
-        roles = (self._enqueues, self._enqueues, self._dequeues, self._dequeues, self._publishes, self._fetches)
+        roles = [self._enqueues, self._enqueues, self._dequeues, self._dequeues, self._publishes, self._fetches]
+        if "," not in self._taskflux:  # packets by hand know nothing of leaders
+            roles.append(self._dequeues_ahead)
+        if self._open_frames is not None:
+            roles += [self._publishes_in_frames, self._fetches_in_frames]
         self._tasks = [asyncio.create_task(self._again(role)) for role in roles]
 
     async def stop(self) -> None:
-        """Let everybody end, then take what is left; what was promised and never seen is lost."""
+        """Let everybody end, then take what is left; what was promised and never seen is lost, but for the unseen."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
         async with AsyncTaskFluxClient(self._taskflux) as client:
@@ -70,7 +84,8 @@ class FluxLoad:
                     self._take(record.payload.decode())
                 self.removed.add(record.payload.decode())
         lost = self.promised - self.seen.keys()
-        self.wrong += [f"{task} was stored and never came" for task in sorted(lost)]
+        if len(lost) > self.unseen:
+            self.wrong += [f"{task} was stored and never came, {self.unseen} may have" for task in sorted(lost)]
 
     async def _again(self, role: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do the same until the end, through all crashes."""
@@ -128,8 +143,40 @@ class FluxLoad:
                         self.removed.add(taken.payload.decode())
                         self.done["dequeue"] += 1
 
+    async def _dequeues_ahead(self) -> None:
+        host, port = self._taskflux.rsplit(":", 1)
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(encode([wire.AuthorizationRequest(), wire.BootstrapRequest(1, 0, 0)], SPEC))
+        responses = ResponseReader(SPEC)
+        try:
+            while not self._stopping:
+                count = self._draw.randint(2, BATCH_MAX)
+                self.unseen += count
+                writer.write(encode([wire.Dequeue(QUEUE), wire.ACK] * count, SPEC))
+                while count:
+                    data = await reader.read(READ_BYTES)
+                    if not data:
+                        raise ConnectionError("the broker is gone")
+                    for answer in responses.receive(data):
+                        count -= self._heard_ahead(answer)
+                await asyncio.sleep(PAUSE_S)
+        finally:
+            writer.close()
+
+    def _heard_ahead(self, answer: wire.Packet | wire.Bad) -> bool:
+        """Take an answer to a Dequeue or its Ack; return whether it was the first: all that is left to hear is Ok."""
+        if isinstance(answer, wire.Record):
+            self._ahead = answer.payload.decode()
+            self._take(self._ahead)
+        elif isinstance(answer, wire.Ok):  # a record that came alone may be sent before it is removed
+            self.removed.add(self._ahead)
+            self.done["ahead"] += 1
+        is_first = isinstance(answer, wire.Record | wire.Empty)
+        self.unseen -= is_first
+        return is_first
+
     async def _publishes(self) -> None:
-        worker = await AsyncLineClient.connect(self._worker_address())
+        worker = await self._connect()
         while not self._stopping:
             if self._is_full:
                 await asyncio.sleep(PAUSE_S)
@@ -142,7 +189,7 @@ class FluxLoad:
             self.done["publish"] += len(tasks)
 
     async def _fetches(self) -> None:
-        worker = await AsyncLineClient.connect(self._worker_address())
+        worker = await self._connect()
         while not self._stopping:
             message: Message = await worker.call({"cmd": "FET", "qname": QUEUE, "lease": True})
             if message["cmd"] != "msg":
@@ -153,3 +200,44 @@ class FluxLoad:
             if acked["cmd"] == "okack":
                 self.removed.add(message["msg"])
                 self.done["fetch"] += 1
+
+    async def _publishes_in_frames(self) -> None:
+        assert self._open_frames is not None, "else nobody has this role"
+        frames = await self._open_frames()
+        try:
+            while not self._stopping:
+                if self._is_full:
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                (task, *_) = self._new_tasks()
+                reply = await _say(frames, {"cmd": "PUB", "qname": QUEUE, "message": task})
+                if reply["cmd"] == "ok":
+                    self.promised.add(task)
+                    self.done["publish in a frame"] += 1
+        finally:
+            await frames.close()
+
+    async def _fetches_in_frames(self) -> None:
+        assert self._open_frames is not None, "else nobody has this role"
+        frames = await self._open_frames()
+        try:
+            while not self._stopping:
+                message = await _say(frames, {"cmd": "FET", "qname": QUEUE, "lease": True})
+                if message["cmd"] != "msg":
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                self._take(message["msg"])
+                if (await _say(frames, {"cmd": "ACK", "qname": QUEUE, "uid": message["uid"]}))["cmd"] == "okack":
+                    self.removed.add(message["msg"])
+                    self.done["fetch in a frame"] += 1
+        finally:
+            await frames.close()
+
+
+async def _say(frames: FrameConversation, message: Message) -> Message:
+    """Ask, and return the answer; a node that sends its clients away is as good as gone."""
+    await frames.send(message)
+    reply = await frames.receive()
+    if reply.get("err") in ("NOT_LEADER", "NO_QUORUM", "UNKNOWN"):
+        raise ConnectionError(str(reply["err"]))
+    return reply

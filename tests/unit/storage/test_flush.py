@@ -5,9 +5,10 @@ import pytest
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered, Draft, Publish, Reason, Released
-from wakeq.protocol.ledger import Delta, Ledger
+from wakeq.protocol.delta import Delta
+from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits, Once, Session
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Row, Side, decode_row, encode_row
 from wakeq.storage.flush import (
     BY_ALIAS,
