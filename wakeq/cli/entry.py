@@ -21,6 +21,7 @@ from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.monique import monique
 from wakeq.cli.output import say
+from wakeq.cli.pipeline import pipeline
 from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
@@ -49,7 +50,24 @@ def cli(context: click.Context, broker: str) -> None:
     context.obj = Broker(broker)
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster, ping, inspect, config):
+for verb in (
+    serve,
+    pub,
+    fetch,
+    ack,
+    nack,
+    touch,
+    work,
+    run,
+    queue,
+    pipeline,
+    taskflux,
+    monique,
+    cluster,
+    ping,
+    inspect,
+    config,
+):
     cli.add_command(verb)
 
 

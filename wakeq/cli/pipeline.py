@@ -1,0 +1,14 @@
+"""`wakeq pipeline`: data frames, files and history.  The verbs are in files of their own; here is the group."""
+
+import click
+
+from wakeq.cli.pipeline_tasks import load, replay, settle
+
+
+@click.group()
+def pipeline() -> None:
+    """Make messages of files and of history, and look after streaming queries."""
+
+
+for verb in (load, replay, settle):
+    pipeline.add_command(verb)
