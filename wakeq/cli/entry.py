@@ -69,7 +69,7 @@ def cli(context: click.Context, broker: str, token_file: str | None, tls: str | 
 
 
 VERBS = (
-    *(serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster),
+    *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
     *(ping, inspect, config, token),
 )
 for verb in VERBS:
