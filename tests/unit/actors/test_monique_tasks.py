@@ -290,6 +290,20 @@ def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> N
     assert worker.figures("sums")["size"] == 0
 
 
+def test_a_late_answer_counts_also_if_a_worker_has_the_task_by_then(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    worker.send({"cmd": "FET", "qname": "sums", "wait": 100})
+    broker.advance(TIMEOUT_S + 1)
+    assert worker.take()[0]["cmd"] == "msg"
+
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 1
+
+
 def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
