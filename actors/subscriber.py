@@ -3,23 +3,26 @@
     Received (listener) --> runs of like commands --> the log or the queue --> answers, in the order of the requests
 
 It checks what belongs to the connection and knows no queue rule.  The order of things is kept in Requests, the
-commands are in RingCommands and StraightCommands; here is what begins and ends a connection, and who begins which run.
+commands are in RingCommands, StraightCommands and StagedCommands; here is what begins and ends a connection, and who
+begins which run.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from wakeq.actors.door import Closed, Ended, Received
 from wakeq.actors.messages import Answered, Gone, Refusal, Woken
-from wakeq.actors.ring_commands import RingCommands
-from wakeq.actors.straight_commands import StraightCommands
+from wakeq.actors.permissions import refusals
+from wakeq.actors.staged_commands import StagedCommands
 from wakeq.actors.worker_replies import refused
+from wakeq.protocol.errors import Refused, Unauthorized
 from wakeq.protocol.wire import worker as wire
 
 
-class Subscriber(RingCommands, StraightCommands):
+class Subscriber(StagedCommands):
     """See the head of this file."""
 
     def on_receive(self, message: Any) -> None:
@@ -60,8 +63,24 @@ class Subscriber(RingCommands, StraightCommands):
             self._queue(name).tell(msgspec.structs.replace(gone, queue=name))
 
     def _begin_run(self, run: Sequence[Any]) -> None:
+        if self._closing:
+            return  # the client is being shown out: nothing that it said behind that counts
         if self._waits:
             self._end_waits(run)
+        if self._access is not None and (found := refusals(run, self._access)) is not None:
+            self._begin_permitted(run, found)
+            return
+        self._begin_alike(run)
+
+    def _begin_permitted(self, run: Sequence[Any], found: Sequence[Refused | None]) -> None:
+        """Begin what may be done, each in its place; the rest is refused."""
+        for is_refused, places in groupby(range(len(run)), lambda place: found[place] is not None):
+            if is_refused:
+                self._bad([wire.Bad(found[place], run[place].cmd_id) for place in places])  # type: ignore[arg-type]
+            else:
+                self._begin_alike([run[place] for place in places])
+
+    def _begin_alike(self, run: Sequence[Any]) -> None:
         kind = type(run[0])
         if kind not in _ANYWHERE:
             refusal = self._services.refusal()
@@ -82,6 +101,11 @@ class Subscriber(RingCommands, StraightCommands):
 
     def _hello(self, run: Sequence[Any]) -> None:
         (command,) = run
+        try:
+            self._log_in(command.token)
+        except Unauthorized as error:
+            self._bad([wire.Bad(error, command.cmd_id)])
+            return
         if command.session is not None:
             self._session = command.session
         limits = self._services.limits
@@ -92,6 +116,14 @@ class Subscriber(RingCommands, StraightCommands):
             cmd_id=command.cmd_id,
         )
         self._reply(self._begin(run), 0, reply)
+
+    def _log_in(self, token: str | None) -> None:
+        """See who this is, if the node wants to know; who is known already need not say it again."""
+        gate, access = self._services.gate, self._access
+        if gate is None or access is None or (token is None and access.is_known):
+            return
+        self._access = gate.login(token, self._door)
+        self._door.welcome()
 
     def _bad(self, run: Sequence[Any]) -> None:
         pending = self._begin(run)
@@ -122,6 +154,15 @@ _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.List: Subscriber._look,
     wire.Stats: Subscriber._look,
     wire.Peek: Subscriber._look,
+    wire.PubBlock: Subscriber._publish_block,
+    wire.Stash: Subscriber._publish_block,
+    wire.Unstash: Subscriber._unstash,
+    wire.Stage: Subscriber._claim,
+    wire.Renew: Subscriber._claim,
+    wire.SettleEpochs: Subscriber._claim,
+    wire.Slice: Subscriber._look_in_blocks,
+    wire.PeekBlock: Subscriber._look_in_blocks,
+    wire.FetBlock: Subscriber._fetch_block,
     wire.Cluster: Subscriber._look,
     wire.Bad: Subscriber._bad,
 }
