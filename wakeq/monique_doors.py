@@ -107,7 +107,11 @@ class MoniqueDoors:
         return {}
 
     def _open(self) -> dict[str, str]:
-        addresses = self._open_ports()
+        try:
+            addresses = self._open_ports()
+        except BadSettings:
+            self._close()  # libzmq would wait for what is open when the program ends
+            raise
         family = Child("the MoniQue exchange", self._start_family)
         self._supervisor = self._services.runtime.spawn(Supervisor, [family])
         self._services.runtime.monitor(self._guard, self._supervisor, "the supervisor of the MoniQue exchange")

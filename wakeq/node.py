@@ -55,6 +55,7 @@ from wakeq.reloading import reload
 from wakeq.security import Security
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
+from wakeq.storage.journal import Keep
 from wakeq.systemd import Systemd
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
@@ -92,6 +93,7 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
+        self._gave_history_up = False  # since the disk became full
         self._trimmed_bytes = 0
         self._plan = plan_of(settings, self.security.peer_tls)
         self._peers: PeerTcp | None = None
@@ -109,6 +111,7 @@ class Node:
             settings.data_dir,
             upgrade=settings.upgrade,
             segment_bytes_max=settings.log.segment_bytes_max,
+            keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
             node_id=None if plan is None else plan.node_id,
             new=None if plan is None else plan.identity,
         )
@@ -120,6 +123,8 @@ class Node:
             await self._lead()
             return await self._listen()
         except BaseException:
+            if self._monique is not None:
+                await self._monique.close()
             await self._close_files()
             raise
 
@@ -364,7 +369,13 @@ class Node:
     def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
         directory = self.files.directory
-        if directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes):
+        is_full = directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes)
+        if is_full and not self._gave_history_up:
+            self._gave_history_up = True
+            self._give_history_up()
+            return
+        self._gave_history_up = is_full
+        if is_full:
             code = "DISK_FULL"
             kept, size = directory.reserve_bytes(), directory.disk_bytes
             detail = (
@@ -383,6 +394,13 @@ class Node:
         if code == "DISK_FULL":
             self.raft_log.tell(Cut(self.queues.flushed_index))
         logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
+
+    def _give_history_up(self) -> None:
+        """Messages need the disk more than history does; the next look tells whether that was enough."""
+        journal = self.files.log.journal
+        if journal is not None:
+            logger.warning("the disk of %s is nearly full: the journal is removed", self.files.directory.path)
+            self.assembly.reader_disk.submit(journal.clear, lambda _: None)
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""

@@ -86,6 +86,16 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    keep_s: int = setting(
+        604_800, "How long what the log no longer needs is kept as history; 0 = not at all", unit="s", least=0
+    )
+    keep_bytes: int = setting(
+        2048 * MIB, "History is kept up to this size, the newest; 0 = not at all", unit="bytes", least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     bytes_min: int = setting(
         64 * MIB,
@@ -264,6 +274,7 @@ class Settings:
     cluster: Cluster = section(Cluster, "Several nodes that are one broker.")
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
     log: Log = section(Log, "The log, which is the truth.")
+    journal: Journal = section(Journal, "The journal: what has happened, for `wakeq pipeline`.")
     monique: Monique = section(Monique, "The MoniQue protocol, by WebSocket at `/monique` of the HTTP port.")
     snapshot: Snapshot = section(Snapshot, "Snapshots, behind which the log is cut.")
     store: Store = section(Store, "The store, which is written behind the log.")

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.monique_component import ZmqComponent, component, config_json, is_quiet, packed
+from tests.helpers.monique_component import ZmqComponent, component, config_json, free_port, is_quiet, packed
 from tests.helpers.monique_raw import RawMonique, raw_monique
 from tests.helpers.started import eventually
 
@@ -23,13 +22,6 @@ ZEROMQ = {vector["name"]: list(map(bytes.fromhex, vector["frames_hex"])) for vec
 BAD = [list(map(bytes.fromhex, vector["frames_hex"])) for vector in VECTORS["zeromq_bad"]]
 TASKS = "example_adder"  # the spec that has a route
 EVERYTHING = [{"spec": "*", "type": "*"}]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")
@@ -374,3 +366,15 @@ def test_a_kill_takes_a_waiting_task_off_its_queue_after_a_restart_too(
             killer.send_technical(packed(spec="kill", type="config", data=data))
             assert killer.hear()[0].split(b":")[3].decode() == task_id
         eventually(lambda: waiting() == 149, "both are gone, and nothing else is")
+
+
+def test_a_port_that_is_taken_ends_the_start_at_once(
+    broker: BrokerProcess, controller_ports: dict[str, int], tmp_path: Path
+) -> None:
+    config = config_json(tmp_path / "config.json", **controller_ports)
+    other = BrokerProcess(tmp_path / "data", "-f", str(config))
+    try:
+        assert other.run_to_end() == 78
+        assert "is another scheduler there?" in other.stderr
+    finally:
+        other.close()

@@ -1,7 +1,6 @@
 """The examples of MoniQue, and its verbs, each against a real broker: over WebSocket, over ZeroMQ, and through both."""
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.monique_component import config_json
+from tests.helpers.monique_component import config_json, free_port
 from tests.helpers.started import Started, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -19,10 +18,7 @@ SUM = '{"first": 6, "second": 5.0, "action": "/"}'
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        found: int = probe.getsockname()[1]
-        return found
+    return free_port()
 
 
 @pytest.fixture(scope="module")

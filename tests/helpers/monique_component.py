@@ -6,6 +6,7 @@ It knows no type: a test says which bytes go out, and sees those that come in.
 """
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,17 +33,17 @@ class ZmqComponent:
         self.pull = self._socket(zmq.PULL)
         self.push.connect(f"tcp://{addresses['scheduler-in']}")
         self.technical_push.connect(f"tcp://{addresses['technical-in']}")
-        for socket, name, wanted in ((self.sub, "scheduler-out", prefix), (self.technical_sub, "technical-out", b"")):
-            socket.connect(f"tcp://{addresses[name]}")
-            socket.subscribe(wanted)
+        for sub, name, wanted in ((self.sub, "scheduler-out", prefix), (self.technical_sub, "technical-out", b"")):
+            sub.connect(f"tcp://{addresses[name]}")
+            sub.subscribe(wanted)
         if controller:
             self.pull.connect(f"tcp://{controller}")
         self._wait_until_subscribed(prefix)
 
     def _socket(self, kind: int) -> "zmq.Socket[bytes]":
-        socket = self._context.socket(kind)
-        socket.linger = 0
-        return socket
+        made = self._context.socket(kind)
+        made.linger = 0
+        return made
 
     def _wait_until_subscribed(self, prefix: bytes) -> None:
         """A subscription takes effect some time later, and nobody says when: send until something comes."""
@@ -106,6 +107,14 @@ def packed(*, spec: str, type: str, pid: str = "", data: bytes = b"{}", id: str 
         "data": data,
     } | other
     return [f"{type}:{spec}:{id}:{pid}:component".encode(), msgpack.packb(fields)]
+
+
+def free_port() -> int:
+    """A port that was free just now: a controller's stands in config.json, so it cannot be chosen when it is opened."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def config_json(path: Path, **controllers: int) -> Path:

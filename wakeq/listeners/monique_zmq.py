@@ -80,4 +80,4 @@ class MoniqueZmq:
         """End all of it; what was not sent is lost."""
         for port in self._ports:
             port.close()
-        self._context.term()
+        self._context.destroy(linger=0)

@@ -208,9 +208,11 @@ class AsyncMoniqueClient:
                     self._settle(self._session.disconnected())
                     await asyncio.sleep(self._route.lost(error, time.monotonic()))
                     reader = await self._connect()
-        except WakeqError as error:
-            self._failure = error
-            await self._fail(error)
+        except Exception as error:
+            self._failure = error if isinstance(error, WakeqError) else Disconnected(f"a bug of this client: {error!r}")
+            await self._fail(self._failure)
+            if self._failure is not error:
+                raise
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
@@ -218,13 +220,7 @@ class AsyncMoniqueClient:
                 self._taken.clear()
                 await self._taken.wait()
                 continue
-            try:
-                data = await reader.read(READ_BYTES)
-            except OSError as error:
-                raise broken(self.address, error) from error
-            if not data:
-                raise closed(self.address)
-            self._settle(self._session.receive(data))
+            await self._hear(reader)
             self._flush()
             async with self._news:
                 self._news.notify_all()
@@ -282,9 +278,16 @@ class AsyncMoniqueClient:
         self._session.connected(self.address)
         self._flush()
         while not self._session.is_open:
-            data = await reader.read(READ_BYTES)
-            if not data:
-                raise closed(self.address)
-            self._settle(self._session.receive(data))
+            await self._hear(reader)
         self._flush()
         return reader
+
+    async def _hear(self, reader: asyncio.StreamReader) -> None:
+        """Take what comes next."""
+        try:
+            data = await reader.read(READ_BYTES)
+        except OSError as error:
+            raise broken(self.address, error) from error
+        if not data:
+            raise closed(self.address)
+        self._settle(self._session.receive(data))

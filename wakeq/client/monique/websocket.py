@@ -16,6 +16,7 @@ from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX
 
 HEAD_BYTES_MAX = 64 * 1024  # of the server's agreement
 SHOWN_CHARS_MAX = 200
+HTTP = b"HTTP/1.1 "
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of RFC 6455, 1.3
 
 _CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
@@ -73,16 +74,14 @@ class WebSocket:
     def _agree(self) -> bool:
         """Return whether the server's answer is here; raise if it is no agreement."""
         end = self._buffer.find(b"\r\n\r\n")
+        if not self._buffer.startswith(HTTP[: len(self._buffer)]) or (end < 0 and len(self._buffer) > HEAD_BYTES_MAX):
+            raise NotTheProtocol("it does not answer as an HTTP server does")
         if end < 0:
-            if len(self._buffer) > HEAD_BYTES_MAX:
-                raise NotTheProtocol("it does not answer as an HTTP server does")
             return False
         status, *lines = self._buffer[:end].decode("latin-1").split("\r\n")
         fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         words = status.split(" ", 2)
-        if len(words) < 2 or not words[0].startswith("HTTP/"):
-            raise NotTheProtocol("it does not answer as an HTTP server does")
-        if words[1] != "101":
+        if words[1:2] != ["101"]:
             return self._refused(status, fields, end + 4)
         if fields.get("sec-websocket-accept") != b64encode(sha1(self._key + GUID).digest()).decode():
             raise NotTheProtocol("it answers, but not to our handshake; is a proxy in between?")
