@@ -71,7 +71,7 @@ class Faults:
 
     def halves(self, leader: int, other: int) -> list[int]:
         """The smaller part keeps the leader."""
-        few = {leader, *self._without(leader)[: (self.network.count - 1) // 2 - (self.network.count == 3)]}
+        few = {leader, *self._without(leader)[: (self.network.count - 1) // 2 - 1]}
         for node in few:
             for far in set(range(self.network.count)) - few:
                 self.network.part(node, far)

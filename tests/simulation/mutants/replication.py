@@ -46,16 +46,6 @@ def learners_count() -> list[Patch]:
 
 
 @mutant
-def acknowledges_its_whole_log() -> list[Patch]:
-    original = Follower._acknowledge
-
-    def acknowledge(self: Follower, matched: int) -> None:
-        original(self, self.core.log.last_index)
-
-    return [(Follower, "_acknowledge", acknowledge)]
-
-
-@mutant
 def commits_beyond_what_the_message_showed() -> list[Patch]:
     on_append, send = Follower.on_append, Core.send
 
