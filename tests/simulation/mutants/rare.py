@@ -51,14 +51,3 @@ def appends_are_taken_while_an_image_is_put_in_place() -> list[Patch]:
         return write
 
     return [(Follower, "on_append", on_append)]
-
-
-@rare
-def acknowledges_its_whole_log() -> list[Patch]:
-    """The hints of a refusal lead right to the conflict, so hardly ever a message ends before it."""
-    original = Follower._acknowledge
-
-    def acknowledge(self: Follower, matched: int) -> None:
-        original(self, self.core.log.last_index)
-
-    return [(Follower, "_acknowledge", acknowledge)]

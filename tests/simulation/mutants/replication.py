@@ -46,6 +46,20 @@ def learners_count() -> list[Patch]:
 
 
 @mutant
+def acknowledges_its_whole_log() -> list[Patch]:
+    """With a leader that goes back further than it must, as it may: ours goes right to where the logs part."""
+    original = Follower._acknowledge
+
+    def acknowledge(self: Follower, matched: int) -> None:
+        original(self, self.core.log.last_index)
+
+    def next_for(self: Leader, message: Any) -> int:
+        return self.core.log.previous_index + 1
+
+    return [(Follower, "_acknowledge", acknowledge), (Leader, "_next_for", next_for)]
+
+
+@mutant
 def commits_beyond_what_the_message_showed() -> list[Patch]:
     on_append, send = Follower.on_append, Core.send
 
