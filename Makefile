@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
 .PHONY: help serve cluster install lint fast check test bench docs reference dist simulation mutants soak clean
@@ -30,6 +31,13 @@ $(INSTALLED): pyproject.toml Makefile
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]'
 	@touch $@
 
+# Half a gigabyte, so only the tests fetch it.  Where it cannot be had, they say which tests that costs.
+$(SPARK_INSTALLED): $(INSTALLED)
+	@echo "installing Spark for the tests ..."
+	@if command -v java >/dev/null || test -n "$$JAVA_HOME"; then extra=spark; else extra=spark-jre; fi; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e ".[dev,$$extra]" \
+	&& touch $@ || echo "wakeq: pyspark, or Java for it, cannot be installed here; the Spark tests will be skipped" >&2
+
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -41,7 +49,7 @@ fast: install
 
 check: lint docs fast ## format, lint, types, rooms, documentation, fast tests; before every commit
 
-test: lint docs ## everything that CI runs
+test: lint docs $(SPARK_INSTALLED) ## everything that CI runs
 	$(BIN)/python -m pytest -q
 
 bench: install ## measure, and keep the results in bench/results

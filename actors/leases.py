@@ -46,7 +46,7 @@ class Leases(Audience):
 
     __slots__ = (
         "_dead", "_dead_in_round", "_ending", "_ends", "_holding", "_sweep_due", "_withheld", "available", "delayed",
-        "expiries", "held", "leaving", "ledger", "sequence", "term",
+        "ends", "expiries", "held", "leaving", "ledger", "sequence", "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
@@ -57,6 +57,7 @@ class Leases(Audience):
         self.available = PriorityLine(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
         self.leaving: set[int] = set()
+        self.ends: dict[Any, int] = {}  # of what is staged: until when
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
@@ -110,6 +111,8 @@ class Leases(Audience):
         """Make a message available, now or at its moment."""
         due_ms = self.ledger.due_of(number)
         if due_ms > now_ms:
+            if due_ms >= NEVER:  # stashed
+                return
             if self.delayed is None:
                 self.delayed = Calendar()
             self.delayed.add(due_ms, number)
@@ -277,6 +280,16 @@ class Leases(Audience):
                 self.offer(number, now_ms)
             self._watch_expiry(number)
 
+    def claimed(self, numbers: Iterable[int], now_ms: int) -> None:
+        """The outcome of a claim is there: what is out now ends with it, the rest is offered again."""
+        for number in numbers:
+            self.leaving.discard(number)
+            side = self.ledger.sides.get(number)
+            if side is not None and side.until_ms:
+                self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
+            elif self.ledger.lives(number):
+                self.offer(number, now_ms)
+
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""
         self.leaving.discard(number)
@@ -317,6 +330,8 @@ class Leases(Audience):
             moment_ms = min(moment_ms, self.expiries.next_due_ms() or NEVER)
         if self.waiters:
             moment_ms = min(moment_ms, self._first_wait_ms)
+        if self.ends:
+            moment_ms = min(moment_ms, *self.ends.values())
         if self.woken:
             moment_ms = min(moment_ms, next(iter(self.woken.values())))
         return moment_ms

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from wakeq.actors.log_files import LogFiles, LogServices
 from wakeq.actors.messages import Answered, Asker, Committed, HeldBack, Item, Pressure, Propose, Refusal
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish, Stash
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
@@ -151,7 +151,7 @@ def answer(asker: Asker | None, refusal: Refusal) -> None:
 
 def _needs_room(entry: Entry) -> bool:
     match entry:
-        case Publish() | CreateQueue() | Imported():
+        case Publish() | Stash() | CreateQueue() | Imported():
             return True
         case Ack():
             return bool(entry.publishes) and not entry.dead

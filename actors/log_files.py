@@ -49,10 +49,9 @@ class LogServices(NamedTuple):
 
 
 class Roll(msgspec.Struct, frozen=True, gc=False):
-    """Everything up to `applied` is in the state store: seal a full segment, with these notes for its readers."""
+    """Everything up to `applied` is in the state store: seal a full segment."""
 
     applied: int
-    notes: Callable[[], bytes]
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
@@ -247,11 +246,11 @@ class LogFiles(Process):
         if self._roll is None or self._waits_to_roll:
             return self._waits_to_roll
         message, self._roll = self._roll, None
-        committed, notes = self.core.committed, message.notes()
+        committed = self.core.committed
 
         def work() -> None:
             self._metadata.save(committed=message.applied)
-            self._log.roll(committed, notes)
+            self._log.roll(committed)
 
         self._occupy(work)
         return True

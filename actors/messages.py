@@ -2,6 +2,7 @@
 
 The ring:      Propose -> Committed -> Answered           (tell only, one direction)
 Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Woken, Answered -> a subscriber
+               Stage, Renew, Settle -> a queue, which proposes;  ReadSlice, Leaf -> a queue, which only looks
 Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
 """
 
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Entry, Reason, Results, Token
+from wakeq.protocol.commands import Draft, Entry, Reason, Results, Token
 from wakeq.storage.flush import Part
 
 
@@ -194,10 +195,35 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Peek(msgspec.Struct, frozen=True, gc=False):
+    """Show messages; of `any` state those behind the number `after`."""
+
     asker: Asker
     queue: str
     state: str
     count: int
+    after: int = 0
+
+
+class Leaf(msgspec.Struct, frozen=True, gc=False):
+    """Look at many messages in the order of publication: up to `count` behind number `after`, and none above `last`."""
+
+    asker: Asker
+    queue: str
+    after: int
+    last: int
+    count: int
+
+
+class Seen(msgspec.Struct, frozen=True, gc=False):
+    """Messages that were looked at, and where the next look goes on (0: there is no more)."""
+
+    uids: list[str]
+    drafts: list[Draft]
+    earlier: list[int]  # deliveries
+    published_ms: list[int]
+    states: list[str]
+    next: int
+    last: int = 0  # the highest number that the queue ever gave, of a Leaf
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
@@ -217,6 +243,55 @@ class Administer(msgspec.Struct, frozen=True, gc=False):
     node_id: int | None = None
     address: str = ""
 
+
+# Staged -----------------------------------------------------------------------------------------------------------
+
+
+class Stage(msgspec.Struct, frozen=True, gc=False):
+    """Claim up to `count` messages for an epoch, in slices, for so long."""
+
+    asker: Asker
+    queue: str
+    source: str
+    epoch: int
+    count: int
+    slices: int
+    keep_ms: int
+    worker: int = 0
+    door: int = 0
+
+
+class ReadSlice(msgspec.Struct, frozen=True, gc=False):
+    """Look at the messages of a slice from `offset` on; nothing changes."""
+
+    asker: Asker
+    queue: str
+    source: str
+    epoch: int
+    slice: int
+    offset: int
+    count: int
+
+
+class Renew(msgspec.Struct, frozen=True, gc=False):
+    """Keep the open epochs of a source for so long from now."""
+
+    asker: Asker
+    queue: str
+    source: str
+    keep_ms: int
+
+
+class Settle(msgspec.Struct, frozen=True, gc=False):
+    """Acknowledge the open epochs of a source up to one."""
+
+    asker: Asker
+    queue: str
+    source: str
+    epoch: int
+
+
+ASKED = (Touch, Nack, Peek, Leaf, Stats, Stage, ReadSlice, Renew, Settle)  # one answer each, to `asker`
 
 # Barrier ----------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from wakeq.actors.messages import (
+    ASKED,
     Abandon,
     Answered,
     Asker,
@@ -28,13 +29,18 @@ from wakeq.actors.messages import (
     Gone,
     HeldBack,
     Judge,
+    Leaf,
     Leaving,
     Loaded,
     Nack,
     Outcome,
     Peek,
+    ReadSlice,
     Refusal,
+    Renew,
+    Settle,
     Sleep,
+    Stage,
     Stats,
     Subscribe,
     Touch,
@@ -42,7 +48,7 @@ from wakeq.actors.messages import (
     Woken,
 )
 from wakeq.actors.queue_deliveries import Lead
-from wakeq.actors.queue_endings import QueueEndings
+from wakeq.actors.queue_staging import QueueStaging
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
 from wakeq.actors.queue_view import figures_of, numbers_in, row_of
 from wakeq.actors.replies import Answer, Replies
@@ -50,6 +56,7 @@ from wakeq.actors.runtime import Alarm, Process
 from wakeq.protocol.catalog import Policies, changed
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -61,9 +68,11 @@ from wakeq.protocol.commands import (
     Released,
     Result,
     Results,
+    Stash,
+    Unstash,
     UpdateQueue,
 )
-from wakeq.protocol.results import Repeated, new_drafts, new_numbers
+from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
@@ -74,10 +83,11 @@ class Abandoned(Exception):
     """The process gives itself up, to be rebuilt."""
 
 
-class QueueProcess(QueueEndings):
+class QueueProcess(QueueStaging):
     """One queue by name, through all its incarnations; before the first one it only has sleepers and waiters.
 
-    What it hands out is in QueueDeliveries, what it takes back in QueueEndings; here it applies what is committed.
+    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what is staged in QueueStaging; here it
+    applies what is committed.
     """
 
     def on_receive(self, message: Any) -> None:
@@ -115,7 +125,8 @@ class QueueProcess(QueueEndings):
                 case Sleep(asker=asker):
                     asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                     asker.process.tell(Woken(self.name))
-                case Touch(asker=asker) | Nack(asker=asker) | Peek(asker=asker) | Stats(asker=asker):
+                case _ if isinstance(message, ASKED):
+                    asker = message.asker
                     refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
                     asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
@@ -126,8 +137,12 @@ class QueueProcess(QueueEndings):
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
-            if type(results) is list and results and min(results) < 0:
-                self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+            if type(results) is list:
+                if results and min(results) < 0:
+                    self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+            elif type(results) is not range:
+                assert isinstance(entry, Publish), "only what is published can be repeated"
+                self._unchanged += [(index, place, code) for place, code in unchanged(results, len(entry.drafts))]
             if asker is None:
                 continue
             if type(asker.ticket) is HeldBack:
@@ -166,12 +181,10 @@ class QueueProcess(QueueEndings):
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
-        self.ledger.deliver(entry, term)
-        return entry.numbers
+        return self.ledger.deliver(entry, term)
 
     def _apply_extended(self, entry: Extended, index: int, term: int, at_ms: int) -> Results:
-        self.ledger.extend(entry)
-        return entry.numbers
+        return self.ledger.extend(entry)
 
     def _apply_released(self, entry: Released, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.release(entry)
@@ -186,6 +199,8 @@ class QueueProcess(QueueEndings):
     def _apply_ack(self, entry: Ack, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.acknowledge(entry)
         numbers = self.ledger.resolved(entry)
+        if entry.foreign:  # the log has only their uids
+            self._unchanged += [(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0]
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self._forget(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
@@ -198,14 +213,6 @@ class QueueProcess(QueueEndings):
         if self.leases is not None and any(results):
             self.leases.stays([n for n, code in zip(entry.numbers, results, strict=True) if code], self._now_ms())
         return results
-
-    def _forget(self, numbers: list[int]) -> None:
-        """Drop what a queue process knows of messages that left the ledger."""
-        stored = self.bodies.remove(numbers)
-        if stored:
-            self._stored_gone += self._uids_of(stored)
-        if self.leases is not None:
-            self.leases.removed(numbers)
 
     def _apply_create(self, entry: Entry, index: int, term: int, at_ms: int) -> Results:
         self.created_ms = at_ms
@@ -242,6 +249,7 @@ class QueueProcess(QueueEndings):
         self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
+        self._lapsing.clear()
         self.uids = UidMaker(queue_id)
         if self.leases is not None:
             self.leases = self.leases.for_new_incarnation(self._now_ms())
@@ -272,7 +280,9 @@ class QueueProcess(QueueEndings):
         if refusal is not None:
             asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
             return
-        numbers = numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
+        numbers = numbers_in(
+            self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
+        )
         missing = self.bodies.missing(numbers)
         if missing:
             self._read(missing, ("call", partial(self._peek_loaded, asker, numbers), asker))
@@ -341,6 +351,11 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Peek: QueueProcess.on_peek,
     Stats: QueueProcess.on_stats,
     Lead: QueueProcess.on_lead,
+    Stage: QueueProcess.on_stage,
+    ReadSlice: QueueProcess.on_read_slice,
+    Renew: QueueProcess.on_renew,
+    Settle: QueueProcess.on_settle,
+    Leaf: QueueProcess.on_leaf,
     Follow: QueueProcess.on_follow,
 }
 
@@ -355,4 +370,7 @@ _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
     UpdateQueue: QueueProcess._apply_update,
     DeleteQueue: QueueProcess._apply_delete,
     PurgeQueue: QueueProcess._apply_purge,
+    Claim: QueueProcess._apply_claim,
+    Stash: QueueProcess._apply_stash,
+    Unstash: QueueProcess._apply_unstash,
 }

@@ -9,6 +9,7 @@ told to any queue.  Queues are asked, and told, a slice at a time: whoever comes
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -27,8 +28,9 @@ from wakeq.actors.messages import (
 )
 from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
-from wakeq.actors.queue_registry import NOTES_MAX, Settings
+from wakeq.actors.queue_registry import Settings
 from wakeq.actors.runtime import Process
+from wakeq.protocol.outcomes import Outcomes
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Part, make_cut
@@ -74,6 +76,8 @@ class QueueCuts(QueueRebuilds):
         self.flushes = 0
         self._log = log
         self._snapshots = snapshots
+        self._listed_in = 0  # first index of the segment in which all queues were last listed for readers of the log
+        self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries
         self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
         self._barrier: Barrier | None = None
         self._under_way = 0  # entries of several queues that not all of them have applied: one may be set aside yet
@@ -180,8 +184,7 @@ class QueueCuts(QueueRebuilds):
         self._owing.discard(message.part.name)
         self._parts.append(message.part)
         self._told[message.part.name] = []  # its part says it all; so much is better freed a little at a time
-        if len(self._notes) < NOTES_MAX:
-            self._notes += message.unchanged
+        self._notes += message.unchanged
         if not self._owing:
             self._collect_slice()
 
@@ -190,12 +193,14 @@ class QueueCuts(QueueRebuilds):
         parts, self._parts = self._parts, None
         assert parts is not None, "collected first"
         applied, graves, asides = self.applied, self._graves, self._asides
+        tell = self._tell_outcomes(parts)
         self._flushing = list(self._told)
         members = self._members_to_write()
         self._told, self._graves, self._asides = {}, [], {}
         cut, store = self._cut, self._store
 
         def work() -> bool:
+            tell()  # first, so that of every entry in the state it is known what became of it
             store.commit(make_cut(store, applied, parts, graves, asides, members))
             return bool(graves)
 
@@ -206,6 +211,32 @@ class QueueCuts(QueueRebuilds):
         self._flushing_index, self._flushing_bytes = applied[0], self._bytes
         self._disk.submit(work, done)
         self._go_on()
+
+    def _tell_outcomes(self, parts: list[Part]) -> Callable[[], None]:
+        """Return what writes down, in the state's thread, what a reader of the log needs to know of this cut."""
+        outcomes, files = self._take_outcomes(parts), self._log.outcomes
+        if outcomes is None or files is None:
+            return lambda: None
+        return partial(files.write, outcomes)
+
+    def _take_outcomes(self, parts: list[Part]) -> Outcomes | None:
+        """Return what a reader of the log needs to know of this cut's entries, and begin to gather for the next one.
+
+        Nothing while all queues have to be listed and one of them is being rebuilt: the next cut tells of both.
+        """
+        segment = self._log.active_first_index
+        lists_all = segment != self._listed_in
+        counters = [(part.queue_id, part.next_number, part.name) for part in parts]
+        if lists_all:
+            told = {part.name for part in parts}
+            others = [record for record in self.catalog.queues.values() if record.name not in told]
+            if any(record.name not in self._processes for record in others):
+                return None
+            counters = [counter for counter in counters if counter[0]]
+            counters += [(other.id, self._processes[other.name].ledger.next_number, other.name) for other in others]
+        outcomes = Outcomes(self._told_through, self.applied[0], lists_all, counters, self._notes)
+        self._listed_in, self._told_through, self._notes = segment, self.applied[0], []
+        return outcomes
 
     def _members_to_write(self) -> list[tuple[int, Config]]:
         """Return the members as far back as the log goes, if they changed: a peer may have to be told each of them."""
@@ -227,7 +258,7 @@ class QueueCuts(QueueRebuilds):
         if self._throttled:
             self._throttled = False
             self._services.raft_log.tell(Throttle(False))
-        self._services.raft_log.tell(Roll(self.flushed_index, self._footer_notes))
+        self._services.raft_log.tell(Roll(self.flushed_index))
         self._snapshots.tell(Flushed(message.cut, 0))
         if not self._halted:
             self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
@@ -261,16 +292,6 @@ class QueueCuts(QueueRebuilds):
                 self._sweep()
 
         self._disk.submit(self._store.sweep, swept)
-
-    def _footer_notes(self) -> bytes:
-        """Return what a reader of the sealed log needs: what changed nothing, and the queues' names and counters."""
-        queues = {
-            record.id: (record.name, self._processes[record.name].ledger.next_number)
-            for record in self.catalog.queues.values()
-            if record.name in self._processes
-        }
-        notes, self._notes = self._notes, []
-        return msgspec.msgpack.encode({"through": self.applied[0], "unchanged": notes, "queues": queues})
 
     # --- processes that nothing needs any more -----------------------------------------------------------------------
 

@@ -292,7 +292,7 @@ class QueueDeliveries(Process):
         match ticket:
             case ("deliver", _, fetch, want):
                 self._answer_nothing(fetch, want)
-            case ("call", _, Asker() as asker):
+            case ("call" | "look", _, Asker() as asker):
                 refusal = Refusal("BUSY", f"{why}; try again")
                 asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 

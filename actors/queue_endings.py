@@ -8,6 +8,7 @@ The leader computes the next moment (backoff, jitter) and proposes; what becomes
 from functools import partial
 from typing import Any
 
+from wakeq.actors.audience import NEVER
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -66,7 +67,7 @@ class QueueEndings(QueueDeliveries):
             held = leases.held.get(number)
             if not self.ledger.lives(number) or number in leases.leaving:
                 results.append(Result.UNKNOWN)
-            elif held is None:
+            elif held is None or held.until_ms == NEVER:  # what is out under a claim ends with that
                 results.append(Result.UNKNOWN if token == ANY_TOKEN else Result.STALE)
             elif token not in (ANY_TOKEN, held.token):
                 results.append(Result.STALE)

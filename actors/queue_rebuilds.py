@@ -29,6 +29,7 @@ from wakeq.protocol.commands import (
     SetAside,
 )
 from wakeq.protocol.errors import StorageError
+from wakeq.protocol.outcomes import WHOLE
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import StoredQueue, load_queues
 from wakeq.storage.store import Store
@@ -156,6 +157,7 @@ class QueueRebuilds(QueueRegistry):
         if entry.index in self._aside:
             return False
         self._aside.add(entry.index)
+        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
         self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
         if self._halted.get(entry.queue) == entry.index:
             del self._halted[entry.queue]

@@ -13,6 +13,7 @@ import msgspec
 
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
+    ASKED,
     Answered,
     Asker,
     EndWaits,
@@ -24,7 +25,6 @@ from wakeq.actors.messages import (
     Leaving,
     Nack,
     Outcome,
-    Peek,
     Propose,
     Refusal,
     Sleep,
@@ -48,13 +48,13 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.errors import BadField
+from wakeq.protocol.outcomes import WHOLE, Note
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.flush import Grave, StoredQueue
 
 FLUSH_AFTER_MS = 1_000
 FLUSH_BYTES = 16 << 20  # of the log, since the last cut
-NOTES_MAX = 1_000_000  # refused entries remembered for the footer of a segment
 
 DEFAULT_QUEUE = ""
 
@@ -80,8 +80,9 @@ class QueueRegistry(Process):
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
         self._graves: list[Grave] = []
+        self._newest_id = 0  # of the queue that was made last
         self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
-        self._notes: list[tuple[int, int, int]] = []
+        self._notes: list[Note] = []  # entries since the last cut that did not do what they ask for
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
         self._members: list[tuple[int, Config]] = []  # as of which entry, and who; as far back as the log goes
@@ -132,6 +133,8 @@ class QueueRegistry(Process):
         return process
 
     def _create(self, name: str, policies: Policies, item: Item) -> None:
+        assert item[0] > self._newest_id, f"entry {item[0]} makes a second queue, {name!r}, and has an id for one"
+        self._newest_id = item[0]
         self.catalog.put(name, item[0], policies, item[2])
         self._process(name)
 
@@ -158,12 +161,12 @@ class QueueRegistry(Process):
             asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
-        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * len(entry.numbers)))
+        count = len(getattr(entry, "numbers", ())) or 1
+        self._answer(asker, Outcome(entry.queue, 0, [Result.UNKNOWN] * count))
 
     def _note_refused(self, item: Item, code: int) -> None:
         """Remember for the readers of the log that an entry changed nothing."""
-        if len(self._notes) < NOTES_MAX:
-            self._notes.append((item[0], 0, code))
+        self._notes.append((item[0], WHOLE, int(code)))
 
     # --- entries that name one queue -------------------------------------------------------------------------------
 
@@ -184,6 +187,7 @@ class QueueRegistry(Process):
             check(entry.queue, policies)
         except BadField as error:
             self._answer(item[4], Refusal(error.code, str(error)))
+            self._note_refused(item, Result.REJECTED)
             return False
         self.catalog.put(entry.queue, record.id, policies, record.created_ms)
         return True
@@ -250,11 +254,11 @@ class QueueRegistry(Process):
             case Sleep(asker=asker):
                 asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
                 asker.process.tell(Woken(message.queue))
-            case Touch() | Nack() | Peek() | Stats():
+            case _ if isinstance(message, ASKED):
                 busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
                 self._answer(message.asker, refusal or busy)
 
-    def _refuse(self, message: Fetch | Sleep | Touch | Nack | Peek | Stats) -> None:
+    def _refuse(self, message: Any) -> None:
         """Say that there is no such queue; a node that may not serve cannot know, and says that."""
         elsewhere = self._services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from wakeq.actors.bodies import Kept
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.ledger import Ledger, Totals
+from wakeq.protocol.delta import Totals
+from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import Part, StoredQueue
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,6 +54,7 @@ def part_of(
         gone,
         delta,
         _encode(meta),
+        ledger.next_number,
     )
 
 
@@ -78,4 +80,5 @@ def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
     for number, side in stored.sides.items():
         ledger.restore_side(number, side)
     ledger.restore_publishers(stored.ids, stored.sessions)
+    ledger.restore_staging(stored.staged)
     return meta

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.audience import NEVER
 from wakeq.actors.bodies import Bodies
-from wakeq.actors.leases import Leases
+from wakeq.actors.leases import Held, Leases
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
 
@@ -16,13 +17,17 @@ PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
     """Return what STATS and LIST say of a queue, but for what only its process knows."""
     leased = ledger.out if leases is None else len(leases.held)  # a delivery is seen before it is in the ledger
+    staging = ledger.staging
+    stashed = 0 if staging is None else staging.stashed
     size = max(0, ledger.living - leased)
     ready = 0 if leases is None else min(leases.ready(now_ms), size)
     return {
         "qname": ledger.name,
         "ready": ready,
-        "delayed": size - ready,
+        "delayed": max(0, size - ready - stashed),
         "leased": leased,
+        "staged": 0 if staging is None else staging.claimed,
+        "stashed": stashed,
         "size": size,
         "bytes": ledger.bytes,
         "sleepers": 0 if leases is None else len(leases.sleepers),
@@ -32,15 +37,17 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
     }
 
 
-def numbers_in(ledger: Ledger, leases: Leases | None, state: str, count: int, now_ms: int) -> list[int]:
-    """Return the first messages in a state: ready, delayed, leased or any."""
+def numbers_in(
+    ledger: Ledger, leases: Leases | None, state: str, count: int, now_ms: int, *, after: int = 0
+) -> list[int]:
+    """Return the first messages in a state: ready, delayed, leased or any (behind the number `after`)."""
     if leases is None:
         return []
     if state == "ready":
         return [number for number in leases.next_numbers(count) if ledger.lives(number)]
     if state == "leased":
         return list(islice(leases.held, count))
-    living = islice(ledger.living_numbers(), PEEK_SCAN_MAX)
+    living = islice(ledger.living_numbers(after), PEEK_SCAN_MAX)
     if state == "delayed":
         delayed = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)
         return list(islice(delayed, count))
@@ -54,17 +61,32 @@ def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, n
         return None
     held = leases.held.get(number) if leases is not None else None
     side = ledger.sides.get(number)
-    due_ms = ledger.due_of(number)
     return {
-        "state": "leased" if held is not None else "delayed" if due_ms > now_ms else "ready",
+        "state": state_of(ledger, leases, number, now_ms),
         "body": draft.body,
         "headers": draft.headers,
         "priority": ledger.priority_of(number),
         "error_count": 0 if side is None else side.deliveries - (held is not None),
         "failures": 0 if side is None else side.failures,
         "published_ms": bodies.published_ms(number),
-        "due_ms": due_ms,
+        "due_ms": ledger.due_of(number) if not ledger.is_hidden(number) else ledger.published_due_of(number),
         "expires_ms": ledger.expires_of(number),
-        "until_ms": 0 if held is None else held.until_ms,
+        "until_ms": 0 if held is None else _until_ms(ledger, held),
         "error": "" if side is None else side.error,
     }
+
+
+def state_of(ledger: Ledger, leases: Leases | None, number: int, now_ms: int) -> str:
+    """Return what a living message is: ready, delayed, leased, staged (out under a claim) or stashed."""
+    held = leases.held.get(number) if leases is not None else None
+    if held is not None:
+        return "leased" if held.until_ms < NEVER else "staged"
+    if ledger.is_hidden(number):
+        return "stashed"
+    return "delayed" if ledger.due_of(number) > now_ms else "ready"
+
+
+def _until_ms(ledger: Ledger, held: Held) -> int:
+    """Return when a delivery ends; one under a claim ends with that."""
+    found = ledger.staging.holder_of(held.token) if held.until_ms == NEVER and ledger.staging is not None else None
+    return held.until_ms if found is None else found[1].until_ms

@@ -50,6 +50,7 @@ from wakeq.protocol.commands import (
     PurgeQueue,
     Result,
     SetAside,
+    Stash,
     UpdateQueue,
 )
 
@@ -126,9 +127,9 @@ class Queues(QueueCuts):
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Keep the catalog; return whether there is a queue to apply the entry."""
         entry = item[3]
-        if type(entry) is Publish:
+        if type(entry) is Publish or type(entry) is Stash:
             if entry.queue not in self.catalog.queues:
-                if entry.must_exist:
+                if type(entry) is Publish and entry.must_exist:
                     self._answer(item[4], Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
                     self._note_refused(item, Result.NO_QUEUE)
                     return False
@@ -140,6 +141,7 @@ class Queues(QueueCuts):
         if entry.queue in self.catalog.queues:
             return True
         self._answer_unknown(entry, item[4])
+        self._note_refused(item, Result.UNKNOWN)
         return False
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:

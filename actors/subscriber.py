@@ -3,7 +3,8 @@
     Received (listener) --> runs of like commands --> the log or the queue --> answers, in the order of the requests
 
 It checks what belongs to the connection and knows no queue rule.  The order of things is kept in Requests, the
-commands are in RingCommands and StraightCommands; here is what begins and ends a connection, and who begins which run.
+commands are in RingCommands, StraightCommands and StagedCommands; here is what begins and ends a connection, and who
+begins which run.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +14,12 @@ import msgspec
 
 from wakeq.actors.door import Closed, Ended, Received
 from wakeq.actors.messages import Answered, Gone, Refusal, Woken
-from wakeq.actors.ring_commands import RingCommands
-from wakeq.actors.straight_commands import StraightCommands
+from wakeq.actors.staged_commands import StagedCommands
 from wakeq.actors.worker_replies import refused
 from wakeq.protocol.wire import worker as wire
 
 
-class Subscriber(RingCommands, StraightCommands):
+class Subscriber(StagedCommands):
     """See the head of this file."""
 
     def on_receive(self, message: Any) -> None:
@@ -122,6 +122,15 @@ _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.List: Subscriber._look,
     wire.Stats: Subscriber._look,
     wire.Peek: Subscriber._look,
+    wire.PubBlock: Subscriber._publish_block,
+    wire.Stash: Subscriber._publish_block,
+    wire.Unstash: Subscriber._unstash,
+    wire.Stage: Subscriber._claim,
+    wire.Renew: Subscriber._claim,
+    wire.SettleEpochs: Subscriber._claim,
+    wire.Slice: Subscriber._look_in_blocks,
+    wire.PeekBlock: Subscriber._look_in_blocks,
+    wire.FetBlock: Subscriber._fetch_block,
     wire.Cluster: Subscriber._look,
     wire.Bad: Subscriber._bad,
 }

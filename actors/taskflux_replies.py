@@ -145,7 +145,7 @@ def refusal(answer: Refusal, known: Known) -> Response:
     """What was not done for a reason that is no queue's."""
     match answer.code:
         case "Q_NOT_FOUND":
-            return BusinessError(ErrorCode.NO_QUEUE, answer.detail)
+            return refused(Result.NO_QUEUE, Policies(), known.payload_bytes_max)  # other doors may make one by using it
         case "NOT_LEADER":
             return known.not_leader()
         case "NO_QUORUM":

@@ -36,6 +36,11 @@ REFUSALS = {
     Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
     Result.REJECTED: ("BUSY", "not now; try again"),
+    Result.EPOCH_EXPIRED: (
+        "EPOCH_EXPIRED",
+        "the claim of this epoch is over: settled, or its messages are back in line",
+    ),
+    Result.STASH_EXPIRED: ("STASH_EXPIRED", "a stash that is to be published is gone, or has another size"),
 }
 
 

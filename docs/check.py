@@ -1,4 +1,4 @@
-"""Check the documentation: links resolve, Python blocks compile, generated pages are as the code says.
+"""Check the documentation: links resolve, every page can be reached, Python blocks compile, generated pages are fresh.
 
 Reads every Markdown page of the repository; prints one line for each fault and ends with 1 if there is one.
 What the README shows is run by tests/e2e/test_readme.py, not here.  Never asks the network.
@@ -21,7 +21,7 @@ def main() -> int:
     """Check every page."""
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     faults = [fault for page in documents for fault in (*broken_links(page), *broken_python(page))]
-    faults += stale_pages(ROOT / "docs" / "reference")
+    faults += [*lost_pages(documents), *stale_pages(ROOT / "docs" / "reference")]
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
     sys.stdout.write(f"{len(documents)} pages, {len(faults)} faults\n")
@@ -30,16 +30,32 @@ def main() -> int:
 
 def broken_links(page: Path) -> Iterator[str]:
     """Links to files or headings that do not exist."""
-    prose = FENCE.sub("", page.read_text(encoding="utf-8"))
-    for target in LINK.findall(prose):
-        if "://" in target or target.startswith("mailto:"):
-            continue
-        path, _, anchor = target.partition("#")
-        there = (page.parent / path).resolve() if path else page
+    for target, there, anchor in links_of(page):
         if not there.exists():
             yield f"{page.relative_to(ROOT)}: {target} does not exist"
         elif anchor and anchor not in anchors(there):
             yield f"{page.relative_to(ROOT)}: {target} has no such heading"
+
+
+def links_of(page: Path) -> Iterator[tuple[str, Path, str]]:
+    """Each link to something in this repository, with the file and the heading that it means."""
+    for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
+        if "://" not in target and not target.startswith("mailto:"):
+            path, _, anchor = target.partition("#")
+            yield target, (page.parent / path).resolve() if path else page, anchor
+
+
+def lost_pages(documents: list[Path]) -> Iterator[str]:
+    """Pages that nobody finds who begins with the README."""
+    found, left = set[Path](), [ROOT / "README.md"]
+    while left:
+        page = left.pop()
+        if page not in found:
+            found.add(page)
+            left += [there for _, there, _ in links_of(page) if there.suffix == ".md" and there.exists()]
+    for page in documents:
+        if page not in found:
+            yield f"{page.relative_to(ROOT)}: no page that can be reached from README.md links to it"
 
 
 def anchors(page: Path) -> set[str]:

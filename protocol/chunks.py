@@ -11,7 +11,7 @@ from array import array
 from itertools import accumulate, pairwise
 from sys import byteorder
 
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 
 _CRC = struct.Struct(">I")
 CHUNK_SHIFT = 9
@@ -52,6 +52,11 @@ class Chunk:
         """Set an optional column."""
         setattr(self, name, column)
         self.only_sizes = False
+
+    def drop_dues(self) -> None:
+        """Forget due moments of which none is set."""
+        self.dues = None
+        self.only_sizes = all(getattr(self, name) is None for name, _, _ in _COLUMNS)
 
     def copied(self) -> "Chunk":
         """Return columns of their own."""

@@ -5,6 +5,7 @@
 Pure, and the lower half of the ledger: what becomes of a message after its publication is decided there.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 
 from wakeq.protocol.chunks import CHUNK, CHUNK_SHIFT, Chunk
@@ -63,7 +64,13 @@ class Columns:
 
     def published_due_of(self, number: int) -> int:
         column = self.chunks[number >> CHUNK_SHIFT].dues
-        return 0 if column is None else column[number & MASK]
+        due_ms = 0 if column is None else column[number & MASK]
+        return due_ms if due_ms >= 0 else -1 - due_ms
+
+    def is_hidden(self, number: int) -> bool:
+        """Whether a living message is stashed."""
+        column = self.chunks[number >> CHUNK_SHIFT].dues
+        return column is not None and column[number & MASK] < 0
 
     def are_plain(self, numbers: Sequence[int] | range) -> bool:
         """Whether new messages, published together, have no priority, delay or expiry; True only if it is certain."""
@@ -77,13 +84,25 @@ class Columns:
                 return False
         return True
 
-    def living_numbers(self) -> Iterator[int]:
-        """Yield every living number in the order of publication."""
-        for chunk_id in sorted(self.chunks):
+    def living_numbers(self, after: int = 0) -> Iterator[int]:
+        """Yield every living number behind the given one, in the order of publication."""
+        first_chunk = after >> CHUNK_SHIFT
+        for chunk_id in sorted(chunk_id for chunk_id in self.chunks if chunk_id >= first_chunk):
             base = chunk_id << CHUNK_SHIFT
             for offset, size in enumerate(self.chunks[chunk_id].sizes):
-                if size:
+                if size and base + offset > after:
                     yield base + offset
+
+    def living_between(self, after: int, last: int, count: int) -> list[int]:
+        """Return the first living numbers behind one, in the order of publication, none above `last`."""
+        numbers: list[int] = []
+        for chunk_id in sorted(chunk_id for chunk_id in self.chunks if after >> CHUNK_SHIFT <= chunk_id):
+            base = chunk_id << CHUNK_SHIFT
+            if base > last or len(numbers) >= count:
+                break
+            sizes = self.chunks[chunk_id].sizes
+            numbers += [base + place for place, size in enumerate(sizes) if size and after < base + place <= last]
+        return numbers[:count]
 
     # --- adding and removing -----------------------------------------------------------------------------------------
 
@@ -152,6 +171,39 @@ class Columns:
         if not chunk.living and len(sizes) == CHUNK:
             del self.chunks[number >> CHUNK_SHIFT]
         self._dirty_chunks[number >> CHUNK_SHIFT] = None
+
+    # --- hiding ----------------------------------------------------------------------------------------------------
+
+    def hide(self, numbers: range) -> None:
+        """Hide new messages: their due moments turn negative, -1 for none."""
+        for chunk_id, chunk, start, end in self._chunks_of(numbers):
+            if chunk.dues is None:
+                chunk.put("dues", array("q", [0]) * len(chunk.sizes))
+            dues = chunk.dues
+            assert dues is not None, "just put"
+            dues[start:end] = array("q", [-1 - due_ms for due_ms in dues[start:end]])
+            self._dirty_chunks[chunk_id] = None
+
+    def reveal(self, numbers: range) -> None:
+        """Show what was hidden."""
+        for chunk_id, chunk, start, end in self._chunks_of(numbers):
+            dues = chunk.dues
+            assert dues is not None, "it is hidden"
+            dues[start:end] = array("q", [-1 - due_ms for due_ms in dues[start:end]])
+            if not any(dues):
+                chunk.drop_dues()
+            self._dirty_chunks[chunk_id] = None
+
+    def _chunks_of(self, numbers: range) -> Iterator[tuple[int, Chunk, int, int]]:
+        """Yield the chunks in which any of the numbers lives: id, chunk, and the places from where to where."""
+        at = numbers.start
+        while at < numbers.stop:
+            chunk_id, start = at >> CHUNK_SHIFT, at & MASK
+            end = min(CHUNK, start + numbers.stop - at)
+            chunk = self.chunks.get(chunk_id)
+            if chunk is not None:
+                yield chunk_id, chunk, start, end
+            at += end - start
 
     def _note_columns(self, chunk: Chunk) -> None:
         self.has_timeouts = self.has_timeouts or chunk.timeouts is not None

@@ -35,6 +35,26 @@ class Kind(IntEnum):
     SET_ASIDE = 12
     IMPORTED = 13
     MEMBERS = 14
+    CLAIM = 15
+    STASH = 16
+    UNSTASH = 17
+
+
+class ClaimAction(IntEnum):
+    """What becomes of the claims of a source; the number on disk.  Never renumber."""
+
+    STAGED = 1
+    RENEWED = 2
+    SETTLED = 3
+    LAPSED = 4
+
+
+class UnstashAction(IntEnum):
+    """What becomes of stashes; the number on disk.  Never renumber."""
+
+    PUBLISHED = 1
+    DROPPED = 2
+    LAPSED = 3
 
 
 class Reason(IntEnum):
@@ -64,6 +84,9 @@ class Result(IntEnum):
     DEFAULT_QUEUE = -10
     SET_ASIDE = -11
     REJECTED = -12
+    REPEATED = -13  # stored before, under the same id or number in its session: never an answer, only a note
+    EPOCH_EXPIRED = -14
+    STASH_EXPIRED = -15
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -96,6 +119,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     must_exist: bool = False
     oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
+    packed: tuple[bytes, bytes] | None = None  # the items and the bodies as the log has them, if somebody knows already
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -159,6 +183,53 @@ class Expired(msgspec.Struct, frozen=True, gc=False):
     numbers: list[int]
 
 
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """What happens to the staged claims of a source (docs/internals/staging.md).
+
+    STAGED names the messages of the epoch, handed out under sequences that run on from the first.  SETTLED names those
+    of all open epochs up to its own, and LAPSED those of its own, with the tokens of their claims.  RENEWED names none,
+    and no epoch: it is of all that are open.
+    """
+
+    queue: str
+    queue_id: int
+    action: ClaimAction
+    source: str
+    epoch: int = 0
+    numbers: list[int] = []
+    tokens: list[Token] = []  # of what ends; of what is staged the log gives term and sequence
+    first_sequence: int = 0
+    slices: int = 1
+    until_ms: int = 0
+    worker: int = 0
+    door: int = 0
+
+
+class Stash(msgspec.Struct, frozen=True, gc=False):
+    """A part of what one attempt has put aside: stored like an atomic publish, and hidden."""
+
+    queue: str
+    drafts: list[Draft]
+    stash: str
+    part: int
+    keep_ms: int  # for so long from the moment of the entry
+    door: int = 0
+    worker: int = 0
+
+
+class Unstash(msgspec.Struct, frozen=True, gc=False):
+    """Stashes, each with the number of its messages, become available together, or go.
+
+    `epoch` of `writer` makes it idempotent; only PUBLISHED has them.
+    """
+
+    queue: str
+    action: UnstashAction
+    stashes: list[tuple[str, int]]
+    writer: str = ""
+    epoch: int = 0
+
+
 class CreateQueue(msgspec.Struct, frozen=True, gc=False):
     queue: str
     policies: Policies
@@ -210,6 +281,7 @@ Entry = (
     Publish | Delivered | Extended | Released | Ack | Expired
     | CreateQueue | UpdateQueue | DeleteQueue | PurgeQueue | SetAside | Imported | Noop
     | Members
+    | Claim | Stash | Unstash
 )  # fmt: skip
 
 Results = Sequence[int]  # for each item: a message number (> 0), or a Result

@@ -81,6 +81,18 @@ class StaleLease(Refused):
     code = "STALE_LEASE"
 
 
+class EpochExpired(Refused):
+    """The claim of this epoch is over: settled, or lapsed and its messages are back in the queue."""
+
+    code = "EPOCH_EXPIRED"
+
+
+class StashExpired(Refused):
+    """What was to be published is no longer there, or not all of it."""
+
+    code = "STASH_EXPIRED"
+
+
 class MessageNotFound(Refused):
     """An acknowledgement with follow-ups whose message is gone: nothing of it was done."""
 
@@ -152,6 +164,12 @@ class WrongVersion(StorageError):
     exit_status = 66
 
 
+class HistoryGone(StorageError):
+    """A part of the journal was removed while it was to be read."""
+
+    code = "HISTORY_GONE"
+
+
 class SyncFailed(StorageError):
     """A write or sync failed.  What it covered may be lost; it is never retried as if it were still there."""
 
@@ -187,6 +205,13 @@ class BadSettings(WakeqError):
     exit_status = 78
 
 
+class NotInstalled(WakeqError):
+    """Something is missing that wakeq itself does not need: a package of an extra, or Java."""
+
+    code = "NOT_INSTALLED"
+    exit_status = 69
+
+
 class BrokerUnreachable(WakeqError):
     code = "UNREACHABLE"
     exit_status = 69
@@ -203,6 +228,7 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        StaleLease, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy, CommandSetAside, DiskFull,
+        StaleLease, EpochExpired, StashExpired, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy,
+        CommandSetAside, DiskFull,
     )
 }  # fmt: skip

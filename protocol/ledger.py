@@ -10,14 +10,14 @@ Every method computes first and changes last, so that an exception leaves the le
 from collections.abc import Sequence
 from itertools import count
 
-import msgspec
-
+from wakeq.protocol.acceptance import refusals_of
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk
 from wakeq.protocol.columns import MASK, Columns
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
+    Claim,
     Delivered,
     Draft,
     Expired,
@@ -27,23 +27,17 @@ from wakeq.protocol.commands import (
     Released,
     Result,
     Results,
+    Stash,
+    Unstash,
 )
+from wakeq.protocol.delta import Delta, Totals
 from wakeq.protocol.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.rows import Side
+from wakeq.protocol.staging import UNENDING_MS, Name, Staging
 from wakeq.protocol.uid import parse
 
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
 ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
-
-
-class Delta(msgspec.Struct):
-    """What changed in a ledger since it was last collected; the state store writes it down."""
-
-    touched: list[int]  # living numbers whose Side changed
-    chunks: list[tuple[int, Chunk | None, list[int]]]  # id, columns (None: gone), offsets with a Side
-    ids: list[tuple[str, Once | None]]
-    sessions: list[tuple[str, Session | None]]
-    aliases_gone: list[str] = []  # uids of imported messages that are gone, of dead incarnations too
 
 
 class Ledger(Columns):
@@ -51,7 +45,7 @@ class Ledger(Columns):
 
     __slots__ = (
         "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "policies", "publishers", "sides",
-        "totals",
+        "staging", "totals",
     )  # fmt: skip
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
@@ -73,6 +67,7 @@ class Ledger(Columns):
         self.out = 0
         self.totals = Totals()
         self._touched: set[int] | None = None  # made when needed: an idle queue is to be small
+        self.staging: Staging | None = None  # likewise
         if self.publishers is not None:
             self.publishers.go_on_in(queue_id)
 
@@ -99,7 +94,8 @@ class Ledger(Columns):
         if side is not None:
             return side.due_ms
         column = self.chunks[number >> CHUNK_SHIFT].dues
-        return 0 if column is None else column[number & MASK]
+        due_ms = 0 if column is None else column[number & MASK]
+        return due_ms if due_ms >= 0 else UNENDING_MS  # stashed
 
     def is_plain(self, number: int) -> bool:
         """Whether a living message has no priority, delay or expiry and never came back."""
@@ -156,38 +152,14 @@ class Ledger(Columns):
         return next((code for code in self._refusals(entry.drafts) if code), 0)
 
     def _refusals(self, drafts: Sequence[Draft]) -> list[int]:
-        """Return 0 or the refusal for each draft, each counting those accepted before it.
-
-        The order when several limits are passed is that of the TaskFlux specification 6.1: size, range, payload.
-        """
-        policies = self.policies
-        room = _room(policies.max_size, self.size)
-        room_bytes = _room(policies.max_bytes, self.bytes)
-        codes = []
-        for draft in drafts:
-            size = len(draft.body)
-            held = size + len(draft.headers)
-            if room < 1 or room_bytes < held:
-                code = Result.QUEUE_FULL
-            elif (policies.priority_min is not None and draft.priority < policies.priority_min) or (
-                policies.priority_max is not None and draft.priority > policies.priority_max
-            ):
-                code = Result.KEY_RANGE
-            elif policies.max_message_size is not None and size > policies.max_message_size:
-                code = Result.TOO_LARGE
-            else:
-                code = Result.DONE
-                room -= 1
-                room_bytes -= held
-            codes.append(int(code))
-        return codes
+        return refusals_of(self.policies, drafts, size=self.size, held_bytes=self.bytes)
 
     # --- deliveries ------------------------------------------------------------------------------------------------
 
-    def deliver(self, entry: Delivered, term: int) -> None:
-        """Note that messages are out; of one that is gone nothing is noted."""
+    def deliver(self, entry: Delivered, term: int) -> Results:
+        """Note that messages are out; of one that is gone nothing is noted, and its result is UNKNOWN."""
         if entry.queue_id != self.id:
-            return
+            return [_UNKNOWN] * len(entry.numbers)
         sides, known = self.sides, self.sides.get
         delivered = 0
         for sequence, number, until_ms in zip(count(entry.first_sequence), entry.numbers, entry.untils_ms):
@@ -205,15 +177,24 @@ class Ledger(Columns):
         self._touch(entry.numbers)
         self._dirty_chunks.update(dict.fromkeys([number >> CHUNK_SHIFT for number in entry.numbers]))
         self.totals.delivered += delivered
+        if delivered == len(entry.numbers):
+            return entry.numbers
+        return [number if self.lives(number) else _UNKNOWN for number in entry.numbers]
 
-    def extend(self, entry: Extended) -> None:
+    def extend(self, entry: Extended) -> Results:
+        """Give leases a later end; UNKNOWN for what is not out."""
         if entry.queue_id != self.id:
-            return
+            return [_UNKNOWN] * len(entry.numbers)
+        results = []
         for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
             side = self.sides.get(number)
             if side is not None and side.until_ms:
                 side.until_ms = until_ms
                 self._touch((number,))
+                results.append(number)
+            else:
+                results.append(_UNKNOWN)
+        return results
 
     def release(self, entry: Released) -> Results:
         """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""
@@ -320,6 +301,32 @@ class Ledger(Columns):
                 results.append(Result.DONE)
         return results
 
+    # --- what is staged --------------------------------------------------------------------------------------------
+
+    def claim(self, entry: Claim, term: int, at_ms: int) -> Results:
+        """Stage, renew, settle or end claims; see Staging."""
+        return self._staged().claim(entry, term, at_ms)
+
+    def stash(self, entry: Stash, at_ms: int) -> Results:
+        """Store messages that are hidden until they are published; see Staging."""
+        return self._staged().stash(entry, at_ms)
+
+    def unstash(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
+        """Publish or drop stashes; see Staging."""
+        return self._staged().unstash(entry, at_ms)
+
+    def discard(self, numbers: range) -> None:
+        """Remove stashed messages that nobody will ever see."""
+        for number in numbers:
+            if self.lives(number):
+                self._remove(number)
+                self.totals.published -= 1
+
+    def _staged(self) -> Staging:
+        if self.staging is None:
+            self.staging = Staging(self)
+        return self.staging
+
     def _remove(self, number: int) -> None:
         self._remove_from(self.chunks[number >> CHUNK_SHIFT], number, self.sides.get(number))
 
@@ -352,6 +359,7 @@ class Ledger(Columns):
             [self._collect_chunk(chunk_id) for chunk_id in dirty],
             ids,
             sessions,
+            self.staging.collect() if self.staging is not None else [],
             self._collect_aliases() if self._aliases_gone or self._aliases_lost else [],
         )
 
@@ -385,21 +393,11 @@ class Ledger(Columns):
             self.publishers = Publishers(self.limits, self.id, self._publish)
             self.publishers.restore(ids, sessions)
 
+    def restore_staging(self, rows: list[tuple[Name, bytes]]) -> None:
+        """Take back what was staged."""
+        if rows:
+            self._staged().restore(rows)
+
     def restore_alias(self, number: int, alias: str) -> None:
         self.aliases[alias] = number
         self.aliased[number] = alias
-
-
-class Totals(msgspec.Struct):
-    """What ever happened in this incarnation."""
-
-    published: int = 0
-    delivered: int = 0
-    acked: int = 0
-    released: int = 0
-    expired: int = 0
-    dead: int = 0
-
-
-def _room(limit: int | None, used: int) -> int:
-    return 1 << 62 if limit is None else limit - used

@@ -16,6 +16,8 @@ import msgspec
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -32,24 +34,33 @@ from wakeq.protocol.commands import (
     Reason,
     Released,
     SetAside,
+    Stash,
     Token,
+    Unstash,
+    UnstashAction,
     UpdateQueue,
 )
-from wakeq.protocol.errors import StorageError
 from wakeq.protocol.raft.membership import Config
+from wakeq.protocol.record_layout import (
+    ENTRY_VERSION,
+    FLAG_ATOMIC,
+    FLAG_DELIVERED,
+    FLAG_FORCED,
+    FLAG_ID,
+    FLAG_MUST_EXIST,
+    FLAG_OVERSIZED,
+    FLAG_SESSION,
+    HEAD,
+    ITEM,
+    BadRecord,
+    head_of,
+    sized,
+    take,
+    take_sized,
+    take_text,
+    text_of,
+)
 
-ENTRY_VERSION = 1
-# version, kind, door, flags, count of items, moment ms, queue id (0 = by name), worker, length of the name
-HEAD = struct.Struct(">BBBBIqqIB")
-# reason, length of headers, size of body, number, moment ms, priority, extra, timeout ms or spare, length of alias
-ITEM = struct.Struct(">HHIqqqqqI")
-FLAG_ATOMIC = 1
-FLAG_ID = 2
-FLAG_SESSION = 4
-FLAG_FORCED = 8
-FLAG_MUST_EXIST = 16
-FLAG_OVERSIZED = 32
-FLAG_DELIVERED = 64
 _PUBLISH = bytes([Kind.PUBLISH])
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
@@ -57,21 +68,9 @@ _pack_head = HEAD.pack
 _pack_item = ITEM.pack
 
 
-class BadRecord(StorageError):
-    """Bytes of an entry, a row or a chunk that do not make sense."""
-
-    code = "BAD_RECORD"
-
-
 def encode_entry(entry: Entry, at_ms: int) -> bytes:
     """Return the bytes of an entry, stamped."""
     return _ENCODERS[type(entry)](entry, at_ms)
-
-
-def _head(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes:
-    raw = name.encode()
-    door, flags, queue_id, worker = (more.get(key, 0) for key in ("door", "flags", "queue_id", "worker"))
-    return _pack_head(ENTRY_VERSION, kind, door, flags, count, at_ms, queue_id, worker, len(raw)) + raw
 
 
 def _encode_publish(entry: Publish, at_ms: int) -> bytes:
@@ -81,14 +80,18 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     extra = []
     if entry.id:
         flags |= FLAG_ID
-        extra.append(_text(entry.id))
+        extra.append(text_of(entry.id))
     ordinals: Iterable[int] = [0] * len(entry.drafts)
     if entry.session:
         flags |= FLAG_SESSION
-        extra.append(_text(entry.session))
+        extra.append(text_of(entry.session))
         ordinals = entry.ordinals * len(entry.drafts) if entry.atomic else entry.ordinals
     drafts = entry.drafts
     raw = entry.queue.encode()
+    if entry.packed is not None:
+        items, bodies = entry.packed
+        head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(raw)) + raw
+        return b"".join((head, items, *extra, bodies))
     parts = [
         _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(raw)),
         raw,
@@ -134,18 +137,13 @@ def _encode_publish_of_one(entry: Publish, draft: Draft, at_ms: int) -> bytes:
     return b"".join((head, _pack_item(0, len(headers), len(body), 0, *spans, 0), body, headers))
 
 
-def _text(text: str) -> bytes:
-    raw = text.encode()
-    return struct.pack(">H", len(raw)) + raw
-
-
 def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:
     first = entry.first_sequence
     items = [
         _pack_item(0, 0, 0, number, until, 0, first + i, 0, 0)
         for i, (number, until) in enumerate(zip(entry.numbers, entry.untils_ms, strict=True))
     ]
-    head = _head(
+    head = head_of(
         Kind.DELIVERED, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door
     )
     return head + b"".join(items)
@@ -154,7 +152,7 @@ def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:
 def _encode_extended(entry: Extended, at_ms: int) -> bytes:
     pairs = zip(entry.numbers, entry.untils_ms, strict=True)
     items = [_pack_item(0, 0, 0, number, until, 0, 0, 0, 0) for number, until in pairs]
-    return _head(Kind.EXTENDED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
+    return head_of(Kind.EXTENDED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
 
 
 def _encode_released(entry: Released, at_ms: int) -> bytes:
@@ -163,7 +161,7 @@ def _encode_released(entry: Released, at_ms: int) -> bytes:
     items = [
         _pack_item(entry.reason, 0, 0, number, due, term, sequence, 0, 0) for number, due, (term, sequence) in rows
     ]
-    head = _head(Kind.RELEASED, entry.queue, len(items), at_ms, queue_id=entry.queue_id)
+    head = head_of(Kind.RELEASED, entry.queue, len(items), at_ms, queue_id=entry.queue_id)
     return head + b"".join(items) + error
 
 
@@ -173,19 +171,43 @@ def _encode_ack(entry: Ack, at_ms: int) -> bytes:
     kind = Kind.DEAD if entry.dead else Kind.ACK
     flags = FLAG_DELIVERED * entry.delivered
     about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
-    head = _head(kind, entry.queue, len(items), at_ms, **about)
+    head = head_of(kind, entry.queue, len(items), at_ms, **about)
     foreign = _to_msgpack(entry.foreign) if entry.foreign else b""
-    follows = [_sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
-    return b"".join([head, *items, _sized(foreign), *follows])
-
-
-def _sized(raw: bytes) -> bytes:
-    return struct.pack(">I", len(raw)) + raw
+    follows = [sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
+    return b"".join([head, *items, sized(foreign), *follows])
 
 
 def _encode_expired(entry: Expired, at_ms: int) -> bytes:
     items = [_pack_item(0, 0, 0, number, 0, 0, 0, 0, 0) for number in entry.numbers]
-    return _head(Kind.EXPIRED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
+    return head_of(Kind.EXPIRED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
+
+
+def _encode_claim(entry: Claim, at_ms: int) -> bytes:
+    tokens, first = entry.tokens, entry.first_sequence
+    if entry.action is ClaimAction.STAGED:
+        tokens = [(0, sequence) for sequence in range(first, first + len(entry.numbers))]
+    rows = zip(entry.numbers, tokens, strict=True)
+    items = [_pack_item(0, 0, 0, number, entry.until_ms, term, sequence, 0, 0) for number, (term, sequence) in rows]
+    about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": entry.action}
+    head = head_of(Kind.CLAIM, entry.queue, len(items), at_ms, **about)
+    rest = entry.source, entry.epoch, entry.slices, entry.until_ms, entry.first_sequence
+    return b"".join((head, *items, _to_msgpack(rest)))
+
+
+def _encode_stash(entry: Stash, at_ms: int) -> bytes:
+    drafts = entry.drafts
+    items = [
+        _pack_item(0, len(d.headers), len(d.body), 0, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, 0)
+        for d in drafts
+    ]
+    head = head_of(Kind.STASH, entry.queue, len(items), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
+    about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
+    return b"".join((head, *items, about, *[part for draft in drafts for part in (draft.body, draft.headers)]))
+
+
+def _encode_unstash(entry: Unstash, at_ms: int) -> bytes:
+    about = _to_msgpack((entry.stashes, entry.writer, entry.epoch))
+    return head_of(Kind.UNSTASH, entry.queue, 0, at_ms, flags=entry.action) + about
 
 
 _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
@@ -195,14 +217,17 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Released: _encode_released,
     Ack: _encode_ack,
     Expired: _encode_expired,
-    CreateQueue: lambda e, at: _head(Kind.CREATE, e.queue, 0, at) + _to_msgpack(e.policies),
-    UpdateQueue: lambda e, at: _head(Kind.UPDATE, e.queue, 0, at) + _to_msgpack(e.changes),
-    DeleteQueue: lambda e, at: _head(Kind.DELETE, e.queue, 0, at),
-    PurgeQueue: lambda e, at: _head(Kind.PURGE, e.queue, 0, at),
-    SetAside: lambda e, at: _head(Kind.SET_ASIDE, e.queue, 0, at) + _to_msgpack((e.index, e.reason)),
-    Imported: lambda e, at: _head(Kind.IMPORTED, e.queue, 0, at),
-    Noop: lambda e, at: _head(Kind.NOOP, e.queue, 0, at),
-    Members: lambda e, at: _head(Kind.MEMBERS, e.queue, 0, at) + _to_msgpack(e.config),
+    CreateQueue: lambda e, at: head_of(Kind.CREATE, e.queue, 0, at) + _to_msgpack(e.policies),
+    UpdateQueue: lambda e, at: head_of(Kind.UPDATE, e.queue, 0, at) + _to_msgpack(e.changes),
+    DeleteQueue: lambda e, at: head_of(Kind.DELETE, e.queue, 0, at),
+    PurgeQueue: lambda e, at: head_of(Kind.PURGE, e.queue, 0, at),
+    SetAside: lambda e, at: head_of(Kind.SET_ASIDE, e.queue, 0, at) + _to_msgpack((e.index, e.reason)),
+    Imported: lambda e, at: head_of(Kind.IMPORTED, e.queue, 0, at),
+    Noop: lambda e, at: head_of(Kind.NOOP, e.queue, 0, at),
+    Claim: _encode_claim,
+    Stash: _encode_stash,
+    Unstash: _encode_unstash,
+    Members: lambda e, at: head_of(Kind.MEMBERS, e.queue, 0, at) + _to_msgpack(e.config),
 }
 
 
@@ -213,7 +238,7 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
         if version != ENTRY_VERSION:
             raise BadRecord(f"entry of version {version}; this release reads {ENTRY_VERSION}")
         start = HEAD.size + name_size
-        name = _take(payload, HEAD.size, start).decode()
+        name = take(payload, HEAD.size, start).decode()
         end = start + count * ITEM.size
         items = list(ITEM.iter_unpack(payload[start:end]))
         if len(items) != count:
@@ -260,6 +285,15 @@ def _decode(
             return Imported(name)
         case Kind.NOOP:
             return Noop(name)
+        case Kind.CLAIM:
+            return _decode_claim(name, items, payload[end:], head)
+        case Kind.STASH:
+            about, at = take_sized(payload, end)
+            drafts = _take_drafts(items, payload, at)
+            return Stash(name, drafts, *msgspec.msgpack.decode(about, type=tuple[str, int, int]), door, worker)
+        case Kind.UNSTASH:
+            action, named = UnstashAction(head[1]), tuple[list[tuple[str, int]], str, int]
+            return Unstash(name, action, *msgspec.msgpack.decode(payload[end:], type=named))
         case Kind.MEMBERS:
             return Members(msgspec.msgpack.decode(payload[end:], type=Config), name)
 
@@ -270,20 +304,10 @@ def _decode_publish(
     door, flags, _, worker = head
     entry_id = session = ""
     if flags & FLAG_ID:
-        entry_id, at = _take_text(payload, at)
+        entry_id, at = take_text(payload, at)
     if flags & FLAG_SESSION:
-        session, at = _take_text(payload, at)
-    drafts = []
-    for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
-        body = payload[at : at + size]
-        at += size
-        headers = payload[at : at + headers_size]
-        at += headers_size
-        alias = payload[at : at + alias_size].decode()
-        at += alias_size
-        drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
-    if at > len(payload):
-        raise BadRecord("a publish entry ends inside a body")
+        session, at = take_text(payload, at)
+    drafts = _take_drafts(items, payload, at)
     ordinals = [item[3] for item in items] if session else []
     atomic = bool(flags & FLAG_ATOMIC)
     return Publish(
@@ -301,20 +325,39 @@ def _decode_publish(
     )
 
 
-def _take_text(payload: bytes, at: int) -> tuple[str, int]:
-    (size,) = struct.unpack_from(">H", payload, at)
-    return _take(payload, at + 2, at + 2 + size).decode(), at + 2 + size
+def _take_drafts(items: list[tuple[int, ...]], payload: bytes, at: int) -> list[Draft]:
+    drafts = []
+    for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
+        body = payload[at : at + size]
+        at += size
+        headers = payload[at : at + headers_size]
+        at += headers_size
+        alias = payload[at : at + alias_size].decode()
+        at += alias_size
+        drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
+    if at > len(payload):
+        raise BadRecord("a publish entry ends inside a body")
+    return drafts
+
+
+def _decode_claim(name: str, items: list[tuple[int, ...]], rest: bytes, head: tuple[int, int, int, int]) -> Claim:
+    door, action, queue_id, worker = head
+    source, epoch, slices, until_ms, first = msgspec.msgpack.decode(rest, type=tuple[str, int, int, int, int])
+    numbers = [item[3] for item in items]
+    tokens = [] if action == ClaimAction.STAGED else [(item[5], item[6]) for item in items]
+    about = ClaimAction(action), source, epoch, numbers, tokens, first, slices, until_ms
+    return Claim(name, queue_id, *about, worker, door)
 
 
 def _decode_ack(
     kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, at: int, head: tuple[int, int, int, int]
 ) -> Ack:
     door, flags, queue_id, worker = head
-    raw, at = _take_sized(payload, at)
+    raw, at = take_sized(payload, at)
     foreign = msgspec.msgpack.decode(raw, type=dict[int, str]) if raw else {}
     publishes = []
     while at < len(payload):
-        raw, at = _take_sized(payload, at)
+        raw, at = take_sized(payload, at)
         if raw[1:2] != _PUBLISH:  # looked at first: a follow-up within a follow-up is not decoded at all
             raise BadRecord("a follow-up is not a publish")
         inner, _ = decode_entry(raw)
@@ -324,14 +367,3 @@ def _decode_ack(
     tokens: list[Token] = [(item[5], item[6]) for item in items]
     is_dead, delivered = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED)
     return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered)
-
-
-def _take_sized(payload: bytes, at: int) -> tuple[bytes, int]:
-    (size,) = struct.unpack_from(">I", payload, at)
-    return _take(payload, at + 4, at + 4 + size), at + 4 + size
-
-
-def _take(payload: bytes, start: int, end: int) -> bytes:
-    if end > len(payload):
-        raise BadRecord(f"an entry ends at {len(payload)}, within a field that goes on to {end}")
-    return payload[start:end]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from wakeq.protocol.commands import Draft, Results
+from wakeq.protocol.commands import Draft, Result, Results
 
 
 class Repeated(Sequence[int]):
@@ -55,3 +55,12 @@ def new_drafts(results: Results, drafts: Sequence[Draft]) -> Sequence[Draft]:
     repeated = results.repeated if isinstance(results, Mixed) else {}
     rows = enumerate(zip(results, drafts, strict=True))
     return [draft for i, (number, draft) in rows if number > 0 and i not in repeated]
+
+
+def unchanged(results: Results, drafts: int) -> list[tuple[int, int]]:
+    """Return place and code of each draft that was refused, or stored before (then perhaps with fewer beside it)."""
+    if isinstance(results, Repeated):
+        return [(place, int(Result.REPEATED)) for place in range(drafts)]
+    repeated = results.repeated if isinstance(results, Mixed) else {}
+    codes = ((place, int(Result.REPEATED) if place in repeated else code) for place, code in enumerate(results))
+    return [(place, code) for place, code in codes if code < 0]

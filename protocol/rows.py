@@ -10,7 +10,7 @@ import zlib
 import msgspec
 
 from wakeq.protocol.commands import Draft
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 
 _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:

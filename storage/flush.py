@@ -11,11 +11,12 @@ import msgspec
 
 from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import Draft
-from wakeq.protocol.ledger import Delta
+from wakeq.protocol.delta import Delta
 from wakeq.protocol.publishers import Once, Session
 from wakeq.protocol.raft.membership import Config
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
+from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View, sealed, unsealed
 
@@ -39,6 +40,7 @@ class Part(NamedTuple):
     gone: list[str]
     delta: Delta
     meta: bytes
+    next_number: int
 
 
 class Grave(NamedTuple):
@@ -73,7 +75,7 @@ def make_cut(
         if part.queue_id:
             _put_messages(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])
-            if delta.ids or delta.sessions or delta.aliases_gone or part.aliases:
+            if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or part.aliases:
                 _put_publishers(part, puts[DEDUP], deletes[DEDUP])
             puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
     for index, what in asides.items():
@@ -121,6 +123,12 @@ def _put_publishers(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[b
             deletes.append(key)
         else:
             puts.append((key, sealed(encode(value))))
+    for (kind, name), staged in part.delta.staged:
+        key = start + (kind + name).encode()
+        if staged is None:
+            deletes.append(key)
+        else:
+            puts.append((key, sealed(staged)))
 
 
 def _found(value: bytes | None, key: bytes) -> bytes:
@@ -143,6 +151,7 @@ class StoredQueue(NamedTuple):
     aliases: dict[int, str]
     ids: list[tuple[str, Once]]
     sessions: list[tuple[str, Session]]
+    staged: list[tuple[Name, bytes]] = []
 
 
 def load_queues(view: View, name: str | None = None) -> Iterator[StoredQueue]:
@@ -181,7 +190,7 @@ def _load_queue(view: View, queue_id: int, name: str, meta: bytes) -> StoredQueu
     """Read one queue's columns, and of messages only those that were delivered."""
     start = ID.pack(queue_id)
     uid_of = UidMaker(queue_id).uid
-    ids, sessions, aliases = _load_publishers(view, start)
+    ids, sessions, aliases, staged = _load_publishers(view, start)
     chunks = []
     sides: dict[int, Side] = {}
     for key, value in view.scan(INDEX, start):
@@ -195,12 +204,13 @@ def _load_queue(view: View, queue_id: int, name: str, meta: bytes) -> StoredQueu
             if row.side is None:
                 raise BadRecord(f"message {message!r} was delivered as its index says, and not as its record says")
             sides[number] = row.side
-    return StoredQueue(meta, chunks, sides, aliases, ids, sessions)
+    return StoredQueue(meta, chunks, sides, aliases, ids, sessions, staged)
 
 
 def _load_publishers(
     view: View, start: bytes
-) -> tuple[list[tuple[str, Once]], list[tuple[str, Session]], dict[int, str]]:
+) -> tuple[list[tuple[str, Once]], list[tuple[str, Session]], dict[int, str], list[tuple[Name, bytes]]]:
+    staged: list[tuple[Name, bytes]] = []
     ids: list[tuple[str, Once]] = []
     sessions: list[tuple[str, Session]] = []
     aliases: dict[int, str] = {}
@@ -215,8 +225,10 @@ def _load_publishers(
                 ids.append((name, decode(value, type=tuple[int, int, int, int])))
             case b"s":
                 sessions.append((name, decode(value, type=Session)))
-            case _:
+            case b"a":
                 aliases[decode(value)] = name
+            case kind:
+                staged.append(((kind.decode(), name), value))
     ids.sort(key=lambda row: row[1][3])
     sessions.sort(key=lambda row: row[1].used_ms)
-    return ids, sessions, aliases
+    return ids, sessions, aliases, staged

@@ -35,6 +35,7 @@ from wakeq.protocol.log_format import (
     record_seed,
 )
 from wakeq.storage.files import rename_durably, short_write, sync_data, sync_directory, sync_failed, write_all
+from wakeq.storage.journal import Journal, OutcomeFiles
 from wakeq.storage.segments import (
     ACTIVE_NAME,
     Active,
@@ -84,6 +85,8 @@ class SegmentedLog:
         self._active = active
         self._swap = threading.Lock()  # held for the moments in which the active file is exchanged or duplicated
         self._failure = ""
+        self.journal: Journal | None = None  # where segments go that the log needs no more; nowhere if None
+        self.outcomes: OutcomeFiles | None = None  # for the readers of the log: what became of its entries
         self.written_bytes = 0  # since it was opened; unlike the size it only grows
         self._buffer = RecordBuffer(active.seed)
         self._written_index = self._last_index = active.next_index - 1
@@ -184,6 +187,11 @@ class SegmentedLog:
     def first_index(self) -> int:
         """The oldest entry that is kept; `last_index + 1` when there is none."""
         return (self._sealed[0].header if self._sealed else self._active.header).first_index
+
+    @property
+    def active_first_index(self) -> int:
+        """The first entry of the segment that is written."""
+        return self._active.header.first_index
 
     @property
     def last_index(self) -> int:
@@ -295,6 +303,7 @@ class SegmentedLog:
         kept = Footer(**{name: getattr(footer, name) for name in Footer.__slots__} | {"notes": b""})
         sealed = Sealed(path, active.header, kept, active.end + len(encoded))
         self._exchange([*self._sealed, sealed], new)
+        self._tidy_journal()
         return True
 
     def _make_footer(self, active: Active, notes: bytes) -> Footer:
@@ -338,6 +347,7 @@ class SegmentedLog:
             removed += 1
         if removed:
             self._forget_terms()
+            self._tidy_journal()
         return removed
 
     def reset(self, first_index: int, previous_term: int) -> None:
@@ -356,6 +366,8 @@ class SegmentedLog:
 
     def close(self) -> None:
         """Let go of the file.  What was not written is not saved; nothing else is needed."""
+        if self.outcomes is not None:
+            self.outcomes.close()
         with self._swap:
             if self._active.descriptor >= 0:
                 os.close(self._active.descriptor)
@@ -441,13 +453,19 @@ class SegmentedLog:
     def _remove_oldest(self) -> None:
         path = self._sealed[0].path
         with self._latch():
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise sync_failed(path, "remove", error) from error
+            if self.journal is not None:
+                self.journal.take(path)
+            else:
+                _unlink(path)
             sync_directory(self.directory)  # one by one: a crash must not leave a gap
         with self._swap:
             self._sealed = self._sealed[1:]
+
+    def _tidy_journal(self) -> None:
+        if self.journal is not None:
+            with self._latch():
+                self.journal.trim()
+                self.journal.forget_outcomes(self.first_index)
 
     def _forget_terms(self) -> None:
         keep = max(0, bisect_right(self._term_starts, self.first_index) - 1)
@@ -483,6 +501,13 @@ def _records_of(batch: Batch) -> Iterator[tuple[int, int, int]]:
         length, _crc, index, term, _place = RECORD.unpack_from(data, position)
         yield index, term, length
         position += RECORD_BYTES + length
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise sync_failed(path, "remove", error) from error
 
 
 def _truncate(active: Active) -> None:

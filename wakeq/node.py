@@ -22,6 +22,7 @@ from wakeq import __version__
 from wakeq.actors.door import Admission, CarefulDoor, Door
 from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
+from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.requests import Limits as SubscriberLimits
 from wakeq.actors.requests import Services as SubscriberServices
@@ -38,6 +39,8 @@ from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.monique_doors import MoniqueDoors
+from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
@@ -50,6 +53,7 @@ from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
+from wakeq.storage.journal import Keep
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
@@ -81,9 +85,11 @@ class Node:
         self._workers = 0
         self._threads: list[DiskThread] = []
         self._taskflux: list[TaskFluxTcpListener] = []
+        self._monique: MoniqueDoors | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._pressure = ""
+        self._gave_history_up = False  # since the disk became full
         self._trimmed_bytes = 0
         self._plan = plan_of(settings)
         self._peers: PeerTcp | None = None
@@ -101,6 +107,7 @@ class Node:
             settings.data_dir,
             upgrade=settings.upgrade,
             segment_bytes_max=settings.log.segment_bytes_max,
+            keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
             node_id=None if plan is None else plan.node_id,
             new=None if plan is None else plan.identity,
         )
@@ -112,6 +119,8 @@ class Node:
             await self._lead()
             return await self._listen()
         except BaseException:
+            if self._monique is not None:
+                await self._monique.close()
             await self._close_files()
             raise
 
@@ -255,10 +264,30 @@ class Node:
         for path in ("/connect", "/connect/"):
             self._web.add("GET", path, self._connect.handle)
         self._web.before_stop(self._connect.close)
+        self._monique = MoniqueDoors(settings.monique, self._monique_services(admission, services.defaults))
+        self._web.add("GET", "/monique", self._monique.path.handle)
+        self._web.before_stop(self._monique.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
-        return addresses | await self._listen_to_taskflux(host, admission)
+        return addresses | await self._listen_to_taskflux(host, admission) | await self._monique.start()
+
+    def _monique_services(self, admission: Admission, defaults: Policies | None) -> MoniqueServices:
+        queues = QueueServices(
+            self.raft_log,
+            self.queues,
+            self.assembly.timers,
+            self.now_ms,
+            self._new_worker,
+            self.queues.exists,
+            defaults,
+            self.settings.message_bytes_max,
+        )
+        return MoniqueServices(self.runtime, queues, self.raft_log.refusal, self._fail, admission)
+
+    def _new_worker(self) -> int:
+        self._workers += 1
+        return self._workers
 
     async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
         """Open a port for one dialect, and another one for the other if that is wanted."""
@@ -310,6 +339,8 @@ class Node:
                 "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
             )
         self._look_for_room()
+        if self._monique is not None:
+            self._monique.look()
         self._give_memory_back()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
@@ -318,7 +349,13 @@ class Node:
     def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
         directory = self.files.directory
-        if directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes):
+        is_full = directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes)
+        if is_full and not self._gave_history_up:
+            self._gave_history_up = True
+            self._give_history_up()
+            return
+        self._gave_history_up = is_full
+        if is_full:
             code = "DISK_FULL"
             kept, size = directory.reserve_bytes(), directory.disk_bytes
             detail = (
@@ -337,6 +374,13 @@ class Node:
         if code == "DISK_FULL":
             self.raft_log.tell(Cut(self.queues.flushed_index))
         logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
+
+    def _give_history_up(self) -> None:
+        """Messages need the disk more than history does; the next look tells whether that was enough."""
+        journal = self.files.log.journal
+        if journal is not None:
+            logger.warning("the disk of %s is nearly full: the journal is removed", self.files.directory.path)
+            self.assembly.reader_disk.submit(journal.clear, lambda _: None)
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
@@ -383,6 +427,8 @@ class Node:
         for port in ports:
             port.stop_reading()
         self._connect.stop_reading()
+        if self._monique is not None:
+            self._monique.stop_reading()
         await self._answer_all()
         await asyncio.gather(*(port.close() for port in ports))
         await self._answer_all()  # what lost its connection by that has given back what it held

@@ -7,6 +7,7 @@ Must never repair what it cannot prove: what was promised is in the log, and a g
 
 import logging
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from wakeq.storage import version1
 from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
 from wakeq.storage.files import rename_durably, sync_directory
 from wakeq.storage.image_files import INSTALL_NAME
+from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.segments import ACTIVE_NAME
@@ -28,6 +30,8 @@ logger = logging.getLogger("wakeq.opening")
 
 METADATA_NAME = "raft.metadata"
 SNAPSHOT_NAME = "raft.snapshot"
+JOURNAL_NAME = "journal"
+KEEP_NOTHING = Keep(0, 0)
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
 NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
@@ -56,7 +60,13 @@ class Opened:
 
 
 def open_all(
-    path: Path, *, upgrade: bool, segment_bytes_max: int, node_id: int | None = None, new: NewIdentity | None = None
+    path: Path,
+    *,
+    upgrade: bool,
+    segment_bytes_max: int,
+    keep: Keep = KEEP_NOTHING,
+    node_id: int | None = None,
+    new: NewIdentity | None = None,
 ) -> Opened:
     """Take a data directory for this process; a node of a cluster says whose it must be, or becomes."""
     if new is not None and is_empty(path):
@@ -64,7 +74,7 @@ def open_all(
     directory = DataDirectory.open(path, upgrade=upgrade)
     try:
         _check_node(directory, node_id)
-        return _open_files(directory, segment_bytes_max)
+        return _open_files(directory, segment_bytes_max, keep)
     except BaseException:
         directory.close()
         raise
@@ -79,7 +89,7 @@ def _check_node(directory: DataDirectory, node_id: int | None) -> None:
         )
 
 
-def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
+def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) -> Opened:
     imported = None
     if directory.imports_version_1:
         imported = version1.read_import(directory.path)
@@ -105,12 +115,22 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int) -> Opened:
         create_previous_term=applied.term,
     )
     log.segment_bytes_max = min(segment_bytes_max, max(SEGMENT_BYTES_MIN, directory.disk_bytes // SEGMENTS_A_DISK))
+    _open_journal(directory, log, keep)
     opened = Opened(directory, metadata, log, store, imported)
     _check_fit(opened)
     for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
         if problem:
             logger.warning("%s", problem)
     return opened
+
+
+def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> None:
+    """Give the log a place for its history; what has become too old meanwhile goes now."""
+    folder = directory.path / JOURNAL_NAME
+    log.journal = Journal(folder, keep, time.time)
+    log.outcomes = OutcomeFiles(folder, directory.identity)
+    log.journal.trim()
+    log.journal.forget_outcomes(log.first_index)
 
 
 def _check_metadata_is_there(directory: DataDirectory) -> None:

@@ -83,6 +83,16 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    keep_s: int = setting(
+        604_800, "How long what the log no longer needs is kept as history; 0 = not at all", unit="s", least=0
+    )
+    keep_bytes: int = setting(
+        2048 * MIB, "History is kept up to this size, the newest; 0 = not at all", unit="bytes", least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     bytes_min: int = setting(
         64 * MIB,
@@ -167,6 +177,22 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Monique:
+    config_file: Path | None = setting(
+        None, "A `config.json` of MoniQue: its ports are opened too, its rules are kept", kind=Path
+    )
+    id_cookie: bool = setting(False, "Refuse WebSocket clients that have no cookie `id`")
+    check_messages: bool = setting(
+        True, "Keep from components over ZeroMQ what they would die of; turn it off if messages are encrypted"
+    )
+    routes: Mapping[str, str] | None = setting(
+        None, "Specs whose tasks are kept on a queue, each with its queue", kind=dict
+    )
+    answers_queue: str = setting("monique.answers", "The queue on which workers put their answers to such tasks")
+    creator: str = setting("wakeq", "Who says what is said in the name of such a worker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a node is started with.  Every value has been checked."""
 
@@ -205,6 +231,8 @@ class Settings:
     cluster: Cluster = section(Cluster, "Several nodes that are one broker.")
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
     log: Log = section(Log, "The log, which is the truth.")
+    journal: Journal = section(Journal, "The journal: what has happened, for `wakeq pipeline`.")
+    monique: Monique = section(Monique, "The MoniQue protocol, by WebSocket at `/monique` of the HTTP port.")
     snapshot: Snapshot = section(Snapshot, "Snapshots, behind which the log is cut.")
     store: Store = section(Store, "The store, which is written behind the log.")
     queue: QueueDefaults = section(
@@ -235,7 +263,8 @@ class Known:
         if self.one_of:
             return "one of " + ", ".join(self.one_of)
         if self.kind not in (int, float):
-            return {bool: "true or false", Path: "a path"}.get(self.kind, "text")
+            pairs = "a table of text, or NAME=VALUE pairs with commas between"
+            return {bool: "true or false", Path: "a path", dict: pairs}.get(self.kind, "text")
         words = "a number" if self.kind is float else "a whole number"
         words += f" of {self.unit}" if self.unit else ""
         if self.least is not None:
@@ -308,6 +337,8 @@ def shown(value: object, unit: str = "") -> str:
         return "unset"
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return f'"{",".join(f"{name}={text}" for name, text in value.items())}"'
     if unit == "bytes" and isinstance(value, int) and value and value % MIB == 0:
         return f'"{value // MIB}MiB"'
     return f'"{value}"' if isinstance(value, str | Path) else str(value)
@@ -325,10 +356,11 @@ def _from_file(path: Path) -> Layer:
 
 def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
     for key, value in table.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        elif not isinstance(value, dict):
-            yield prefix + key, value
+        name = prefix + key
+        if not isinstance(value, dict) or (name in KNOWN and KNOWN[name].kind is dict):
+            yield name, value
+        elif value:
+            yield from _flat(value, f"{name}.")
 
 
 def _from_environment(environment: Mapping[str, str]) -> Layer:
@@ -364,6 +396,10 @@ def _fitting(known: Known, value: object) -> object | None:
         read = float(read)
     if known.kind is Path:
         return read if isinstance(read, Path) and str(read) else None
+    if known.kind is dict:
+        return (
+            read if isinstance(read, dict) and all(isinstance(text, str) and text for text in read.values()) else None
+        )
     if type(read) is not known.kind or (known.one_of and read not in known.one_of):
         return None
     if isinstance(read, int | float) and known.kind is not bool and not _within(known, read):
@@ -379,6 +415,9 @@ def _text_read(known: Known, text: str) -> object | None:
         return Path(text) if text else None
     if known.kind is str:
         return text
+    if known.kind is dict:
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+        return {name.strip(): value.strip() for name, _, value in pairs}
     if known.unit == "bytes":
         match = BYTES.fullmatch(text)
         return int(match[1]) * BYTE_UNITS[match[2]] if match else None

@@ -12,7 +12,8 @@ from typing import cast
 
 import msgspec
 
-from wakeq.protocol.errors import BadJson, Refused
+from wakeq.protocol.errors import BadField, BadJson, Refused
+from wakeq.protocol.wire.blocks import frame, may_hold_frames, parts_of
 from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker_checks import (
     CHECKS,
@@ -33,6 +34,7 @@ from wakeq.protocol.wire.worker_commands import (
     Del,
     Drop,
     Fet,
+    FetBlock,
     Followup,
     Hello,
     Islp,
@@ -40,24 +42,34 @@ from wakeq.protocol.wire.worker_commands import (
     List,
     Nack,
     Peek,
+    PeekBlock,
     Ping,
     Policies,
     Pub,
+    PubBlock,
     Purge,
+    Renew,
     Retry,
     Settle,
+    SettleEpochs,
+    Slice,
+    Stage,
+    Stash,
     Stats,
     Sub,
     Touch,
     Uns,
+    Unstash,
     Update,
     policies_of,
 )
 from wakeq.protocol.wire.worker_refusals import Bad, decode_alone
 from wakeq.protocol.wire.worker_replies import (
     Awk,
+    Block,
     ClusterReply,
     Delivery,
+    Framed,
     HelloReply,
     Msg,
     Msgs,
@@ -68,7 +80,11 @@ from wakeq.protocol.wire.worker_replies import (
     Okcreate,
     Okdrop,
     Oknack,
+    Okrenew,
+    Okrows,
+    Oksettle,
     Okslp,
+    Okstage,
     Oksub,
     Oktouch,
     Okuns,
@@ -84,11 +100,13 @@ from wakeq.protocol.wire.worker_replies import (
     nok,
     text_of,
 )
+from wakeq.protocol.wire.worker_replies import Slice as SliceReply
 
 __all__ = [
     "Ack",
     "Awk",
     "Bad",
+    "Block",
     "Cluster",
     "ClusterReply",
     "Command",
@@ -100,7 +118,9 @@ __all__ = [
     "Delivery",
     "Drop",
     "Fet",
+    "FetBlock",
     "Followup",
+    "Framed",
     "Hello",
     "HelloReply",
     "Islp",
@@ -118,29 +138,42 @@ __all__ = [
     "Okcreate",
     "Okdrop",
     "Oknack",
+    "Okrenew",
+    "Okrows",
+    "Oksettle",
     "Okslp",
+    "Okstage",
     "Oksub",
     "Oktouch",
     "Okuns",
     "Okupdate",
     "Peek",
+    "PeekBlock",
     "Peeked",
     "Ping",
     "Policies",
     "Pong",
     "Pub",
+    "PubBlock",
     "Purge",
     "Purged",
     "Queues",
+    "Renew",
     "Reply",
     "ReplyBase",
     "Retry",
     "Settle",
+    "SettleEpochs",
+    "Slice",
+    "SliceReply",
+    "Stage",
+    "Stash",
     "Stats",
     "StatsReply",
     "Sub",
     "Touch",
     "Uns",
+    "Unstash",
     "Update",
     "are_texts",
     "body_of",
@@ -162,7 +195,16 @@ __all__ = [
 _COMMANDS: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
 # A reader should accept `error_count` as text too (spec 3): so not strict.
 _REPLIES: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply, strict=False)
+
+
+def _framed(value: object) -> msgspec.Raw:
+    """What JSON does not know among replies: one with its block raw behind it."""
+    assert isinstance(value, Framed), "everything else is a Struct"
+    return msgspec.Raw(_frame_of(value.reply))
+
+
 _ENCODER = msgspec.json.Encoder()
+_REPLY_ENCODER = msgspec.json.Encoder(enc_hook=_framed)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
@@ -170,7 +212,10 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def decode(lines: bytes) -> list[Command | Bad]:
-    """Return the commands of complete lines, in their order.  Blank lines say nothing."""
+    """Return the commands of complete lines and frames, in their order.  Blank lines say nothing."""
+    if may_hold_frames(lines):
+        parts = parts_of(lines)
+        return [c for text, block in parts for c in (decode(text) if block is None else [_decode_frame(text, block)])]
     try:
         commands: list[Command] = _COMMANDS.decode_lines(lines)
     except _UNDECODABLE:
@@ -186,8 +231,8 @@ def decode_frames(frames: Sequence[str | bytes]) -> list[Command | Bad]:
 
 
 def encode(replies: Sequence[Reply]) -> bytes:
-    """Return the replies as lines."""
-    return _ENCODER.encode_lines(replies)
+    """Return the replies as lines, and those that are Framed as frames."""
+    return _REPLY_ENCODER.encode_lines(replies)
 
 
 def encode_frames(replies: Iterable[Reply]) -> list[bytes]:
@@ -205,6 +250,18 @@ def _decode_one(text: bytes | str) -> Command | Bad:
     except _UNDECODABLE:
         return decode_alone(text)
     return _check_all([command])[0]
+
+
+def _decode_frame(text: bytes, block: bytes) -> Command | Bad:
+    """Put a block where it belongs."""
+    command = _decode_one(text)
+    if isinstance(command, PubBlock):
+        return msgspec.structs.replace(command, block=block)
+    return command if isinstance(command, Bad) else Bad(BadField("this command has no block"), command.cmd_id)
+
+
+def _frame_of(said: Block | PubBlock) -> bytes:
+    return frame(_ENCODER.encode(msgspec.structs.replace(said, block=b"")), said.block)
 
 
 def _check_all(commands: list[Command]) -> list[Command | Bad]:
@@ -240,17 +297,30 @@ def _check_all(commands: list[Command]) -> list[Command | Bad]:
 
 
 def encode_commands(commands: Sequence[Command]) -> bytes:
-    """Return the commands as lines."""
+    """Return the commands as lines; those with a block as frames."""
+    if any([isinstance(command, PubBlock) for command in commands]):
+        parts = (
+            _frame_of(one) if isinstance(one, PubBlock) and one.block else _ENCODER.encode(one) for one in commands
+        )
+        return b"".join([part + b"\n" for part in parts])
     return _ENCODER.encode_lines(commands)
 
 
 def decode_replies(lines: bytes) -> list[Reply]:
-    """Return the replies of complete lines.  A reply that this client does not know is left out."""
+    """Return the replies of complete lines and frames.  A reply that this client does not know is left out."""
+    if may_hold_frames(lines):
+        parts = parts_of(lines)
+        return [r for text, block in parts for r in (decode_replies(text) if block is None else _filled(text, block))]
     try:
         return _REPLIES.decode_lines(lines)
     except _UNDECODABLE:
         replies = [_decode_reply(line) for line in lines.split(b"\n") if line.strip()]
         return [reply for reply in replies if reply is not None]
+
+
+def _filled(text: bytes, block: bytes) -> list[Reply]:
+    reply = _decode_reply(text)
+    return [msgspec.structs.replace(reply, block=block)] if isinstance(reply, Block) else []
 
 
 def _decode_reply(line: bytes) -> Reply | None:
@@ -278,4 +348,5 @@ _KNOWN = {
     "ok", "oksub", "okuns", "okack", "oknack", "oktouch", "okslp", "nomsg", "msg", "msgs", "nok", "awk",
     "pong",
     "hello", "queues", "stats", "peeked", "purged", "okcreate", "okupdate", "okdrop", "cluster",
-}  # fmt: skip  # fmt: skip
+    "block", "okrows", "okstage", "slice", "okrenew", "oksettle",
+}  # fmt: skip

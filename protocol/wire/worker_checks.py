@@ -21,20 +21,29 @@ from wakeq.protocol.wire.worker_commands import (
     Del,
     Drop,
     Fet,
+    FetBlock,
     Followup,
     Islp,
     Item,
     Nack,
     Peek,
+    PeekBlock,
     Policies,
     Pub,
+    PubBlock,
     Purge,
+    Renew,
     Retry,
     Settle,
+    SettleEpochs,
+    Slice,
+    Stage,
+    Stash,
     Stats,
     Sub,
     Touch,
     Uns,
+    Unstash,
     Update,
 )
 
@@ -205,6 +214,19 @@ def check_policies(command: Policies) -> Policies:
     return command
 
 
+def check_block(command: PubBlock) -> PubBlock:
+    """Check what comes as a block, or instead of one; the block itself is checked when it is read."""
+    check_name(command.qname)
+    messages = command.messages if isinstance(command, Stash) else None
+    if messages is not None and command.rows is not None:
+        raise BadField("give messages, or rows with a block, not both")
+    if messages is None and (command.rows is None or not command.columns):
+        raise BadField("rows and columns must be given with a block")
+    if isinstance(command, Stash) and (command.n is not None or command.id is not None):
+        raise BadField("a stash has no id and no n: its part makes it known")
+    return command
+
+
 def check_named(command: Any) -> Any:
     """Check a command that has nothing but a queue's name to check."""
     if command.qname is not None:
@@ -217,4 +239,6 @@ CHECKS: dict[type[CommandBase], Callable[[Any], Any]] = {
     Create: check_policies, Update: check_policies,
     Fet: check_named, Sub: check_named, Uns: check_named, Islp: check_named, Drop: check_named,
     Stats: check_named, Peek: check_named, Purge: check_named,
+    PubBlock: check_block, Stash: check_block, FetBlock: check_named, PeekBlock: check_named, Stage: check_named,
+    Slice: check_named, Renew: check_named, SettleEpochs: check_named, Unstash: check_named,
 }  # fmt: skip

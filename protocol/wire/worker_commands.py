@@ -27,6 +27,10 @@ HEADERS_MAX = 64
 HEADERS_BYTES_MAX = 16 * 1024
 ERROR_CHARS_MAX = 1000  # of a NACK's error text; what is longer is cut
 CMD_ID_CHARS_MAX = 1024
+BLOCK_ROWS_MAX = 100_000  # in one block, in one epoch
+SLICES_MAX = 1_000
+STASHES_MAX = 10_000  # in one UNSTASH
+KEEP_S_MAX = 86_400  # of a claim or a stash that nobody renews
 
 Timeout: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
 Delay: TypeAlias = Annotated[int, Meta(ge=0, le=SECONDS_MAX)]
@@ -37,6 +41,9 @@ Positive: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 Uid: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
 Lease: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
+Rows: TypeAlias = Annotated[int, Meta(ge=1, le=BLOCK_ROWS_MAX)]
+Keep: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)]
+StagedName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]  # of a source, a stash, a writer
 Headers: TypeAlias = Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)]
 CommandId: TypeAlias = (
     Annotated[str, Meta(max_length=CMD_ID_CHARS_MAX)]
@@ -223,6 +230,99 @@ class Purge(CommandBase, tag="PURGE", frozen=True):
     qname: str
 
 
+class Block(CommandBase, frozen=True, kw_only=True):
+    """Messages as columns (protocol/wire/blocks.py).  `block` is base64 in JSON, and raw behind it in a frame."""
+
+    rows: Rows | None = None
+    columns: list[str] = []
+    block: bytes = b""
+
+
+class PubBlock(Block, tag="PUBB", frozen=True, kw_only=True):
+    """Publish all messages of a block or none; what it has no column for is the same for all of them."""
+
+    qname: str
+    timeout: Timeout | None = None
+    delay: Delay = 0
+    expires: Expires = 0
+    priority: Int64 = 0
+    id: Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)] | None = None
+    n: Positive | None = None
+
+
+class FetBlock(CommandBase, tag="FETB", frozen=True):
+    """Fetch up to `count` messages as a block."""
+
+    qname: str
+    count: Rows = COUNT_MAX
+
+
+class PeekBlock(CommandBase, tag="PEEKB", frozen=True):
+    """Look at messages in the order of publication: behind number `after`, up to number `last` (0: any)."""
+
+    qname: str
+    after: Size = 0
+    last: Size = 0
+    count: Rows = COUNT_MAX
+
+
+class Stage(CommandBase, tag="STAGE", frozen=True):
+    """Claim up to `count` messages under (source, epoch), in slices."""
+
+    qname: str
+    source: StagedName
+    epoch: Positive
+    count: Rows = COUNT_MAX
+    slices: Annotated[int, Meta(ge=1, le=SLICES_MAX)] = 1
+    timeout: Keep = 60
+
+
+class Slice(CommandBase, tag="SLICE", frozen=True):
+    """Look at the messages of a slice, from `offset` on; as a block, or as JSON."""
+
+    qname: str
+    source: StagedName
+    epoch: Positive
+    slice: Size = 0
+    offset: Size = 0
+    count: Rows = COUNT_MAX
+    raw: bool = False
+
+
+class Renew(CommandBase, tag="RENEW", frozen=True):
+    """Keep the open epochs of a source for `timeout` seconds from now."""
+
+    qname: str
+    source: StagedName
+    timeout: Keep = 60
+
+
+class SettleEpochs(CommandBase, tag="SETTLE", frozen=True):
+    """Acknowledge all open epochs of a source up to this one."""
+
+    qname: str
+    source: StagedName
+    epoch: Positive
+
+
+class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):
+    """Put messages aside under a name, part by part, for `keep` seconds; as a block, or as the `messages` of a PUB."""
+
+    stash: StagedName
+    part: Size = 0
+    keep: Keep = 3600
+    messages: Annotated[list[str | Item], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
+
+
+class Unstash(CommandBase, tag="UNSTASH", frozen=True):
+    """Publish stashes, each named with its size, as one epoch of a writer; without a writer, drop them."""
+
+    qname: str
+    stashes: Annotated[list[tuple[StagedName, Size]], Meta(max_length=STASHES_MAX)]
+    writer: StagedName | None = None
+    epoch: Size = 0
+
+
 class Cluster(CommandBase, tag="CLUSTER", frozen=True):
     """What an operator asks of the cluster; `status` every node answers."""
 
@@ -234,12 +334,15 @@ class Cluster(CommandBase, tag="CLUSTER", frozen=True):
 Command: TypeAlias = (
     Pub | Fet | Ack | Del | Nack | Touch | Sub | Uns | Islp | Ping | Hello
     | Create | Update | Drop | List | Stats | Peek | Purge | Cluster
+    | PubBlock | FetBlock | PeekBlock | Stage | Slice | Renew | SettleEpochs | Stash | Unstash
 )  # fmt: skip
 
 COMMANDS: dict[str, type[CommandBase]] = {
     "PUB": Pub, "FET": Fet, "ACK": Ack, "DEL": Del, "NACK": Nack, "TOUCH": Touch, "SUB": Sub, "UNS": Uns,
     "ISLP": Islp, "PING": Ping, "HELLO": Hello, "CREATE": Create, "UPDATE": Update, "DROP": Drop,
     "LIST": List, "STATS": Stats, "PEEK": Peek, "PURGE": Purge, "CLUSTER": Cluster,
+    "PUBB": PubBlock, "FETB": FetBlock, "PEEKB": PeekBlock, "STAGE": Stage, "SLICE": Slice, "RENEW": Renew,
+    "SETTLE": SettleEpochs, "STASH": Stash, "UNSTASH": Unstash,
 }  # fmt: skip
 
 

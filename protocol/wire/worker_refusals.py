@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from wakeq.protocol.errors import BadCommand, BadField, BadJson, Refused
 from wakeq.protocol.wire.worker_checks import CHECKS
 from wakeq.protocol.wire.worker_commands import (
+    BLOCK_ROWS_MAX,
     CMD_ID_CHARS_MAX,
     COMMANDS,
     COUNT_MAX,
@@ -21,10 +22,13 @@ from wakeq.protocol.wire.worker_commands import (
     FOLLOWUPS_MAX,
     HEADERS_MAX,
     ID_CHARS_MAX,
+    KEEP_S_MAX,
     MESSAGES_MAX,
     PEEK_COUNT_MAX,
     SECONDS_MAX,
     SESSION_CHARS_MAX,
+    SLICES_MAX,
+    STASHES_MAX,
     TIMEOUT_S_MIN,
     UID_CHARS_MAX,
     UIDS_MAX,
@@ -32,11 +36,14 @@ from wakeq.protocol.wire.worker_commands import (
     Command,
     CommandBase,
     CommandId,
+    Fet,
     Followup,
     Item,
     Peek,
     Policies,
+    Renew,
     Retry,
+    Stage,
 )
 
 DEPTH_MAX = 32
@@ -69,6 +76,7 @@ _DELAY = f"a whole number of seconds from 0 to {SECONDS_MAX}"
 _SIZE = f"a whole number from 0 to {2**63 - 1}"
 _LEASE = f"text of 1 to {UID_CHARS_MAX} characters"
 _BOOLEAN = "true or false"
+_STAGED = f"text of 1 to {ID_CHARS_MAX} characters"
 _HEADERS = f"an object of at most {HEADERS_MAX} texts"
 MUST_BE = {
     "cmd_id": f"text of at most {CMD_ID_CHARS_MAX} characters, a number of 64 bits, true, false or null",
@@ -110,6 +118,22 @@ MUST_BE = {
     "on_disconnect": '"keep" or "release"',
     "prefix": _TEXT,
     "state": '"ready", "delayed", "leased" or "any"',
+    "rows": f"a whole number from 1 to {BLOCK_ROWS_MAX}",
+    "columns": "a list of names of columns",
+    "block": "base64 (RFC 4648, with padding)",
+    "after": _SIZE,
+    "last": _SIZE,
+    "source": _STAGED,
+    "stash": _STAGED,
+    "writer": _STAGED,
+    "stashes": f"a list of at most {STASHES_MAX} pairs, each the name of a stash and its size",
+    "epoch": f"a whole number from 1 to {2**63 - 1}",
+    "slices": f"a whole number from 1 to {SLICES_MAX}",
+    "slice": _SIZE,
+    "offset": _SIZE,
+    "part": _SIZE,
+    "keep": f"a whole number of seconds from {TIMEOUT_S_MIN} to {KEEP_S_MAX}",
+    "raw": _BOOLEAN,
 }
 _LEASE_MODE = '"fast" or "strict"'
 
@@ -226,7 +250,10 @@ def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:
     if field == "lease":
         return _LEASE_MODE if issubclass(kind, Policies) else _LEASE
     if field == "count":
-        return f"a whole number from 1 to {PEEK_COUNT_MAX if kind is Peek else COUNT_MAX}"
+        most = {Peek: PEEK_COUNT_MAX, Fet: COUNT_MAX}.get(kind, BLOCK_ROWS_MAX)
+        return f"a whole number from 1 to {most}"
+    if field == "timeout" and kind in (Stage, Renew):
+        return MUST_BE["keep"]
     if path.endswith("]"):  # an element of a list or map
         if field in ("uids", "leases"):
             return _LEASE

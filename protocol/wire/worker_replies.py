@@ -168,6 +168,65 @@ class Okdrop(ReplyBase, tag="okdrop", frozen=True):
     qname: str
 
 
+class Block(ReplyBase, tag="block", frozen=True):
+    """Messages as columns.  `next` is where the next look goes on, 0 at the end; `last` the highest number so far.
+
+    `term` makes leases of the column `sequence`: "term-sequence".
+    """
+
+    qname: str
+    rows: int
+    columns: list[str]
+    block: bytes = b""
+    next: int = 0
+    last: int = 0
+    term: int = 0
+
+
+class Okrows(ReplyBase, tag="okrows", frozen=True):
+    """A block was published (`uid` is that of the first message, the others follow), or a stash stored or published."""
+
+    qname: str
+    rows: int
+    uid: str | None = None
+    epoch: int | None = None  # the last one that the writer of stashes published
+
+
+class Okstage(ReplyBase, tag="okstage", frozen=True):
+    """The sizes of the slices."""
+
+    qname: str
+    epoch: int
+    sizes: list[int]
+
+
+class Slice(ReplyBase, tag="slice", frozen=True):
+    """Messages of a slice, as JSON."""
+
+    qname: str
+    messages: list[Delivery]
+    next: int = 0
+
+
+class Okrenew(ReplyBase, tag="okrenew", frozen=True):
+    qname: str
+    epochs: int  # that are open
+
+
+class Oksettle(ReplyBase, tag="oksettle", frozen=True):
+    qname: str
+    count: int  # messages that were acknowledged
+
+
+class Framed:
+    """A reply whose block is to be sent raw, in a frame."""
+
+    __slots__ = ("reply",)
+
+    def __init__(self, reply: Block) -> None:
+        self.reply = reply
+
+
 class ClusterReply(ReplyBase, tag="cluster", frozen=True):
     cluster: dict[str, Any]
 
@@ -175,7 +234,7 @@ class ClusterReply(ReplyBase, tag="cluster", frozen=True):
 Reply: TypeAlias = (
     Ok | Oksub | Okuns | Okack | Oknack | Oktouch | Okslp | Nomsg | Msg | Msgs | Nok | Awk | Pong
     | HelloReply | Queues | StatsReply | Peeked | Purged | Okcreate | Okupdate | Okdrop
-    | ClusterReply
+    | Block | Okrows | Okstage | Slice | Okrenew | Oksettle | ClusterReply
 )  # fmt: skip
 
 

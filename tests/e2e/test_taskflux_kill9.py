@@ -38,7 +38,7 @@ def run(start_broker: StartBroker, kills: int, *, up_s: tuple[float, float]) -> 
         return outcome, flux
 
     outcome, flux = asyncio.run(both())
-    print(outcome.explain(), dict(flux.done))
+    print(outcome.explain(), dict(flux.done), f"{flux.unseen} acknowledged unseen")
     return outcome, flux
 
 
@@ -48,5 +48,5 @@ def test_kills_under_load_lose_nothing_that_taskflux_was_promised(start_broker: 
 
     outcome.demand_nothing_broken()
     assert not flux.wrong, flux.wrong[:10]
-    for what in ("enqueue", "dequeue", "nack", "publish", "fetch"):
+    for what in ("enqueue", "dequeue", "nack", "ahead", "publish", "fetch"):
         assert flux.done[what], f"invalid run, nobody did {what}: {dict(flux.done)}"

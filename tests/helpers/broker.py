@@ -16,10 +16,11 @@ from wakeq.actors.door import Closed, Received
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.assembly import Files
-from wakeq.opening import open_all
+from wakeq.opening import KEEP_NOTHING, open_all
 from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.wire import worker as wire
+from wakeq.storage.journal import Keep
 from wakeq.testing.machine import Machine
 
 BEAT_S = 1.0  # the cluster clock must be read at least every 2 s, or it takes a gap for a pause
@@ -138,6 +139,7 @@ class Broker(Machine):
         flush_bytes: int = 16 << 20,
         segment_bytes_max: int = 1 << 20,
         snapshot_bytes_min: int = 1 << 40,
+        keep: Keep = KEEP_NOTHING,
     ) -> None:
         settings = QueuesSettings(limits, flush_after_ms, flush_bytes)
         super().__init__(HandTime(), settings, snapshot_bytes_min=snapshot_bytes_min)
@@ -145,6 +147,7 @@ class Broker(Machine):
         self.chance = 0.0  # what every draw of chance comes out as
         self.may_fail = False
         self._segment_bytes_max = segment_bytes_max
+        self._keep = keep
         self.start()
 
     # --- what it stands on -----------------------------------------------------------------------------------------
@@ -152,7 +155,7 @@ class Broker(Machine):
     def open_files(self) -> Files:
         self.clients: list[Client] = []
         self.log_disk, self.state_disk, self.reader_disk, self.snapshot_disk = (HandDisk() for _ in range(4))
-        self._opened = open_all(self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max)
+        self._opened = open_all(self.path, upgrade=False, segment_bytes_max=self._segment_bytes_max, keep=self._keep)
         opened = self._opened
         return Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
 

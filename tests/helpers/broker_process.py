@@ -61,6 +61,7 @@ class BrokerProcess:
         self.http_address: tuple[str, int] = ("", 0)
         self.taskflux_address: tuple[str, int] = ("", 0)
         self.other_taskflux_address: tuple[str, int] = ("", 0)  # of the other dialect, if there is one
+        self.addresses: dict[str, str] = {}  # of all doors, HOST:PORT by name
         self.ready_after_s = 0.0
         self._command = [*prefix, *(command or (sys.executable, "-m", "wakeq", "serve"))]
         self._process: subprocess.Popen[str] | None = None
@@ -121,6 +122,7 @@ class BrokerProcess:
             found = READY_LINE.match(line)
             if found:
                 self.ready_after_s = time.monotonic() - self._started_s
+                self.addresses = dict(word.split("=", 1) for word in line.split() if "=" in word)
                 self.worker_address = (found["worker"], int(found["worker_port"]))
                 self.http_address = (found["http"], int(found["http_port"]))
                 self.taskflux_address = (found["taskflux"] or "", int(found["taskflux_port"] or 0))

@@ -11,6 +11,8 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
+    Claim,
+    ClaimAction,
     Delivered,
     Draft,
     Expired,
@@ -19,11 +21,16 @@ from wakeq.protocol.commands import (
     Reason,
     Released,
     Result,
+    Stash,
     Token,
+    Unstash,
+    UnstashAction,
 )
-from wakeq.protocol.ledger import Delta, Ledger
+from wakeq.protocol.delta import Delta
+from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import SESSION_WINDOW, Limits
 from wakeq.protocol.results import Repeated, new_drafts, new_numbers
+from wakeq.protocol.staging import OPEN_EPOCHS_MAX, UNENDING_MS
 from wakeq.protocol.uid import UidMaker
 
 LIMITS = Limits(dedup_ids_max=3, dedup_window_ms=1_000)
@@ -74,6 +81,18 @@ class Stored(NamedTuple):
     at_ms: int
 
 
+class Claimed(NamedTuple):
+    """An open epoch, as the model knows it: each message with its token."""
+
+    rows: list[tuple[int, Token]]
+    slices: int
+    until_ms: int
+
+    @property
+    def sizes(self) -> list[int]:
+        return [len(self.rows[place :: self.slices]) for place in range(self.slices)]
+
+
 class LedgerModel(RuleBasedStateMachine):
     """`messages` is what should live; the rules of the design are written down here a second time, slowly."""
 
@@ -88,11 +107,20 @@ class LedgerModel(RuleBasedStateMachine):
         self.numbered: dict[str, dict[int, Stored]] = {}
         self.highest: dict[str, int] = {}
         self.used_ms: dict[str, int] = {}
+        self.forget_staged()
         self.ledger = Ledger("q", 1, policies, LIMITS)
         self.publish(new, atomic=False, forced=True)
         self.deliver([0, 1], span_ms=500, term=1)
 
     # The model's own rules
+
+    def forget_staged(self) -> None:
+        self.claims: dict[tuple[str, int], Claimed] = {}
+        self.staged: dict[str, int] = {}  # source -> its highest epoch
+        self.stashes: dict[str, dict[int, list[int]]] = {}
+        self.stashed_until_ms: dict[str, int] = {}
+        self.written: dict[str, int] = {}  # writer -> its highest epoch
+        self.hidden: set[int] = set()
 
     def refusal(self, draft: Draft, waiting: int, size: int) -> int:
         p = self.policies
@@ -158,7 +186,8 @@ class LedgerModel(RuleBasedStateMachine):
     def pick(self, places: list[int]) -> list[int]:
         """Return different numbers: those that are out and the oldest others, some gone, and one that never was."""
         out = [number for number, message in self.messages.items() if message.until_ms]
-        numbers = [*out, *list(self.messages)[:5], *self.gone[-2:], self.next_number + 7]
+        shown = [number for number in self.messages if number not in self.hidden]  # no leader hands out others
+        numbers = [*out, *shown[:5], *self.gone[-2:], self.next_number + 7]
         return list(dict.fromkeys(numbers[place % len(numbers)] for place in places))
 
     # Publishing
@@ -378,6 +407,138 @@ class LedgerModel(RuleBasedStateMachine):
         del self.messages[number]
         self.gone.append(number)
 
+    # What is staged
+
+    @precondition(any_lives)
+    @rule(
+        places=picks,
+        key=st.tuples(st.sampled_from("st"), st.integers(1, 6)),
+        slices=st.integers(1, 4),
+        span_ms=spans,
+        term=st.integers(1, 3),
+    )
+    def claim(self, places: list[int], key: tuple[str, int], slices: int, span_ms: int, term: int) -> None:
+        numbers, (source, epoch) = self.pick(places), key
+        first, self.sequence = self.sequence + 1, self.sequence + len(numbers)
+        until_ms = self.now_ms + span_ms
+        about = source, epoch, numbers, [], first, slices, until_ms
+
+        results = self.ledger.claim(Claim("q", self.queue_id, ClaimAction.STAGED, *about), term, self.now_ms)
+
+        takes = [number for number in numbers if number in self.messages and not self.messages[number].until_ms]
+        if key in self.claims:
+            assert results == self.claims[key].sizes
+        elif epoch <= self.staged.get(source, 0):
+            assert results == [Result.EPOCH_EXPIRED]
+        elif sum(name == source for name, _ in self.claims) >= OPEN_EPOCHS_MAX:
+            assert results == [Result.BUSY]
+        elif not takes:
+            assert results == [Result.UNKNOWN]
+        else:
+            rows = [(number, (term, first + place)) for place, number in enumerate(takes)]
+            self.claims[key], self.staged[source] = Claimed(rows, slices, until_ms), epoch
+            assert results == self.claims[key].sizes
+            for number, token in rows:
+                message = self.messages[number]
+                self.messages[number] = message._replace(
+                    deliveries=message.deliveries + 1, token=token, until_ms=UNENDING_MS, due_ms=0
+                )
+
+    @precondition(lambda self: self.claims)
+    @rule(place=st.integers(0, 3), span_ms=spans)
+    def renew(self, place: int, span_ms: int) -> None:
+        source, _ = list(self.claims)[place % len(self.claims)]
+        until_ms = self.now_ms + span_ms
+        mine = [key for key in self.claims if key[0] == source]
+
+        entry = Claim("q", self.queue_id, ClaimAction.RENEWED, source, until_ms=until_ms)
+
+        assert self.ledger.claim(entry, 1, self.now_ms) == [len(mine)]
+        for key in mine:
+            self.claims[key] = self.claims[key]._replace(until_ms=until_ms)
+
+    @precondition(lambda self: self.claims)
+    @rule(place=st.integers(0, 3), action=st.sampled_from([ClaimAction.SETTLED, ClaimAction.LAPSED]))
+    def end_claim(self, place: int, action: ClaimAction) -> None:
+        source, epoch = key = list(self.claims)[place % len(self.claims)]
+        is_settled = action is ClaimAction.SETTLED
+        ending = [one for one in self.claims if one == key or (is_settled and one[0] == source and one[1] < epoch)]
+        ending.sort()
+        rows = [row for one in ending for row in self.claims[one].rows]
+        numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
+
+        results = self.ledger.claim(Claim("q", self.queue_id, action, source, epoch, numbers, tokens), 1, self.now_ms)
+
+        if not is_settled and self.claims[key].until_ms > self.now_ms:
+            assert results == [Result.UNKNOWN] * len(rows)
+            return
+        for one in ending:
+            del self.claims[one]
+        for (number, token), result in zip(rows, results, strict=True):
+            if is_settled:
+                assert result == self.code_of(number, token)
+                if result == Result.DONE:
+                    self.end(number)
+            else:
+                self.check_lapsed(number, token, result)
+
+    def check_lapsed(self, number: int, token: Token, result: int) -> None:
+        message = self.messages.get(number)
+        if message is None or not message.until_ms:
+            assert result == Result.UNKNOWN
+        elif self.is_stale(number, token):
+            assert result == Result.STALE
+        else:
+            nacks, timeouts, disconnects = message.counts
+            self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=(nacks, timeouts + 1, disconnects))
+
+    @rule(new=batches, name=st.sampled_from("tuv"), part=st.integers(0, 1), span_ms=spans)
+    def stash(self, new: list[Draft], name: str, part: int, span_ms: int) -> None:
+        parts = self.stashes.get(name, {})
+
+        results = self.ledger.stash(Stash("q", new, name, part, span_ms), self.now_ms)
+
+        if part in parts:
+            assert list(results) == [Result.REPEATED] * len(new)
+            return
+        expected = self.stored(Publish("q", new, atomic=True))
+        assert list(results) == expected
+        if expected[0] > 0:
+            self.stashes[name] = parts | {part: expected}
+            self.stashed_until_ms[name] = self.now_ms + span_ms
+            self.hidden.update(expected)
+
+    @rule(
+        names=st.lists(st.sampled_from("tuv"), max_size=2, unique=True),
+        wrong=st.sampled_from([0, 0, 0, 1]),
+        action=st.sampled_from(UnstashAction),
+        epoch=st.integers(1, 9),
+    )
+    def unstash(self, names: list[str], wrong: int, action: UnstashAction, epoch: int) -> None:
+        sizes = {name: sum(map(len, parts.values())) for name, parts in self.stashes.items()}
+        named = [(name, sizes.get(name, 1) + wrong) for name in names]
+
+        results, _ = self.ledger.unstash(Unstash("q", action, named, "w", epoch), self.now_ms)
+
+        if action is UnstashAction.LAPSED:
+            names = [name for name in names if self.stashed_until_ms.get(name, UNENDING_MS) <= self.now_ms]
+        if action is not UnstashAction.PUBLISHED or epoch <= self.written.get("w", 0):
+            assert results[0] == Result.DONE
+            for number in self.take_stashes(names):
+                if number in self.messages:
+                    self.end(number)
+        elif any(sizes.get(name) != size for name, size in named):
+            assert results == [Result.STASH_EXPIRED]
+        else:
+            assert results == [sum(size for _, size in named), epoch]
+            self.take_stashes(names)
+            self.written["w"] = epoch
+
+    def take_stashes(self, names: list[str]) -> list[int]:
+        numbers = [n for name in names for part in self.stashes.pop(name, {}).values() for n in part]
+        self.hidden.difference_update(numbers)
+        return numbers
+
     # The queue as a whole, and time
 
     @rule(how=st.sampled_from(["not"] * 6 + ["purge", "delete"]))
@@ -389,6 +550,7 @@ class LedgerModel(RuleBasedStateMachine):
             self.ledger.forget_publishers()
             self.ids, self.numbered, self.highest, self.used_ms = {}, {}, {}, {}
         self.ledger.begin(self.queue_id, self.policies)
+        self.forget_staged()
         self.messages, self.gone, self.next_number = {}, [], 1
 
     @rule(policies=mostly_unlimited)
@@ -430,10 +592,11 @@ class LedgerModel(RuleBasedStateMachine):
         assert ledger.expires_of(number) == (at_ms + draft.expires_ms if draft.expires_ms else 0)
         assert ledger.timeout_of(number) == (draft.timeout_ms or self.policies.timeout * 1000)
         assert ledger.is_out(number) == (message.until_ms > 0)
+        assert ledger.is_hidden(number) == (number in self.hidden)
         side = ledger.sides.get(number)
         assert (side is None) == (message.deliveries == 0)
         if side is None:
-            assert ledger.due_of(number) == published_due_ms
+            assert ledger.due_of(number) == (UNENDING_MS if number in self.hidden else published_due_ms)
             return
         assert ledger.due_of(number) == message.due_ms
         assert (side.nacks, side.timeouts, side.disconnects) == message.counts

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -108,6 +109,7 @@ TestLog = LogMachine.TestCase
 TestLog.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(batches=st.lists(PAYLOADS, min_size=2, max_size=5), data=st.data())
 def test_a_flipped_bit_never_changes_what_is_read(batches: list[list[bytes]], data: st.DataObject) -> None:

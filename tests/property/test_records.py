@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ from wakeq.protocol.catalog import Policies, Retry
 from wakeq.protocol.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -26,9 +29,13 @@ from wakeq.protocol.commands import (
     Reason,
     Released,
     SetAside,
+    Stash,
+    Unstash,
+    UnstashAction,
     UpdateQueue,
 )
-from wakeq.protocol.records import BadRecord, decode_entry, encode_entry
+from wakeq.protocol.record_layout import BadRecord
+from wakeq.protocol.records import decode_entry, encode_entry
 from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
@@ -86,6 +93,15 @@ def columns(*kinds: st.SearchStrategy[Any]) -> st.SearchStrategy[list[list[Any]]
 
 
 @st.composite
+def claims(draw: st.DrawFn, name: str, queue_id: int, numbers: list[int], pairs: list[Any]) -> Claim:
+    action = draw(st.sampled_from(ClaimAction))
+    is_staged = action is ClaimAction.STAGED
+    first, slices, until_ms = draw(st.integers(0, 2**40)), draw(st.integers(1, 9)), draw(natural)
+    about = draw(words), draw(natural), numbers, [] if is_staged else pairs, first, slices, until_ms
+    return Claim(name, queue_id, action, *about, draw(uint32), draw(byte))
+
+
+@st.composite
 def entries(draw: st.DrawFn) -> Entry:
     name, queue_id = draw(names), draw(int64)
     worker, door = draw(uint32), draw(byte)
@@ -107,6 +123,23 @@ def entries(draw: st.DrawFn) -> Entry:
             door,
         ),
         lambda: Expired(name, queue_id, numbers),
+        lambda: draw(claims(name, queue_id, numbers, pairs)),
+        lambda: Stash(
+            name,
+            [msgspec.structs.replace(draft, alias="") for draft in draw(st.lists(drafts, max_size=4))],
+            draw(words),
+            draw(natural),
+            draw(natural),
+            door,
+            worker,
+        ),
+        lambda: Unstash(
+            name,
+            draw(st.sampled_from(UnstashAction)),
+            draw(st.lists(st.tuples(words, natural), max_size=3)),
+            draw(words),
+            draw(natural),
+        ),
         lambda: CreateQueue(name, draw(policies)),
         lambda: UpdateQueue(name, draw(st.dictionaries(words, st.none() | int64 | words | st.floats(0, 1)))),
         lambda: DeleteQueue(name),

@@ -23,6 +23,8 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -34,6 +36,9 @@ from wakeq.protocol.commands import (
     PurgeQueue,
     Reason,
     Released,
+    Stash,
+    Unstash,
+    UnstashAction,
     UpdateQueue,
 )
 from wakeq.protocol.publishers import Limits
@@ -103,7 +108,7 @@ class Node:
         items: list[Any] = [(index, term, at_ms, entry, None)]
         if isinstance(entry, DeleteQueue | PurgeQueue):
             self.graves.append(Grave(entry.queue, process.ledger.id))
-        elif isinstance(entry, Publish) and not process.exists:
+        elif isinstance(entry, Publish | Stash) and not process.exists:
             items.insert(0, (index, term, at_ms, CreateQueue(entry.queue, Policies()), None))
         self.told.add(entry.queue)
         process.on_receive(Committed(items))
@@ -157,7 +162,15 @@ def content(process: QueueProcess) -> dict[str, Any]:
         "aliases": {alias: n for alias, n in ledger.aliases.items() if ledger.lives(n)},
         "ids": dict(publishers.ids) if publishers else {},
         "sessions": dict(publishers.sessions) if publishers else {},
+        "staged": staged_in(process),
+        "hidden": [n for n in ledger.living_numbers() if ledger.is_hidden(n)],
     }
+
+
+def staged_in(process: QueueProcess) -> list[dict[str, Any]]:
+    """Return claims, stashes and writers."""
+    staging = process.ledger.staging
+    return [{}, {}, {}] if staging is None else [staging.sources, staging.stashes, staging.writers]
 
 
 class Recovery(RuleBasedStateMachine):
@@ -186,7 +199,10 @@ class Recovery(RuleBasedStateMachine):
 
     def pick(self, name: str, places: list[int]) -> tuple[int, list[int]]:
         ledger = self.whole.queue(name).ledger
-        some = [*[*ledger.living_numbers()][-40:], 1]
+        shown = [
+            number for number in ledger.living_numbers() if not ledger.is_hidden(number)
+        ]  # no leader hands out others
+        some = [*shown[-40:], 10_000]
         return ledger.id, list(dict.fromkeys(some[place % len(some)] for place in places))
 
     # Entries
@@ -249,6 +265,41 @@ class Recovery(RuleBasedStateMachine):
     def expire(self, name: str, places: list[int]) -> None:
         queue_id, numbers = self.pick(name, places)
         self.commit(Expired(name, queue_id, numbers))
+
+    @precondition(any_lives)
+    @rule(name=names, places=picks, source=st.sampled_from("st"), epoch=st.integers(1, 6), slices=st.integers(1, 3))
+    def claim(self, name: str, places: list[int], source: str, epoch: int, slices: int) -> None:
+        queue_id, numbers = self.pick(name, places)
+        about = source, epoch, numbers, [], self.sequence + 1, slices, self.now_ms + 30
+        self.commit(Claim(name, queue_id, ClaimAction.STAGED, *about))
+        self.sequence += len(numbers)
+
+    @rule(name=names, source=st.sampled_from("st"), epoch=st.integers(1, 6), action=st.sampled_from(ClaimAction))
+    def end_claim(self, name: str, source: str, epoch: int, action: ClaimAction) -> None:
+        ledger = self.whole.queue(name).ledger
+        staging = ledger.staging
+        found = None if staging is None else staging.epoch(source, epoch)
+        if found is None or action is ClaimAction.STAGED:
+            return
+        rows = [] if action is ClaimAction.RENEWED else found.rows()
+        about = source, epoch, [n for n, _ in rows], [token for _, token in rows], 0, 1, self.now_ms + 60
+        self.commit(Claim(name, ledger.id, action, *about))
+
+    @rule(name=names, new=batches, stash=st.sampled_from("tu"), part=st.integers(0, 2))
+    def stash(self, name: str, new: list[Draft], stash: str, part: int) -> None:
+        self.commit(Stash(name, new, stash, part, 30))
+
+    @rule(
+        name=names,
+        action=st.sampled_from(UnstashAction),
+        stashes=st.lists(st.sampled_from("tu"), max_size=2, unique=True),
+        epoch=st.integers(1, 9),
+    )
+    def unstash(self, name: str, action: UnstashAction, stashes: list[str], epoch: int) -> None:
+        _, puts, _ = staged_in(self.whole.queue(name))
+        named = [(stash, puts[stash].size if stash in puts else 1) for stash in stashes]
+        if self.whole.queue(name).exists:
+            self.commit(Unstash(name, action, named, "w", epoch))
 
     @rule(name=names, changes=st.sampled_from([{"max_size": 3}, {"max_size": None}, {"timeout": 9}]))
     def update(self, name: str, changes: dict[str, object]) -> None:
@@ -334,7 +385,7 @@ class Recovery(RuleBasedStateMachine):
             ledgers = [process.ledger for process in self.broken.queues.values()]
             assert view.count(DEDUP) == sum(len(x.aliases) for x in ledgers) + sum(
                 len(x.ids) + len(x.sessions) for x in [ledger.publishers for ledger in ledgers] if x is not None
-            )
+            ) + sum(len(kept) for process in self.broken.queues.values() for kept in staged_in(process))
 
     def check_messages(self, messages: dict[bytes, bytes]) -> set[bytes]:
         """Compare what is stored with the ledgers; return the keys that should be there."""
@@ -350,7 +401,8 @@ class Recovery(RuleBasedStateMachine):
                 assert (row.body, row.headers, row.priority) == (draft.body, draft.headers, draft.priority)
                 assert (row.side or Side()) == ledger.sides.get(number, Side())
                 assert row.expires_ms == ledger.expires_of(number)
-                assert row.due_ms == ledger.due_of(number)
+                due_of = ledger.published_due_of if ledger.is_hidden(number) else ledger.due_of
+                assert row.due_ms == due_of(number)
         return keys
 
 

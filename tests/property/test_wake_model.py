@@ -211,7 +211,9 @@ class Explorer:
 POLICIES: list[Json] = [{"wake": "ready"}, {"wake": "all", "on_disconnect": "release"}]
 
 
-@pytest.mark.parametrize("policies", POLICIES, ids=lambda policies: "-".join(policies.values()))
+@pytest.mark.parametrize(
+    "policies", [POLICIES[0], pytest.param(POLICIES[1], marks=pytest.mark.long)], ids=["ready", "all-release"]
+)
 def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(broker: Broker, policies: Json) -> None:
     explorer = Explorer(broker, policies)
 

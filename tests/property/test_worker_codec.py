@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,6 +159,7 @@ def test_garbage_is_refused_and_nothing_worse(wire: bytes, places: list[int]) ->
                 assert isinstance(command, Bad | CommandBase)  # garbage may happen to be a command
 
 
+@pytest.mark.long
 @settings(max_examples=400)
 @given(text=NEARLY)
 def test_what_is_nearly_a_command_is_obeyed_or_refused_in_words(text: bytes) -> None:

@@ -19,6 +19,7 @@ from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Bro
 from wakeq.cli.config import config
 from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
+from wakeq.cli.monique import monique
 from wakeq.cli.output import say
 from wakeq.cli.queues import queue
 from wakeq.cli.run import run
@@ -48,7 +49,7 @@ def cli(context: click.Context, broker: str) -> None:
     context.obj = Broker(broker)
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, cluster, ping, inspect, config):
+for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster, ping, inspect, config):
     cli.add_command(verb)
 
 

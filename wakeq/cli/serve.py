@@ -32,6 +32,13 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--join", is_flag=True, help="Come to a cluster that exists already."),
             click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
             click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
+            click.option(
+                "-f",
+                "--config-file",
+                "monique_config_file",
+                type=click.Path(path_type=Path),
+                help="A config.json of MoniQue, whose ports are opened too.",
+            ),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
             click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="Any other setting; repeatable."),
         )
@@ -52,6 +59,7 @@ def given_settings(
     join: bool,
     taskflux_port: int | None,
     taskflux_dialect: str | None,
+    monique_config_file: Path | None,
     no_upgrade: bool,
     others: tuple[str, ...],
 ) -> Loaded:
@@ -69,6 +77,7 @@ def given_settings(
         "http_port": http_port,
         "taskflux_port": taskflux_port,
         "taskflux_dialect": taskflux_dialect,
+        "monique.config_file": monique_config_file,
     }
     named |= {"cluster.node": node, "cluster.peers": peers, "cluster.join": join or None}
     flags |= {name: value for name, value in named.items() if value is not None}

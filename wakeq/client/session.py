@@ -28,11 +28,13 @@ from wakeq.protocol.errors import (
     TooLarge,
     WakeqError,
 )
+from wakeq.protocol.wire.blocks import BlockReader, may_hold_frames
 from wakeq.protocol.wire.worker import (
     Ack,
     Awk,
     Command,
     Fet,
+    FetBlock,
     Hello,
     HelloReply,
     List,
@@ -42,13 +44,21 @@ from wakeq.protocol.wire.worker import (
     Nok,
     Nomsg,
     Peek,
+    PeekBlock,
     Ping,
     Pub,
+    PubBlock,
+    Renew,
     Reply,
+    SettleEpochs,
+    Slice,
+    Stage,
+    Stash,
     Stats,
     Sub,
     Touch,
     Uns,
+    Unstash,
     Update,
     decode_replies,
     encode_commands,
@@ -58,7 +68,10 @@ UNDER_WAY_MAX = 1024  # the ledger knows the last 1,024 numbers of a session: so
 REPLY_BYTES_MAX = 1024 * 1024 * 1024  # a line that is longer is no reply of a broker
 PING_AFTER_S = 60.0  # of silence; a broker that hangs is found even if nothing is asked of it
 NEWS = (Awk, HelloReply, Nok)  # replies that may say more than an answer does
-REPEATABLE = (Pub, Fet, Ack, Touch, Sub, Uns, Ping, Hello, List, Stats, Peek, Update)
+REPEATABLE = (
+    Pub, Fet, Ack, Touch, Sub, Uns, Ping, Hello, List, Stats, Peek, Update,
+    PubBlock, FetBlock, PeekBlock, Stage, Slice, Renew, SettleEpochs, Stash, Unstash,
+)  # fmt: skip
 
 Ticket: TypeAlias = int
 
@@ -124,7 +137,7 @@ class Session:
         self._abandoned: dict[Ticket, Question] = {}  # fetches that may still bring a message
         self._unsent: list[bytes] = []
         self._subscribed: dict[str, None] = {}
-        self._buffer = bytearray()
+        self._reader = BlockReader(REPLY_BYTES_MAX)
         self._heard_s = 0.0
         self._online = False
 
@@ -157,7 +170,7 @@ class Session:
 
     def _numbered(self, command: Command, ticket: Ticket) -> Command:
         """The command with its ticket, and a publish with its number, by which the broker knows a repetition."""
-        if isinstance(command, Pub) and command.id is None:
+        if isinstance(command, Pub | PubBlock) and command.id is None and not isinstance(command, Stash):
             return msgspec.structs.replace(command, cmd_id=ticket, n=next(self._numbers))
         return msgspec.structs.replace(command, cmd_id=ticket)
 
@@ -203,7 +216,7 @@ class Session:
         """There is a new connection: greet, restate, repeat."""
         self._online = True
         self._heard_s = now_s
-        self._buffer.clear()
+        self._reader = BlockReader(REPLY_BYTES_MAX)
         self.greeting = None
         for question in self._unanswered.values():
             _renew(question, now_s)
@@ -262,25 +275,13 @@ class Session:
     def receive(self, data: bytes, now_s: float) -> list[Event]:
         """Take what the socket gave.  Raise NotTheProtocol if no broker would say it."""
         self._heard_s = now_s
-        lines = data if not self._buffer and data.endswith(b"\n") else self._whole_lines(data)
-        if not lines:
-            return []
+        is_whole = data.endswith(b"\n") and not self._reader.waiting_bytes and not may_hold_frames(data)
         try:
-            replies = decode_replies(lines)
+            lines = data if is_whole else self._reader.receive(data)
+            replies = decode_replies(lines) if lines else []
         except (WakeqError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotTheProtocol(str(error)) from error
         return [event for reply in replies if (event := self._sort(reply, now_s)) is not None]
-
-    def _whole_lines(self, data: bytes) -> bytes:
-        """What is complete by now; the rest waits for its end."""
-        seen = len(self._buffer)
-        self._buffer += data
-        end = self._buffer.rfind(b"\n", seen) + 1
-        if not end and len(self._buffer) > REPLY_BYTES_MAX:
-            raise NotTheProtocol(f"it sent a line of more than {REPLY_BYTES_MAX} bytes")
-        lines = bytes(self._buffer[:end])
-        del self._buffer[:end]
-        return lines
 
     def _sort(self, reply: Reply, now_s: float) -> Event | None:
         """Say whose reply it is; None if nobody waits for it."""

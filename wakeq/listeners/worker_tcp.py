@@ -1,6 +1,6 @@
-"""The worker protocol over TCP: JSON lines in, JSON lines out.
+"""The worker protocol over TCP: JSON lines in, JSON lines out, and frames for what comes in blocks.
 
-    socket --> lines --> decode --> one Received --> subscriber --> send --> one write --> socket
+    socket --> lines, frames --> decode --> one Received --> subscriber --> send --> one write --> socket
 
 What one read brought is told once.  Must never look inside a command, or answer one itself.
 """
@@ -11,7 +11,8 @@ from wakeq.actors.door import DOOR_WORKER_TCP, Admission, Received, Told
 from wakeq.listeners.tcp_door import TcpDoor
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.errors import Busy, Refused
-from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
+from wakeq.protocol.wire.blocks import BadFrame, BlockReader, may_hold_frames
+from wakeq.protocol.wire.lines import LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, encode, nok
 
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -27,7 +28,7 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def __init__(self, listener: "WorkerTcpListener") -> None:
         super().__init__(listener)
         self._line_bytes_max = listener.line_bytes_max
-        self._reader: LineReader | None = None  # only while a line is unfinished
+        self._reader: BlockReader | None = None  # only while a line or frame is unfinished
 
     @property
     def unfinished_bytes(self) -> int:
@@ -48,19 +49,17 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def data_received(self, data: bytes) -> None:
         if not self.receives:
             return
-        if self._reader is None and data.endswith(b"\n") and len(data) <= self._line_bytes_max:
-            commands = decode(data)
-        else:
-            commands = self._cut(data)
+        is_whole = self._reader is None and data.endswith(b"\n") and len(data) <= self._line_bytes_max
+        commands = decode(data) if is_whole and not may_hold_frames(data) else self._cut(data)
         if commands and self._subscriber is not None:
             self._subscriber.arrive(Received(commands, len(data)))
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
         """Take data with an unfinished line before or after it."""
-        reader = self._reader or LineReader(self._line_bytes_max)
+        reader = self._reader or BlockReader(self._line_bytes_max)
         try:
             lines = reader.receive(data)
-        except LineTooLong as error:
+        except (LineTooLong, BadFrame) as error:
             return self._end(error.lines, error)
         watch = self._watched()
         if not reader.waiting_bytes:

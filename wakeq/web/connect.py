@@ -2,346 +2,67 @@
 
     frames that wait --> decode --> one Received --> subscriber --> send --> frames in one write --> socket
 
-Frames that came together are told together.  A binary frame is answered with BAD_JSON.  Compression is
-off: what little bytes unpack to cannot be bounded.  Must never look inside a command, or answer one itself.
+A binary frame is answered with BAD_JSON.  What every WebSocket does is in `websocket.py`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from struct import Struct as Layout
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSMessage, WSMsgType, web
 
-from wakeq.actors.door import (
-    DOOR_WORKER_WS,
-    FRAME_S_MAX,
-    Admission,
-    Backlog,
-    Closed,
-    Door,
-    Received,
-    Told,
-    Verdict,
-)
+from wakeq.actors.door import DOOR_WORKER_WS, Admission, Received, Told
 from wakeq.protocol.errors import BadJson
 from wakeq.protocol.wire.lines import line_bytes_max
+from wakeq.protocol.wire.websocket import TEXT, frame
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode_frames, encode_frames
+from wakeq.web.websocket import WebSocketDoor, WebSocketPath
 
 MESSAGE_BYTES_MAX = 1024 * 1024
-TOGETHER_FRAMES_MAX = 1024  # told at once
-WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
-HEARTBEAT_S = 20  # a peer that was silent so long is asked; silent as long again, it is gone
-SWEEP_EVERY_S = 1.0
-
-_BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
-_SHORT, _MIDDLE, _LONG = Layout("!BB"), Layout("!BBH"), Layout("!BBQ")
-_TEXT, _PING, _PONG = 0x81, 0x89, 0x8A  # a whole frame of each kind (RFC 6455, 5.2)
 
 
-def frame(first: int, payload: bytes) -> bytes:
-    """Return a whole frame as a server sends it (RFC 6455, 5.2: not masked)."""
-    size = len(payload)
-    if size < 126:
-        return _SHORT.pack(first, size) + payload
-    if size < 65536:
-        return _MIDDLE.pack(first, 126, size) + payload
-    return _LONG.pack(first, 127, size) + payload
-
-
-class ConnectDoor:
+class ConnectDoor(WebSocketDoor[Reply]):
     """One connection."""
 
-    __slots__ = (
-        "_backlog", "_closing_at_s", "_connect", "_frames", "_held_bytes", "_paused", "_reason", "_resumed",
-        "_socket", "_subscriber", "_transport", "heard", "pinged",
-    )  # fmt: skip
+    __slots__ = ()
 
     kind = DOOR_WORKER_WS
 
-    def __init__(self, connect: "Connect", socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
-        self._connect = connect
-        self._socket = socket
-        self._transport = transport
-        self._subscriber: Told | None = None
-        self._frames: list[str | Bad] | None = None  # received in this turn of the loop, not told yet
-        self._paused = 0
-        self._resumed: asyncio.Future[None] | None = None
-        self._backlog: Backlog | None = None
-        self._held_bytes = 0
-        self._closing_at_s: float | None = None
-        self._reason = ""
-        self.heard = True
-        self.pinged = False
+    def kept(self, message: WSMessage) -> str | Bad:
+        if message.type is WSMsgType.TEXT:
+            text: str = message.data
+            return text
+        return Bad(BadJson("a binary frame; commands come in text frames"))
 
-    # --- the socket's side ---
+    def decode(self, frames: list[str | Bad]) -> Received[Command | Bad]:
+        texts = [text for text in frames if isinstance(text, str)]
+        commands = decode_frames(texts)
+        size_bytes = sum(map(len, texts))
+        if len(texts) == len(frames):
+            return Received(commands, size_bytes)
+        decoded = iter(commands)
+        return Received([next(decoded) if isinstance(given, str) else given for given in frames], size_bytes)
 
-    def begin(self, subscriber: Told) -> None:
-        """From now on this is who is told."""
-        self._subscriber = subscriber
+    def encode(self, replies: Sequence[Reply]) -> bytes:
+        return b"".join([frame(TEXT, payload) for payload in encode_frames(replies)])
 
-    def end(self, reason: str) -> None:
-        """The connection is gone: tell what came before, then that."""
-        self._tell()
-        subscriber, self._subscriber = self._subscriber, None
-        self._connect.admission.held_bytes -= self._held_bytes
-        if subscriber is not None:
-            subscriber.tell(Closed(self._reason or reason))
-
-    async def read(self) -> str:
-        """Receive until the connection ends; return why it did."""
-        while True:
-            message = await self._socket.receive()
-            self.heard = True
-            match message.type:
-                case WSMsgType.TEXT:
-                    self._take(message.data)
-                case WSMsgType.BINARY:
-                    self._take(Bad(BadJson("a binary frame; commands come in text frames")))
-                case WSMsgType.PING:
-                    self._write(frame(_PONG, bytes(message.data)), burst=False)
-                case WSMsgType.PONG:
-                    pass
-                case WSMsgType.ERROR:
-                    return f"connection lost: {message.data}"
-                case _:
-                    return "closed by peer"
-            if self._paused:
-                self._tell()
-                await self._until_resumed()
-
-    def _take(self, received: str | Bad) -> None:
-        """Keep a frame until the loop's next turn: those that wait behind it are told with it."""
-        if self._frames is None:
-            self._frames = []
-            asyncio.get_running_loop().call_soon(self._tell)
-        self._frames.append(received)
-        if len(self._frames) >= TOGETHER_FRAMES_MAX:
-            self._tell()
-
-    def _tell(self) -> None:
-        frames, self._frames = self._frames, None
-        if frames and self._subscriber is not None:
-            size_bytes = sum(len(frame) for frame in frames if isinstance(frame, str))
-            self._subscriber.tell(Received(_decode(frames), size_bytes))
-
-    async def _until_resumed(self) -> None:
-        while self._paused and not self._transport.is_closing():
-            self._resumed = asyncio.get_running_loop().create_future()
-            await self._resumed
-        self._resumed = None
-
-    # --- the subscriber's side ---
-
-    @property
-    def peer(self) -> str:
-        address = self._transport.get_extra_info("peername")
-        return f"{address[0]}:{address[1]}" if address else ""
-
-    def send(self, replies: Sequence[Reply]) -> None:
-        if self._subscriber is None or self._closing_at_s is not None:
-            return
-        burst = all(type(reply) is Ok or type(reply) is Nok for reply in replies)
-        self._write(b"".join([frame(_TEXT, payload) for payload in encode_frames(replies)]), burst=burst)
-
-    def hang_up(self) -> None:
-        self.close("everything was answered")
-
-    def close(self, reason: str) -> None:
-        if self._closing_at_s is not None or self._transport.is_closing():
-            return
-        self._reason = reason
-        self._closing_at_s = self._connect.clock()
-        self._connect.watch(self)
-        self._connect.spawn(self._close(reason))
-
-    async def _close(self, reason: str) -> None:
-        message = reason.encode()[:120]  # a control frame has at most 125 bytes, two of them the code
-        await self._socket.close(code=WSCloseCode.GOING_AWAY, message=message)
-        self._wake()
-
-    def drop(self, reason: str) -> None:
-        """Close at once; what waits to be written is lost."""
-        self._reason = self._reason or reason
-        self._transport.abort()
-        self._wake()
-
-    def stop_reading(self) -> None:
-        self._paused |= _BY_STOP
-
-    def pause(self) -> None:
-        self._paused |= _BY_SUBSCRIBER
-
-    def resume(self) -> None:
-        self._resume(_BY_SUBSCRIBER)
-
-    # --- bounds ---
-
-    def ping(self) -> None:
-        """Ask a silent peer for a sign; drop one that was asked and gave none (unless we do not listen)."""
-        if self.heard or self._paused:
-            self.heard = self.pinged = False
-        elif self.pinged:
-            self.drop("no sign of life")
-        else:
-            self.pinged = True
-            self._write(frame(_PING, b""), burst=False)
-
-    def check(self, now_s: float) -> bool:
-        """Look at the connection again; return whether there is still something to watch."""
-        if self._closing_at_s is not None and now_s - self._closing_at_s >= FRAME_S_MAX:
-            self.drop("it did not close in time")
-            return False
-        if self._transport.is_closing():
-            self._wake()
-            return self._closing_at_s is not None
-        waiting = self._transport.get_write_buffer_size()
-        self._hold(waiting)
-        if self._backlog is not None:
-            self._obey(self._backlog.check(waiting, now_s))
-            if waiting <= WATCHED_BYTES_MIN:
-                self._backlog = None
-        return self._backlog is not None or self._closing_at_s is not None
-
-    def _write(self, data: bytes, *, burst: bool) -> None:
-        if self._transport.is_closing():
-            return
-        self._transport.write(data)
-        waiting = self._transport.get_write_buffer_size()
-        if waiting <= WATCHED_BYTES_MIN:
-            return
-        now_s = self._connect.clock()
-        if self._backlog is None:
-            self._backlog = Backlog(waiting - len(data), now_s)
-            self._connect.watch(self)
-        self._hold(waiting)
-        crowded = self._connect.admission.crowded
-        self._obey(self._backlog.wrote(len(data), waiting, now_s, burst=burst, crowded=crowded))
-
-    def _obey(self, verdict: Verdict) -> None:
-        if verdict is Verdict.PAUSE:
-            self._paused |= _BY_BACKLOG
-        elif verdict is Verdict.RESUME:
-            self._resume(_BY_BACKLOG)
-        elif verdict is Verdict.DROP:
-            self.drop("it does not read its answers")
-
-    def _resume(self, by: int) -> None:
-        self._paused &= ~by
-        if not self._paused:
-            self._wake()
-
-    def _wake(self) -> None:
-        if self._resumed is not None and not self._resumed.done():
-            self._resumed.set_result(None)
-
-    def _hold(self, waiting: int) -> None:
-        self._connect.admission.held_bytes += waiting - self._held_bytes
-        self._held_bytes = waiting
+    def is_burst(self, replies: Sequence[Reply]) -> bool:
+        return all(type(reply) is Ok or type(reply) is Nok for reply in replies)
 
 
-def _decode(frames: list[str | Bad]) -> list[Command | Bad]:
-    texts = [text for text in frames if isinstance(text, str)]
-    commands = decode_frames(texts)
-    if len(texts) == len(frames):
-        return commands
-    decoded = iter(commands)
-    return [next(decoded) if isinstance(given, str) else given for given in frames]
-
-
-class Connect:
-    """The path: makes WebSockets of requests, keeps count of them, and looks after them."""
+class Connect(WebSocketPath[ConnectDoor]):
+    """The path of the worker protocol."""
 
     def __init__(
         self,
-        make_subscriber: Callable[[Door[Reply]], Told],
+        make_subscriber: Callable[[Any], Told],
         *,
         admission: Admission | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self.admission = admission or Admission()
-        self.frame_bytes_max = line_bytes_max(message_bytes_max)
-        self.clock = clock or asyncio.get_running_loop().time
-        self.doors: set[ConnectDoor] = set()
-        self._make_subscriber = make_subscriber
-        self._watched: set[ConnectDoor] = set()
-        self._slices: list[set[ConnectDoor]] = [set() for _ in range(HEARTBEAT_S)]  # one is asked each second
-        self._next_slice = 0
-        self._sweeping: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        frame_bytes_max = line_bytes_max(message_bytes_max)
+        super().__init__(make_subscriber, frame_bytes_max=frame_bytes_max, admission=admission, clock=clock)
 
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Serve one connection, from the handshake to its end."""
-        if not self.admission.enter():
-            raise web.HTTPServiceUnavailable(text="there are too many connections; try again later\n")
-        try:
-            return await self._serve(request)
-        finally:
-            self.admission.leave()
-
-    def stop_reading(self) -> None:
-        """Take no more commands; what was taken is still answered."""
-        for door in self.doors:
-            door.stop_reading()
-
-    async def close(self, reason: str = "the broker stops") -> None:
-        """Close what is open."""
-        for door in list(self.doors):
-            door.close(reason)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(
-            compress=False, max_msg_size=self.frame_bytes_max, autoping=False, timeout=FRAME_S_MAX / 2
-        )
-        await socket.prepare(request)
-        assert request.transport is not None
-        door = ConnectDoor(self, socket, request.transport)
-        part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
-        self.doors.add(door)
-        part.add(door)
-        door.begin(self._make_subscriber(door))
-        self._sweep_later()
-        reason = "the broker stops"
-        try:
-            reason = await door.read()
-        finally:
-            self.doors.discard(door)
-            self._watched.discard(door)
-            part.discard(door)
-            door.end(reason)
-        return socket
-
-    # --- what the doors tell it ---
-
-    def watch(self, door: ConnectDoor) -> None:
-        """Look at this connection from time to time."""
-        self._watched.add(door)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this beside everything else."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def sweep(self) -> None:
-        """Look at connections that are not at rest, and ask the next slice of them for a sign of life."""
-        now_s = self.clock()
-        for door in list(self._watched):
-            if not door.check(now_s):
-                self._watched.discard(door)
-        for door in list(self._slices[self._next_slice]):
-            door.ping()
-        self._next_slice = (self._next_slice + 1) % HEARTBEAT_S
-
-    def _sweep_later(self) -> None:
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
-
-    def _sweep_again(self) -> None:
-        self._sweeping = None
-        self.sweep()
-        if self.doors:
-            self._sweep_later()
+    def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> ConnectDoor:
+        return ConnectDoor(self, socket, transport)

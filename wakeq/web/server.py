@@ -21,13 +21,15 @@ HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 class WebServer:
     """Serve what was added."""
 
-    def __init__(self, greeting: str = "wakeq: workers connect by WebSocket at /connect") -> None:
-        self._greeting = greeting + "\n"
+    def __init__(self, greeting: str | None = "wakeq: workers connect by WebSocket at /connect") -> None:
+        """Without a greeting nothing is at `/` until it is added."""
         self._silent: set[asyncio.BaseProtocol] = set()  # connections that have not sent a request yet
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
         self._app = web.Application(middlewares=[self._heard])
-        self._app.router.add_get("/", self._greet)
+        if greeting is not None:
+            self._greeting = greeting + "\n"
+            self._app.router.add_get("/", self._greet)
 
     def add(self, method: str, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
         """Serve a path; only before `start`."""

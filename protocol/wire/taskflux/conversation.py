@@ -6,8 +6,9 @@
 
 A pipelining client sees its commands as if done one after the other.  Enqueues, and acknowledgements of records, are
 under way together, so that one write of the log takes them all; a Dequeue, Count or ListQueues waits for what was
-changed before it, and everything waits for a Dequeue, CreateQueue or DeleteQueue; but Dequeues of one queue that are
-acknowledged ahead go together.  Pure: it knows no queue, and must never be asked about anything but this connection.
+changed before it, an Enqueue for what is given back, and everything for a Dequeue, ListQueues, CreateQueue or
+DeleteQueue; but Dequeues of one queue that are acknowledged ahead go together.  Pure: it knows no queue, and must never
+be asked about anything but this connection.
 """
 
 from collections.abc import Callable, Iterable

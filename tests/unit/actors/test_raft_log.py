@@ -228,7 +228,7 @@ def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Bro
         client.publish(Q, "m" * 100_000)
     broker.log_disk.held = True
     broker.raft_log.tell(Cut(0))
-    broker.raft_log.tell(Roll(broker.queues.applied[0], lambda: b""))
+    broker.raft_log.tell(Roll(broker.queues.applied[0]))
     broker.settle()
     broker.log_disk.held = False
     broker.log_disk.complete()

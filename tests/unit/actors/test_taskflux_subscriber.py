@@ -108,6 +108,15 @@ def test_a_nack_gives_back_at_once_whatever_the_queue_does_on_retry(
     assert flux.ask(NACK, Count("q"), Dequeue("q")) == [OK, CountResponse(1), Record(0, b"a")]
 
 
+def test_what_is_stored_behind_a_nack_comes_behind_what_is_back_and_finds_no_more_room(flux: HandTaskFlux) -> None:
+    flux.ask(CreateQueue("q", 1, 1))
+    stored(flux, b"a")
+    stored(flux, b"a", queue="q")
+
+    assert flux.ask(Dequeue(""), NACK, Enqueue("", 0, b"b"), ACK, Dequeue(""), ACK)[-2:] == [Record(0, b"a"), OK]
+    assert flux.ask(Dequeue("q"), NACK, Enqueue("q", 0, b"b"), ACK)[-1] == QueueSizeViolation(1)
+
+
 def test_what_is_given_back_too_often_is_a_dead_letter(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
     client.call("CREATE", "q", max_deliveries=2)
     stored(flux, b"a", queue="q")
@@ -467,3 +476,12 @@ def test_a_wrong_packet_gives_the_record_back_and_closes(broker: Broker, flux: H
     assert isinstance(answer, ErrorResponse)
     assert flux.door.ended.startswith("closed")
     assert HandTaskFlux(broker).ask(Count("")) == [CountResponse(1)]
+
+
+def test_a_list_shows_the_moment_at_which_it_was_asked_for(flux: HandTaskFlux) -> None:
+    stored(flux, b"a")
+
+    (listed, _) = flux.ask(ListQueues(), Dequeue(""))
+
+    assert isinstance(listed, ListQueuesResponse)
+    assert [queue.count for queue in listed.queues] == [1]

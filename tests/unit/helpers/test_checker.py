@@ -40,6 +40,7 @@ def test_there_are_at_least_forty_bad_histories_and_every_rule_has_one() -> None
     assert set(caught) == {f"Q{number}" for number in range(1, 12)}
 
 
+@pytest.mark.long
 def test_ten_thousand_correct_runs_are_not_flagged() -> None:
     seen: Counter[str] = Counter()
 

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from wakeq.protocol.chunks import Chunk, decode_chunk, encode_chunk
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 
 
 def small_chunk() -> Chunk:

@@ -9,6 +9,8 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -23,9 +25,13 @@ from wakeq.protocol.commands import (
     Reason,
     Released,
     SetAside,
+    Stash,
+    Unstash,
+    UnstashAction,
     UpdateQueue,
 )
-from wakeq.protocol.records import HEAD, ITEM, BadRecord, decode_entry, encode_entry
+from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
+from wakeq.protocol.records import decode_entry, encode_entry
 from wakeq.protocol.rows import ROW
 
 AT = 0x0102030405060708
@@ -55,6 +61,33 @@ SPELLED: list[tuple[Entry, str]] = [
         "01020200 00000002" + HEAD_TAIL + "0000000000000007 00000009 01 71"
         + ITEMS + "0000000000000001 0000000000000010 0000000000000000 0000000000000020 " + NO_TIMEOUT_NO_ALIAS
         + ITEMS + "0000000000000003 0000000000000011 0000000000000000 0000000000000021 " + NO_TIMEOUT_NO_ALIAS,
+    ),
+    (
+        Claim("q", 7, ClaimAction.STAGED, "s", 5, [1, 3], [], 32, 2, 16, 9, 1),
+        "010f0101 00000002" + HEAD_TAIL + "0000000000000007 00000009 01 71"
+        + ITEMS + "0000000000000001 0000000000000010 0000000000000000 0000000000000020 " + NO_TIMEOUT_NO_ALIAS
+        + ITEMS + "0000000000000003 0000000000000010 0000000000000000 0000000000000021 " + NO_TIMEOUT_NO_ALIAS
+        + "95 a173 05 02 10 20",
+    ),
+    (
+        Claim("q", 7, ClaimAction.SETTLED, "s", 5, [1], [(2, 32)]),
+        "010f0003 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000020 " + NO_TIMEOUT_NO_ALIAS
+        + "95 a173 05 01 00 00",
+    ),
+    (
+        Claim("q", 7, ClaimAction.RENEWED, "s", until_ms=16),
+        "010f0002 00000000" + HEAD_TAIL + "0000000000000007 00000000 01 71" + "95 a173 00 01 10 00",
+    ),
+    (
+        Stash("q", [Draft(b"hi", -1, 5, 6, 7, b"\x80")], "t", 2, 8, door=3, worker=9),
+        "01100301 00000001" + HEAD_TAIL + "0000000000000000 00000009 01 71"
+        "0000 0001 00000002 0000000000000000 0000000000000005 ffffffffffffffff 0000000000000006 "
+        "0000000000000007 00000000" + "00000005 93 a174 02 08" + "6869 80",
+    ),
+    (
+        Unstash("q", UnstashAction.PUBLISHED, [("t", 2)], "w", 3),
+        "01110001 00000000" + HEAD_TAIL + "0000000000000000 00000000 01 71" + "93 91 92 a174 02 a177 03",
     ),
     (
         Extended("q", 7, [1], [16]),

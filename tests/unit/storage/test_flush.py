@@ -5,9 +5,10 @@ import pytest
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered, Draft, Publish, Reason, Released
-from wakeq.protocol.ledger import Delta, Ledger
+from wakeq.protocol.delta import Delta
+from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits, Once, Session
-from wakeq.protocol.records import BadRecord
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Row, Side, decode_row, encode_row
 from wakeq.storage.flush import (
     BY_ALIAS,
@@ -60,6 +61,7 @@ class Stored:
             list(gone),
             delta,
             META,
+            ledger.next_number,
         )
 
     def cut(self, *parts: Part, graves: tuple[Grave, ...] = (), asides: dict[int, bytes] | None = None) -> Cut:
@@ -186,7 +188,7 @@ def test_ids_and_sessions_come_back_in_the_order_in_which_they_will_be_forgotten
     ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
     sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
 
-    stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], Delta([], [], ids, sessions), META))
+    stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
 
     (queue,) = stored.load()
     assert [name for name, _ in queue.ids] == ["b", "c", "a"]
@@ -281,7 +283,7 @@ def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> N
 
 
 def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
-    cut = stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], NOTHING, META))
+    cut = stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], NOTHING, META, 1))
 
     assert dict(cut.puts)[MESSAGES] == []
     assert dict(cut.puts)[QUEUES] == [(ID.pack(QUEUE_ID), sealed(META))]

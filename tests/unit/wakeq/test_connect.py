@@ -9,9 +9,10 @@ import pytest
 import uvloop
 
 from wakeq.actors.door import BURST_BYTES_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.protocol.wire.websocket import frame
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong
 from wakeq.web import server as server_module
-from wakeq.web.connect import HEARTBEAT_S, Connect, frame
+from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -267,7 +268,7 @@ def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> Non
         async with serving() as port:
             silent, gone = await port.ask()
             lively, kept = await port.ask()
-            for _ in range(2 * HEARTBEAT_S):  # the first round forgives what was heard, the second asks
+            for _ in range(2 * Connect.heartbeat_s):  # the first round forgives what was heard, the second asks
                 port.connect.sweep()
             assert (await silent.receive()).type is aiohttp.WSMsgType.PING
             assert (await lively.receive()).type is aiohttp.WSMsgType.PING
@@ -275,7 +276,7 @@ def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> Non
             await lively.send_str('{"cmd":"PING"}')
             assert await lively.receive_str() == '{"cmd":"pong"}'
 
-            for _ in range(HEARTBEAT_S):
+            for _ in range(Connect.heartbeat_s):
                 port.connect.sweep()
             await gone.until(lambda: gone.closed is not None)
 

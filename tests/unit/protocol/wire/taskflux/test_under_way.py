@@ -11,43 +11,49 @@ from wakeq.protocol.wire.taskflux.packets import (
     Dequeue,
     Enqueue,
     ListQueues,
+    Packet,
 )
 from wakeq.protocol.wire.taskflux.under_way import UnderWay
 
 LOOKING = (Dequeue("q"), Count("q"), ListQueues())
-OTHERS = (Enqueue("q", 1, b"a"), ClusterMetadataRequest(), CreateQueue("q"))
+ENQUEUE = Enqueue("q", 1, b"a")
+EVERYTHING = (*LOOKING, ENQUEUE, ClusterMetadataRequest(), CreateQueue("q"))
 
 
-@pytest.mark.parametrize("work", [Store("q", []), Return("q", 7)], ids=lambda work: type(work).__name__)
-def test_who_looks_waits_for_every_change_and_nobody_else_does(work: Work) -> None:
+@pytest.mark.parametrize(
+    ("work", "waiting"),
+    [(Store("q", []), LOOKING), (Return("q", 7), (*LOOKING, ENQUEUE))],
+    ids=lambda value: type(value).__name__,
+)
+def test_who_looks_waits_for_every_change_and_an_enqueue_for_what_comes_back(
+    work: Work, waiting: tuple[Packet, ...]
+) -> None:
     under_way, first, second = UnderWay(), Intent(work), Intent(work)
     under_way.begin(first)
     under_way.begin(second)
 
     assert under_way.take() == [first, second]
-    assert not any(map(under_way.may_begin, LOOKING))
-    assert all(map(under_way.may_begin, OTHERS))
-    under_way.end(first)
-    assert not any(map(under_way.may_begin, LOOKING))
-    under_way.end(second)
+    for intent in (first, second):
+        assert [packet for packet in EVERYTHING if not under_way.may_begin(packet)] == list(waiting)
+        under_way.end(intent)
 
-    assert all(map(under_way.may_begin, LOOKING))
+    assert all(map(under_way.may_begin, EVERYTHING))
     assert (under_way.count, under_way.take()) == (0, [])
 
 
 @pytest.mark.parametrize(
     "work",
-    [Dequeue("q", 5), Take("q", [Dequeue("q")]), CreateQueue("q"), DeleteQueue("q")],
+    [Dequeue("q", 5), Take("q", [Dequeue("q")]), ListQueues(), CreateQueue("q"), DeleteQueue("q")],
     ids=lambda w: type(w).__name__,
 )
 def test_everybody_waits_for_what_is_exclusive(work: Work) -> None:
     under_way, intent = UnderWay(), Intent(work)
     under_way.begin(intent)
 
-    assert not any(map(under_way.may_begin, LOOKING + OTHERS))
+    assert not any(map(under_way.may_begin, EVERYTHING))
     under_way.end(intent)
 
-    assert all(map(under_way.may_begin, LOOKING + OTHERS))
+    assert all(map(under_way.may_begin, EVERYTHING))
 
 
 def test_only_a_dequeue_that_waits_can_be_stopped_and_the_word_has_no_outcome() -> None:

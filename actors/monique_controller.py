@@ -1,0 +1,74 @@
+"""Controller: gives each task of one spec to one of the components that are connected to its port (section 7).
+
+    exchange --> Pushed --> line --> PUSH, whenever a component can take one
+
+What nobody can take waits here, up to a bound; beyond it the newest is dropped, for nobody promised to keep it.  Tasks
+that must not be lost have a route, and a Bridge.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from wakeq.actors.monique_dropped import Dropped
+from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
+from wakeq.actors.runtime import Down, Process
+from wakeq.protocol.exchange import Subscription
+from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
+from wakeq.protocol.wire.monique.conversation import Intent
+from wakeq.protocol.wire.monique.errors import BadTransfer
+
+WAITING_MAX = 1_000
+WAITING_BYTES_MAX = 64 << 20
+
+
+class Giver(Protocol):
+    """A PUSH socket."""
+
+    def send(self, frames: Sequence[bytes], /) -> bool:
+        """Give it to one component; False if none can take it now."""
+
+
+class Controller(Process):
+    """See the head of this file."""
+
+    def __init__(self, spec: str, port: Giver, exchange: Process, now_ms: Callable[[], int], *, checks: bool) -> None:
+        super().__init__()
+        self._spec = spec
+        self._port = port
+        self._exchange = exchange
+        self._checks = checks
+        self._waiting: deque[Parcel] = deque()
+        self._waiting_bytes = 0
+        self._dropped = Dropped(f"to the controller of {spec}", now_ms)
+
+    def on_start(self) -> None:
+        self.runtime.monitor(self, self._exchange)
+        tasks = (Subscription(self._spec, "config"),)
+        self._exchange.tell(Do(self, [Intent(Subscribe(tasks), Subscribed(tasks))]))
+
+    def on_receive(self, message: Any) -> None:
+        kind = type(message)
+        if kind is Pushed:
+            for parcel in message.parcels:
+                self._line_up(parcel)
+            self._give()
+        elif kind is Changed:
+            self._give()
+        elif kind is Down:
+            self.stop()
+        else:
+            assert kind is Done, message
+
+    def _line_up(self, parcel: Parcel) -> None:
+        if self._checks and parcel.flaw is not None:
+            self._dropped.note(parcel.flaw)
+        elif len(self._waiting) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
+            self._dropped.note(BadTransfer(f"{len(self._waiting)} tasks wait, and no component takes them"))
+        else:
+            self._waiting.append(parcel)
+            self._waiting_bytes += len(parcel.transfer.message)
+
+    def _give(self) -> None:
+        while self._waiting and self._port.send(self._waiting[0].transfer.frames):
+            self._waiting_bytes -= len(self._waiting.popleft().transfer.message)

@@ -1,0 +1,34 @@
+"""Dropped: what is said of transfers that are not passed on, for whoever sent them over ZeroMQ hears nothing.
+
+error --> note --> one line of the log a second at most: the first reason since the last one, and how many there were
+"""
+
+import logging
+from collections.abc import Callable
+
+from wakeq.protocol.wire.monique.errors import MoniqueError
+
+SAID_EVERY_MS = 1_000
+
+logger = logging.getLogger("wakeq.monique")
+
+
+class Dropped:
+    """Counts for one place, which is named in each line."""
+
+    def __init__(self, where: str, now_ms: Callable[[], int]) -> None:
+        self.count = 0  # of all that were dropped here
+        self._where = where
+        self._now_ms = now_ms
+        self._said_ms = 0
+        self._unsaid = 0
+
+    def note(self, error: MoniqueError) -> None:
+        """One more."""
+        self.count += 1
+        self._unsaid += 1
+        now_ms = self._now_ms()
+        if now_ms - self._said_ms >= SAID_EVERY_MS:
+            others = f", and {self._unsaid - 1} others before it" if self._unsaid > 1 else ""
+            logger.warning("%s: dropped (%d): %s%s", self._where, error.number, error, others)
+            self._said_ms, self._unsaid = now_ms, 0

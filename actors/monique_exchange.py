@@ -1,0 +1,210 @@
+"""MoniqueExchange: the one place through which MoniQue's messages pass; who hears which of them.
+
+    Do (WebSocket), Relayed, Technical (ZeroMQ) --> Exchange --> Pushed to each subscriber that wants it, then Done
+    a task with a route --> Keep (tasks) --> Kept --> Pushed
+
+What comes together is shared out together: one telling for each subscriber.  It forgets a message as soon as it has
+told it.  A subscriber that is slow is the affair of its own door; it knows no queue.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from wakeq.actors.monique_dropped import Dropped
+from wakeq.actors.monique_messages import (
+    Cancel,
+    Do,
+    Done,
+    JoinTechnical,
+    Keep,
+    Kept,
+    Leave,
+    Parcel,
+    Pushed,
+    Relayed,
+    Task,
+    Technical,
+)
+from wakeq.actors.runtime import Down, Process
+from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.exchange import Exchange, TooManySubscriptions
+from wakeq.protocol.wire.monique.commands import Subscribe, Unsubscribe
+from wakeq.protocol.wire.monique.conversation import Intent, Push
+from wakeq.protocol.wire.monique.errors import MoniqueError
+from wakeq.protocol.wire.monique.kills import KILL, killed
+from wakeq.protocol.wire.monique.messages import make_id
+from wakeq.protocol.wire.monique.transfers import Transfer
+
+TASK = "config"  # the type of a task
+
+
+class Rules(NamedTuple):
+    """What passes, and what is kept: with `allowed`, messages of these specs only; tasks of a spec on its queue."""
+
+    allowed: frozenset[str] = frozenset()
+    routes: Mapping[str, str] = {}
+
+
+class FamilyEnded(RuntimeError):
+    """A process that works for the exchange has failed."""
+
+
+class MoniqueExchange(Process):
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        rules: Rules,
+        tasks: Process | None,
+        now_ms: Callable[[], int],
+        randbelow: Callable[[int], int] = secrets.randbelow,
+    ) -> None:
+        """`tasks` keeps those that have a route."""
+        super().__init__()
+        self._rules = rules
+        self._tasks = tasks
+        self._now_ms = now_ms
+        self._randbelow = randbelow
+        self._exchange: Exchange[Process] = Exchange()
+        self._technical: list[Process] = []
+        self._shares: dict[Process, list[Parcel]] = {}  # what each is to be told at the end of this turn
+        self._to_keep: list[Task] = []
+        self._dropped = Dropped("on the technical layer", now_ms)
+
+    def on_start(self) -> None:
+        if self._tasks is not None:
+            self.runtime.monitor(self, self._tasks, "the process that keeps tasks")
+
+    def on_stop(self) -> None:
+        if self._tasks is not None:
+            self._tasks.stop()
+
+    def on_failure(self, *_: Any) -> None:
+        self.on_stop()
+
+    def on_receive(self, message: Any) -> None:
+        _HANDLERS[type(message)](self, message)
+
+    def on_down(self, message: Down) -> None:
+        """Without one of those who work for it the exchange would only seem to work: all of them begin again."""
+        if message.reason is not None:
+            raise FamilyEnded(f"{message.tag} has failed") from message.reason
+
+    def on_do(self, message: Do) -> None:
+        """Do what a connection wants, in its order; what it is pushed by that comes before the answers."""
+        outcomes: list[tuple[Intent, WakeqError | None]] = []
+        subscriber = message.subscriber
+        for intent in message.intents:
+            work = intent.work
+            if type(work) is Push:
+                outcomes += self._push(Transfer(work.tag, work.message), subscriber, intent)
+            elif type(work) is Subscribe:
+                outcomes.append((intent, self._subscribe(subscriber, work)))
+            else:
+                assert type(work) is Unsubscribe, "nothing else is intended"
+                self._exchange.unsubscribe(subscriber, work.data)
+                outcomes.append((intent, None))
+        self._tell()
+        subscriber.tell(Done(outcomes))
+
+    def on_relayed(self, message: Relayed) -> None:
+        for transfer in message.transfers:
+            self._take(transfer)
+        self._tell()
+
+    def on_kept(self, message: Kept) -> None:
+        for parcel in message.parcels:
+            self._share(parcel)
+        self._tell()
+
+    def on_technical(self, message: Technical) -> None:
+        """Relay; before a kill goes what tells everybody about it."""
+        relayed: list[Transfer] = []
+        for transfer in message.transfers:
+            if transfer.tag.spec == KILL:
+                try:
+                    self._kill(transfer)
+                except MoniqueError as error:
+                    self._dropped.note(error)
+                    continue
+            relayed.append(transfer)
+        self._tell()
+        self._relay(relayed)
+
+    def on_join_technical(self, message: JoinTechnical) -> None:
+        self._technical.append(message.process)
+
+    def on_leave(self, message: Leave) -> None:
+        self._exchange.leave(message.subscriber)
+
+    def _subscribe(self, subscriber: Process, wanted: Subscribe) -> WakeqError | None:
+        try:
+            self._exchange.subscribe(subscriber, wanted.data)
+        except TooManySubscriptions as error:
+            return error
+        return None
+
+    def _push(self, transfer: Transfer, subscriber: Process, intent: Intent) -> list[tuple[Intent, WakeqError | None]]:
+        """Take what came by WebSocket; return what became of it, if that is known yet."""
+        if transfer.tag.spec == KILL:
+            try:
+                self._kill(transfer)
+            except MoniqueError as error:
+                return [(intent, error)]
+            self._tell()
+            self._relay([transfer])
+        return [(intent, None)] if self._take(transfer, subscriber, intent) else []
+
+    def _take(self, transfer: Transfer, subscriber: Process | None = None, intent: Intent | None = None) -> bool:
+        """Pass a message on, unless its spec is not allowed (section 6: it is dropped in silence).
+
+        False for a task that has to be kept first.
+        """
+        tag = transfer.tag
+        if self._rules.allowed and tag.spec not in self._rules.allowed:
+            return True
+        queue = self._rules.routes.get(tag.spec) if tag.type == TASK else None
+        if queue is None:
+            self._share(Parcel(transfer))
+            return True
+        self._to_keep.append(Task(Parcel(transfer), queue, subscriber, intent))
+        return False
+
+    def _kill(self, kill: Transfer) -> None:
+        """Tell everybody that a task is killed, and have it taken off its queue; or raise."""
+        notice = killed(kill, id=make_id(self._randbelow), now_ms=self._now_ms())
+        self._share(Parcel(notice))
+        if self._tasks is not None:
+            self._tasks.tell(Cancel(notice.tag.pid))
+
+    def _relay(self, transfers: list[Transfer]) -> None:
+        if transfers:
+            for process in self._technical:
+                process.tell(Technical(transfers))
+
+    def _share(self, parcel: Parcel) -> None:
+        tag = parcel.transfer.tag
+        for subscriber in self._exchange.subscribers(tag.spec, tag.type):
+            self._shares.setdefault(subscriber, []).append(parcel)
+
+    def _tell(self) -> None:
+        """Tell everybody what this turn brought."""
+        shares, self._shares = self._shares, {}
+        for subscriber, parcels in shares.items():
+            subscriber.tell(Pushed(parcels))
+        to_keep, self._to_keep = self._to_keep, []
+        if to_keep:
+            assert self._tasks is not None, "there are routes"
+            self._tasks.tell(Keep(to_keep, self))
+
+
+_HANDLERS: dict[type, Callable[[MoniqueExchange, Any], None]] = {
+    Down: MoniqueExchange.on_down,
+    Do: MoniqueExchange.on_do,
+    Relayed: MoniqueExchange.on_relayed,
+    Technical: MoniqueExchange.on_technical,
+    JoinTechnical: MoniqueExchange.on_join_technical,
+    Kept: MoniqueExchange.on_kept,
+    Leave: MoniqueExchange.on_leave,
+}

@@ -1,0 +1,82 @@
+"""MoniqueSubscriber: one WebSocket connection of MoniQue.
+
+    Received (door) --> Conversation --> intents --> exchange --> Done --> Conversation --> answers --> door
+                                                     exchange --> Pushed --> frames --> door
+
+The conversation knows the order of answers, the exchange who hears what; here is what begins and ends a connection.
+Without the exchange there is no connection: its subscriptions would be gone, so the client is to come again.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from wakeq.actors.door import Closed, Door, Received
+from wakeq.actors.monique_messages import Do, Done, Leave, Pushed
+from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
+from wakeq.actors.runtime import Down, Process
+from wakeq.protocol.wire.monique.commands import Reply
+from wakeq.protocol.wire.monique.conversation import Conversation
+
+
+class PushingDoor(Door[Reply], Protocol):
+    """A connection to which more is written than answers."""
+
+    def push(self, frames: Sequence[bytes], /) -> None:
+        """Write whole frames, which may be on their way to many."""
+
+
+class MoniqueSubscriber(Process):
+    """See the head of this file."""
+
+    def __init__(self, door: PushingDoor, exchange: Process) -> None:
+        super().__init__()
+        self._door = door
+        self._exchange = exchange
+        self._conversation = Conversation()
+        self._in_flight_bytes = 0
+        self._paused = False
+
+    def on_start(self) -> None:
+        self.runtime.monitor(self, self._exchange)
+
+    def on_receive(self, message: Any) -> None:
+        kind = type(message)
+        if kind is Pushed:
+            self._door.push([parcel.frame for parcel in message.parcels])
+        elif kind is Received:
+            self._in_flight_bytes += message.size_bytes
+            intents = self._conversation.receive(message.commands)
+            if intents:
+                self._exchange.tell(Do(self, intents))
+            self._answer()
+        elif kind is Done:
+            self._conversation.resolve(message.outcomes)
+            self._answer()
+        elif kind is Closed:
+            self.stop()
+        else:
+            assert kind is Down, message
+            self._door.close("internal error; connect again")
+
+    def on_stop(self) -> None:
+        self._exchange.tell(Leave(self))
+
+    def on_failure(self, *_: Any) -> None:
+        self._door.close("internal error; connect again")
+        self._exchange.tell(Leave(self))
+
+    def _answer(self) -> None:
+        """Say what is known, and read no more while too much is under way."""
+        answers = self._conversation.answers()
+        if answers:
+            self._door.send(answers)
+        in_flight = self._conversation.in_flight
+        if not in_flight:
+            self._in_flight_bytes = 0
+        if self._paused:
+            if in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+                self._paused = False
+                self._door.resume()
+        elif in_flight > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
+            self._paused = True
+            self._door.pause()

@@ -1,0 +1,342 @@
+"""QueueStaging: claims and stashes of one queue, and looks that change nothing (docs/internals/staging.md).
+
+    Stage, Renew, Settle, Alarm --> entries for the log          Claim, Stash, Unstash (committed) --> ledger, leases
+    ReadSlice, Leaf --> Seen, from memory; what has to be read is not kept
+
+The leader takes messages out of its line and proposes; whether a claim is made, renewed or lapses is decided in the
+ledger, in the order of the log.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    Leaf,
+    Loaded,
+    Outcome,
+    Propose,
+    ReadSlice,
+    Refusal,
+    Renew,
+    Seen,
+    Settle,
+    Stage,
+)
+from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
+from wakeq.actors.queue_endings import QueueEndings
+from wakeq.actors.queue_view import state_of
+from wakeq.actors.runtime import Alarm
+from wakeq.protocol.commands import (
+    Claim,
+    ClaimAction,
+    Draft,
+    Entry,
+    Extended,
+    Reason,
+    Result,
+    Results,
+    Stash,
+    Token,
+    Unstash,
+    UnstashAction,
+)
+from wakeq.protocol.rows import decode_row
+from wakeq.protocol.staging import SOURCE, STASH, Epoch
+
+End = tuple[str, str, int]  # kind of what is staged, its name, its epoch
+Found = dict[int, tuple[Draft, int]]  # number -> what was published, and when
+
+
+class QueueStaging(QueueEndings):
+    """Claims and stashes; `_lapsing` are those whose end is on its way through the log."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._lapsing: set[End] = set()
+
+    def _say(self, asker: Asker, answer: Any) -> None:
+        asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
+
+    def _say_code(self, asker: Asker, code: int) -> None:
+        self._say(asker, Outcome(self.name, self.ledger.id, [code]))
+
+    def _is_refused(self, asker: Asker) -> bool:
+        """Refuse what this node cannot answer, or may not."""
+        refusal = self._refusal()
+        if refusal is None and not self.exists:
+            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it first")
+        if refusal is not None:
+            self._say(asker, refusal)
+        return refusal is not None
+
+    def _propose_one(self, entry: Entry, asker: Asker | None) -> None:
+        self._raft_log.tell(Propose([(entry, asker)]))
+
+    # --- claims ----------------------------------------------------------------------------------------------------
+
+    def on_stage(self, message: Stage) -> None:
+        """Take messages out of the line for an epoch that is not there yet."""
+        asker = message.asker
+        if self._is_refused(asker):
+            return
+        found = self._open_epoch(message.source, message.epoch)
+        if found is not None:
+            self._say(asker, Outcome(self.name, self.ledger.id, found.sizes))
+            return
+        staging = self.ledger.staging
+        code = 0 if staging is None else staging.refusal(message.source, message.epoch)
+        if code:
+            self._say_code(asker, code)
+            return
+        leases, now_ms = self.leases, self._now_ms()
+        assert leases is not None, "else it was refused"
+        numbers = leases.take(message.count, now_ms)
+        if not numbers:
+            self._say(asker, None)
+            return
+        leases.leave(numbers)
+        first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
+        claim = Claim(
+            self.name,
+            self.ledger.id,
+            ClaimAction.STAGED,
+            message.source,
+            message.epoch,
+            numbers,
+            first_sequence=first,
+            slices=message.slices,
+            until_ms=now_ms + message.keep_ms,
+            worker=message.worker,
+            door=message.door,
+        )
+        self._propose_one(claim, asker)
+        self._settle(now_ms)
+
+    def on_renew(self, message: Renew) -> None:
+        """Keep what is open; what the leader knows ends later from now on."""
+        if self._is_refused(message.asker):
+            return
+        until_ms, leases = self._now_ms() + message.keep_ms, self.leases
+        assert leases is not None, "else it was refused"
+        mine = [key for key in leases.ends if key[:2] == (SOURCE, message.source)]
+        if not mine:
+            self._say_code(message.asker, Result.EPOCH_EXPIRED)
+            return
+        leases.ends.update(dict.fromkeys(mine, until_ms))
+        renewed = Claim(self.name, self.ledger.id, ClaimAction.RENEWED, message.source, until_ms=until_ms)
+        self._propose_one(renewed, message.asker)
+
+    def on_settle(self, message: Settle) -> None:
+        """Acknowledge what is open up to an epoch; nothing is answered by 0, at once."""
+        if self._is_refused(message.asker):
+            return
+        staging = self.ledger.staging
+        epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
+        if not epochs:
+            self._say(message.asker, Outcome(self.name, self.ledger.id, []))
+            return
+        rows = [row for one in epochs for row in one.rows()]
+        self._propose_end(ClaimAction.SETTLED, message.source, message.epoch, rows, message.asker)
+
+    def _propose_end(
+        self, action: ClaimAction, source: str, epoch: int, rows: list[tuple[int, Token]], asker: Asker | None = None
+    ) -> None:
+        numbers, tokens = [number for number, _ in rows], [token for _, token in rows]
+        self._propose_one(Claim(self.name, self.ledger.id, action, source, epoch, numbers, tokens), asker)
+
+    def _open_epoch(self, source: str, epoch: int) -> Epoch | None:
+        """Return an epoch that is open and stays so for now."""
+        if self.ledger.staging is None or (SOURCE, source, epoch) in self._lapsing:
+            return None
+        return self.ledger.staging.epoch(source, epoch)
+
+    def _apply_claim(self, entry: Claim, index: int, term: int, at_ms: int) -> Results:
+        results = self.ledger.claim(entry, term, at_ms)
+        leases = self.leases
+        if entry.action is ClaimAction.STAGED:
+            self._note_passed_over(entry, index)
+        if entry.action is ClaimAction.SETTLED:
+            self._forget([number for number, code in zip(entry.numbers, results, strict=True) if not code])
+        elif leases is not None and entry.queue_id == self.ledger.id:
+            if entry.action is ClaimAction.STAGED:
+                leases.claimed(entry.numbers, self._now_ms())
+            elif entry.action is ClaimAction.LAPSED:
+                self._take_back(entry, results)
+        self._watch_staged()
+        return results
+
+    def _note_passed_over(self, entry: Claim, index: int) -> None:
+        """Remember for the readers of the log which messages of an entry its claim does not have."""
+        made = None if self.ledger.staging is None else self.ledger.staging.epoch(entry.source, entry.epoch)
+        is_mine = made is not None and made.first_sequence == entry.first_sequence
+        taken = set(made.numbers) if made is not None and is_mine else set()
+        if len(taken) < len(entry.numbers):
+            passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
+            self._unchanged += [(index, place, int(Result.UNKNOWN)) for place in passed_over]
+
+    def _take_back(self, entry: Claim, results: Results) -> None:
+        """A claim has lapsed, or its end was put off: what was withheld for its sake takes its course."""
+        leases, now_ms = self.leases, self._now_ms()
+        assert leases is not None, "only a leader hands out"
+        self._lapsing.discard((SOURCE, entry.source, entry.epoch))
+        for number, code in zip(entry.numbers, results, strict=True):
+            if code == Result.DONE:
+                leases.came_back(number, now_ms)
+            else:
+                leases.stays([number], now_ms)
+
+    def _forget(self, numbers: list[int]) -> None:
+        """Drop what a queue process knows of messages that left the ledger."""
+        stored = self.bodies.remove(numbers)
+        if stored:
+            self._stored_gone += self._uids_of(stored)
+        if self.leases is not None:
+            self.leases.removed(numbers)
+
+    # --- stashes ---------------------------------------------------------------------------------------------------
+
+    def _apply_stash(self, entry: Stash, index: int, term: int, at_ms: int) -> Results:
+        results = self.ledger.stash(entry, at_ms)
+        if results and results[0] > 0:
+            self.bodies.publish(results, entry.drafts, at_ms)
+        self._watch_staged()
+        return results
+
+    def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
+        results, ranges = self.ledger.unstash(entry, at_ms)
+        for numbers in ranges:
+            self._forget([number for number in numbers if not self.ledger.lives(number)])
+            if results[0] > 0 and self.leases is not None:
+                living = [number for number in numbers if self.ledger.lives(number)]
+                plain = len(living) == len(numbers) and self.ledger.are_plain(numbers)
+                now_ms = max(at_ms, self._now_ms())
+                self.leases.published(numbers if plain else living, plain=plain, now_ms=now_ms)
+        if entry.action is UnstashAction.LAPSED:
+            self._lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
+        self._watch_staged()
+        return results
+
+    # --- time ------------------------------------------------------------------------------------------------------
+
+    def on_lead(self, message: Lead) -> None:
+        self._lapsing.clear()
+        super().on_lead(message)
+        self._watch_staged()
+        if self.leases is not None:
+            self._settle(self._now_ms())
+
+    def _watch_staged(self) -> None:
+        """Have the leader know when what is staged ends."""
+        if self.leases is not None and self.ledger.staging is not None:
+            ends = {(*name, epoch): until_ms for name, epoch, until_ms in self.ledger.staging.ends()}
+            self.leases.ends = {key: until_ms for key, until_ms in ends.items() if key not in self._lapsing}
+
+    def on_alarm(self, message: Alarm) -> None:
+        leases = self.leases
+        if leases is not None and leases.ends:
+            now_ms = self._now_ms()
+            for key in [key for key, until_ms in leases.ends.items() if until_ms <= now_ms]:
+                del leases.ends[key]
+                self._lapsing.add(key)
+                self._lapse(key)
+        super().on_alarm(message)
+
+    def _lapse(self, key: End) -> None:
+        """Propose that something staged is over; what has failed for the last time gets an end of its own before."""
+        kind, name, number = key
+        if kind == STASH:
+            self._propose_one(Unstash(self.name, UnstashAction.LAPSED, [(name, 0)]), None)
+            return
+        leases, staging, now_ms = self.leases, self.ledger.staging, self._now_ms()
+        assert leases is not None, "only a leader looks at the time"
+        assert staging is not None, "something ends"
+        epoch = staging.epoch(name, number)
+        assert epoch is not None, "what ends is open"
+        last = {one for one, token in epoch.rows() if self._is_under(one, token) and self._is_last(one, Reason.TIMEOUT)}
+        if last:  # these run out by themselves from now on, and become dead letters
+            for one in last:
+                leases.extend(one, now_ms)
+            self._propose_one(Extended(self.name, self.ledger.id, list(last), [now_ms] * len(last)), None)
+        rest = [(one, token) for one, token in epoch.rows() if one not in last]
+        leases.leave([one for one, _ in rest])
+        self._propose_end(ClaimAction.LAPSED, name, number, rest)
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def on_read_slice(self, message: ReadSlice) -> None:
+        """Answer with messages of a slice; with those only that are still out under its claim."""
+        asker = message.asker
+        if self._is_refused(asker):
+            return
+        epoch = self._open_epoch(message.source, message.epoch)
+        if epoch is None or epoch.until_ms <= self._now_ms():
+            self._say_code(asker, Result.EPOCH_EXPIRED)
+            return
+        if message.slice >= epoch.slices:
+            self._say(asker, Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
+            return
+        start, end = epoch.span_of(message.slice)
+        at = start + message.offset
+        rows = epoch.rows(at, min(end, at + message.count))
+        numbers = [number for number, token in rows if self._is_under(number, token)]
+        kept = numbers[: max(1, self.ledger.count_within(numbers, ANSWER_BYTES_MAX))]
+        went_to = at + message.count if len(kept) == len(numbers) else epoch.numbers.index(numbers[len(kept)], at)
+        self._look(asker, kept, 1, went_to - start if went_to < end else 0)
+
+    def _is_under(self, number: int, token: Token) -> bool:
+        side = self.ledger.sides.get(number)
+        return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
+
+    def on_leaf(self, message: Leaf) -> None:
+        """Answer with messages in the order of publication, whatever their state."""
+        if self._is_refused(message.asker):
+            return
+        last = min(message.last or self.ledger.next_number, self.ledger.next_number - 1)
+        numbers = self.ledger.living_between(message.after, last, message.count)
+        kept = numbers[: max(1, self.ledger.count_within(numbers, ANSWER_BYTES_MAX))]
+        is_end = len(kept) == len(numbers) < message.count or not numbers
+        self._look(message.asker, kept, 0, 0 if is_end else kept[-1], self.ledger.next_number - 1)
+
+    def _look(self, asker: Asker, numbers: Sequence[int], under_way: int, goes_on: int, last: int = 0) -> None:
+        """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
+
+        def show(read: Found) -> None:
+            self._say(asker, self._seen(numbers, read, under_way, goes_on, last))
+
+        missing = self.bodies.missing(numbers)
+        if missing:
+            self._read(missing, ("look", show, asker))
+        else:
+            show({})
+
+    def _seen(self, numbers: Sequence[int], read: Found, under_way: int, goes_on: int, last: int) -> Seen:
+        ledger, bodies, now_ms = self.ledger, self.bodies, self._now_ms()
+        living = [number for number in numbers if ledger.lives(number)]
+        drafts, earlier, published = [], [], []
+        for number in living:
+            draft = bodies.get(number)
+            drafts.append(read[number][0] if draft is None else draft)
+            published.append(read[number][1] if draft is None else bodies.published_ms(number))
+            side = ledger.sides.get(number)
+            earlier.append(0 if side is None else side.deliveries - under_way)
+        states = [state_of(ledger, self.leases, number, now_ms) for number in living] if not under_way else []
+        return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
+
+    def on_loaded(self, message: Loaded) -> None:
+        queue_id, _, ticket = message.ticket
+        if ticket[0] != "look":
+            super().on_loaded(message)
+            return
+        self._reads.pop(id(ticket), None)
+        if queue_id != self.ledger.id:
+            self._give_up(ticket, "the queue was emptied or deleted meanwhile")
+            return
+        show: Callable[[Found], None] = ticket[1]
+        read: Found = {}
+        for number, value in message.rows.items():
+            if value is not None:
+                row = decode_row(value)
+                read[number] = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
+        show(read)

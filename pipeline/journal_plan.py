@@ -1,0 +1,174 @@
+"""A plan of reading: the history of one cluster, cut into spans that can be read independently of each other.
+
+    data directories of one node or several --> spans: which entries, from which files, and what one must know before
+
+Every entry is in one span, however many nodes have it.  A span begins where it is known how far the queues have
+counted, for the uid of a published message is not in the log: it follows from the order of publishes.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from wakeq.pipeline.journal_files import Segment, outcomes_of, segments_of
+from wakeq.protocol.errors import StorageError
+from wakeq.protocol.outcomes import Note
+
+SPAN_BYTES_MIN = 64 * 1024 * 1024
+SPANS_A_CORE = 2
+Counters = dict[str, tuple[int, int]]  # name -> queue id, next number
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Entries of one segment, both ends included; `last_index` None is as far as the file goes."""
+
+    segment: Segment
+    first_index: int
+    last_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What is read in one go.  `complete` says that a queue not in `counters` does not exist at its beginning."""
+
+    stretches: tuple[Stretch, ...]
+    counters: Counters
+    complete: bool
+    through: int  # up to where it is known what became of entries
+    notes: Numbers  # rows of index, place, code, in order
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(stretch.segment.size_bytes for stretch in self.stretches)
+
+
+NOTHING = Span((), {}, False, 0, np.zeros((0, 3), dtype=np.int64))
+
+
+class History:
+    """What the directories hold together."""
+
+    def __init__(self, directories: Iterable[Path]) -> None:
+        places = [Path(directory) for directory in directories]
+        segments = [segment for place in places for segment in segments_of(place)]
+        _check_cluster(segments)
+        outcomes = [outcome for place in places for outcome in outcomes_of(place)]
+        self._outcomes = sorted(outcomes, key=lambda outcome: outcome.through)  # of several nodes, side by side
+        self._ends = [outcomes.through for outcomes in self._outcomes]
+        self.through = self._ends[-1] if self._ends else 0
+        self.stretches = list(_covering(segments, self.through))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(stretch.segment.size_bytes for stretch in self.stretches)
+
+    @property
+    def first_index(self) -> int:
+        return self.stretches[0].first_index if self.stretches else 1
+
+    def spans(self, *, cores: int, after: int = 0, settled_only: bool = False) -> list[Span]:
+        """Cut the entries behind `after` into spans; with `settled_only` none of which the outcome is open."""
+        stretches = [_clipped(stretch, after, self.through if settled_only else None) for stretch in self.stretches]
+        kept = [stretch for stretch in stretches if stretch is not None]
+        bytes_min = max(SPAN_BYTES_MIN, self.size_bytes // (SPANS_A_CORE * cores))
+        return [self._span(group) for group in self._groups(kept, bytes_min)]
+
+    def _groups(self, stretches: Sequence[Stretch], bytes_min: int) -> Iterator[list[Stretch]]:
+        """Gather neighbouring stretches up to a size; end each group where the queues' counters are known."""
+        group: list[Stretch] = []
+        size = 0
+        for stretch in stretches:
+            if group and stretch.first_index > (group[-1].last_index or 0) + 1:  # a gap: nothing carries over it
+                yield group
+                group, size = [], 0
+            size += stretch.segment.size_bytes
+            cut = self._last_known_in(stretch) if size >= bytes_min else None
+            if cut is None:
+                group.append(stretch)
+                continue
+            yield [*group, replace(stretch, last_index=cut)]
+            rest = _clipped(stretch, cut, None)
+            group = [rest] if rest is not None else []
+            size = 0
+        if group:
+            yield group
+
+    def _last_known_in(self, stretch: Stretch) -> int | None:
+        """Return the last entry of a sealed stretch behind which the counters are known."""
+        if stretch.last_index is None or stretch.segment.last_index is None:
+            return None
+        place = bisect_right(self._ends, stretch.last_index) - 1
+        if place >= 0 and self._ends[place] >= stretch.first_index:
+            return self._ends[place]
+        return None
+
+    def _span(self, stretches: list[Stretch]) -> Span:
+        first, last = stretches[0].first_index, stretches[-1].last_index
+        counters, complete = self._counters_before(first)
+        notes: set[Note] = set()
+        for outcomes in self._outcomes:
+            if outcomes.through >= first and (last is None or outcomes.after < last):
+                notes.update(outcomes.notes)
+        rows = np.array(sorted(notes), dtype=np.int64).reshape(-1, 3)
+        return Span(tuple(stretches), counters, complete, self.through, rows)
+
+    def _counters_before(self, index: int) -> tuple[Counters, bool]:
+        """Return how far each queue has counted before an entry, and whether all queues are among them."""
+        if index == 1:
+            return {}, True
+        last = bisect_right(self._ends, index - 1) - 1
+        if last < 0 or self._ends[last] != index - 1:
+            return {}, False
+        first = next((place for place in range(last, -1, -1) if self._outcomes[place].lists_all), None)
+        counters: Counters = {}
+        for outcomes in self._outcomes[last if first is None else first : last + 1]:
+            for queue_id, next_number, name in outcomes.queues:
+                counters[name] = (queue_id, next_number)
+        return {name: counter for name, counter in counters.items() if counter[0]}, first is not None
+
+
+def _check_cluster(segments: Sequence[Segment]) -> None:
+    clusters = {segment.identity.cluster_id: segment.directory for segment in segments}
+    if len(clusters) > 1:
+        places = " and ".join(clusters.values())
+        raise StorageError(f"{places} are of different clusters; read them one after the other")
+
+
+def _covering(segments: Sequence[Segment], through: int) -> Iterator[Stretch]:
+    """Yield stretches in log order that hold each entry once, from whichever node has it.
+
+    Of segments that are being written nobody knows the end before reading them: those of several nodes all follow, and
+    a reader passes over what it has had.  Behind what is known to be committed they may differ, and so end there.
+    """
+    sealed = sorted((s for s in segments if s.last_index is not None), key=lambda s: (s.first_index, -_last(s)))
+    position = 0
+    for segment in sealed:
+        if _last(segment) > position:
+            first = max(position + 1, segment.first_index)
+            yield Stretch(segment, first, _last(segment))
+            position = _last(segment)
+    active = sorted((s for s in segments if s.last_index is None), key=lambda s: s.first_index)
+    for segment in active if through else active[-1:]:
+        last_index = through if len(active) > 1 and through else None
+        yield Stretch(segment, max(position + 1, segment.first_index), last_index)
+
+
+def _last(segment: Segment) -> int:
+    assert segment.last_index is not None, "a sealed one"
+    return segment.last_index
+
+
+def _clipped(stretch: Stretch, after: int, through: int | None) -> Stretch | None:
+    """Return what is left of a stretch between two entries, None if that is nothing."""
+    first, last = max(stretch.first_index, after + 1), stretch.last_index
+    if through is not None:
+        last = through if last is None else min(last, through)
+    if last is not None and first > last:
+        return None
+    return Stretch(stretch.segment, first, last)

@@ -1,0 +1,161 @@
+"""Loading: files become messages, batch by batch, each of them once, however often it is begun anew.
+
+    Parquet, CSV, JSON lines --> batches of bodies --> STASH, UNSTASH (writer: what is loaded, epoch: which batch)
+
+The broker knows how far a load has come: the same command goes on behind the last batch that was published.  It needs
+pyarrow, and no Spark.  Which rows are in which batch depends on the files alone, and on `batch_rows`.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.arrow_blocks import columns_of
+from wakeq.protocol.errors import BadSettings, QueueNotFound
+
+BATCH_ROWS = 10_000
+STASH_S = 600
+FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """Which column becomes what; without `body` the whole row becomes a JSON object."""
+
+    body: str | None = None
+    priority: str | None = None
+    delay: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load has come."""
+
+    rows: int  # that were published by this run
+    skipped: int  # that an earlier run had published
+
+
+def load(
+    client: BulkClient,
+    files: Sequence[Path],
+    queue: str,
+    mapping: Mapping,
+    *,
+    rate: int | None = None,
+    batch_rows: int = BATCH_ROWS,
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Publish every row of the files once; at most `rate` messages a second."""
+    batch_rows = min(batch_rows, rate or batch_rows)
+    writer = name_of(files, queue, mapping, batch_rows)
+    done = _epochs_done(client, queue, writer)
+    rows = skipped = 0
+    for epoch, batch in enumerate(batches_of(files, mapping, batch_rows), 1):
+        if epoch <= done:
+            skipped += batch.num_rows
+            continue
+        began_s = time.monotonic()
+        _publish(client, queue, writer, epoch, batch)
+        rows += batch.num_rows
+        tell(Progress(rows, skipped))
+        if rate is not None:
+            time.sleep(max(0.0, began_s + batch.num_rows / rate - time.monotonic()))
+    return Progress(rows, skipped)
+
+
+def _publish(client: BulkClient, queue: str, writer: str, epoch: int, batch: pa.RecordBatch) -> None:
+    stash = f"{writer}-{epoch}"
+    for part, columns in enumerate(columns_of(batch)):
+        client.stash(queue, stash, part, columns, keep=STASH_S)
+    client.publish_stashes(queue, [(stash, batch.num_rows)], writer=writer, epoch=epoch)
+
+
+def _epochs_done(client: BulkClient, queue: str, writer: str) -> int:
+    try:
+        return client.writer_epoch(queue, writer)
+    except QueueNotFound:
+        return 0
+
+
+def name_of(files: Sequence[Path], queue: str, mapping: Mapping, batch_rows: int) -> str:
+    """Name a load by what decides over its batches: the same files, or others, are loaded on or anew."""
+    facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    return "load-" + hashlib.sha256(repr((facts, queue, mapping, batch_rows)).encode()).hexdigest()[:32]
+
+
+def batches_of(files: Sequence[Path], mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all files as messages, so many together."""
+    for path in files:
+        kind = FORMATS.get(path.suffix)
+        if kind is None:
+            raise BadSettings(f"{path}: what it holds is not known by its name; name it {', '.join(FORMATS)}")
+        try:
+            if kind == "json":
+                yield from _from_lines(path, mapping, batch_rows)
+            else:
+                yield from _from_columns(path, kind, mapping, batch_rows)
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise BadSettings(f"{path} cannot be read as {kind}: {str(error).splitlines()[0]}") from None
+
+
+def _from_columns(path: Path, kind: str, mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    is_csv = kind == "csv"
+    read = pyarrow.csv.open_csv(path) if is_csv else pyarrow.parquet.ParquetFile(path).iter_batches(batch_rows)
+    for batch in read:
+        for start in range(0, batch.num_rows, batch_rows):
+            yield _messages(path, batch.slice(start, batch_rows), mapping)
+
+
+def _messages(path: Path, batch: pa.RecordBatch, mapping: Mapping) -> pa.RecordBatch:
+    named = {"body": mapping.body, "priority": mapping.priority, "delay": mapping.delay}
+    for column in named.values():
+        if column is not None and column not in batch.schema.names:
+            raise BadSettings(f"{path} has no column {column}; it has {', '.join(batch.schema.names)}")
+    arrays = {name: batch.column(column) for name, column in named.items() if column is not None}
+    if mapping.body is None:
+        others = [name for name in batch.schema.names if name not in (mapping.priority, mapping.delay)]
+        arrays["body"] = pa.array([_json_of(row) for row in batch.select(others).to_pylist()], pa.string())
+    elif not (pa.types.is_string(arrays["body"].type) or pa.types.is_binary(arrays["body"].type)):
+        arrays["body"] = arrays["body"].cast(pa.string())
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _from_lines(path: Path, mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    with path.open(encoding="utf-8") as file:
+        numbered = ((number, line.strip()) for number, line in enumerate(file, 1))
+        rows = (_message(path, number, line, mapping) for number, line in numbered if line)
+        while some := list(islice(rows, batch_rows)):
+            names = [name for name in ("body", "priority", "delay") if name in some[0]]
+            yield pa.RecordBatch.from_pydict({name: [row[name] for row in some] for name in names})
+
+
+def _message(path: Path, number: int, line: str, mapping: Mapping) -> dict[str, Any]:
+    """One line; if no column of it is to be the body, it is the line as it stands there."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        row = None
+    if not isinstance(row, dict):
+        raise BadSettings(f"{path}: line {number} is no JSON object")
+    if mapping.body is not None and mapping.body not in row:
+        raise BadSettings(f"{path}: line {number} has no {mapping.body}")
+    body = line if mapping.body is None else row[mapping.body]
+    message: dict[str, Any] = {"body": body if isinstance(body, str) else _json_of(body)}
+    for name, column in (("priority", mapping.priority), ("delay", mapping.delay)):
+        if column is not None:
+            message[name] = row.get(column)
+    return message
+
+
+def _json_of(value: object) -> str:
+    return json.dumps(value, default=str, ensure_ascii=False)

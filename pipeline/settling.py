@@ -1,0 +1,60 @@
+"""Settling: acknowledging what a query has finished, where Spark itself does so late or never.
+
+    progress of a query --> its offsets --> SETTLE          a checkpoint --> the offsets of its last batch --> SETTLE
+
+Spark tells a source of a batch when it plans the next one, and of the last one never.  Both ways here do what it would
+do, and doing it again changes nothing.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wakeq.pipeline.connections import client_of
+from wakeq.pipeline.stream import offset_of, settle_offset
+from wakeq.protocol.errors import BadSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def autoack(spark: "SparkSession") -> Any:
+    """Settle each batch as soon as it is finished, from now on, for all queries of a session; return the listener."""
+    from pyspark.sql.streaming import StreamingQueryListener
+
+    class Settler(StreamingQueryListener):
+        """Hears of every finished batch."""
+
+        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
+            """Nothing is finished yet."""
+
+        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+            settle_all(source.endOffset for source in event.progress.sources)
+
+        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+            """Nothing was finished since."""
+
+        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+            """What it finished was heard before."""
+
+    listener = Settler()
+    spark.streams.addListener(listener)
+    return listener
+
+
+def settle_all(offsets: Iterable[str | None], broker: str | None = None) -> int:
+    """Settle the offsets that are ours; return how many messages that acknowledged."""
+    found = [offset for offset in map(offset_of, offsets) if offset is not None]
+    return sum(settle_offset(offset, client_of(broker or offset["broker"])) for offset in found)
+
+
+def finished_offsets(checkpoint: Path) -> list[str]:
+    """Return the offsets of the last batch that a checkpoint says is finished."""
+    commits, offsets = checkpoint / "commits", checkpoint / "offsets"
+    if not offsets.is_dir():
+        raise BadSettings(f"{checkpoint} is no checkpoint of a streaming query: there is no directory offsets in it")
+    batches = [int(path.name) for path in commits.glob("*") if path.name.isdecimal()]
+    if not batches:
+        return []
+    lines = (offsets / str(max(batches))).read_text(encoding="utf-8").splitlines()
+    return lines[2:]  # behind the version and Spark's own

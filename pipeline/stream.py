@@ -1,0 +1,186 @@
+"""QueueStreamReader: a queue as a stream, at least once, with batches that stay what they were.
+
+    latestOffset --> STAGE: the messages of an epoch are fixed          partitions --> its slices
+    read --> SLICE: no side effect, so a task may be tried again        commit --> SETTLE
+
+An offset names broker, queue, source and epoch, so that whoever finds one in a checkpoint can settle it.  Claims are
+renewed by a thread of the driver's process for as long as that lives; then they lapse, and the messages go back.
+"""
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.arrow_blocks import batch_of
+from wakeq.pipeline.connections import client_of
+from wakeq.pipeline.options import ReadOptions
+from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound, WakeqError
+from wakeq.protocol.wire.worker_commands import BLOCK_ROWS_MAX
+
+MARK = "wakeq"  # by which an offset is known as ours
+READ_ROWS = 10_000
+LOST_EPOCHS_MAX = 1_000  # that were staged, never used, and are over
+RENEWALS_A_TIMEOUT = 3
+
+
+@dataclass(slots=True)
+class Slice(InputPartition):
+    """A part of an epoch."""
+
+    source: str
+    epoch: int
+    place: int
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the head of this file."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._source = options.source or secrets.token_hex(8)
+        self._left: int | None = None  # messages that this run may still take; None: as many as come
+        self._looked_s = 0.0
+        self._renewing: str | None = None
+
+    # --- in the driver ---------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self._offset(self._source, 0, 0)
+
+    def _offset(self, source: str, epoch: int, slices: int) -> dict[str, Any]:
+        where = {"broker": self._options.broker, "queue": self._options.queue}
+        return {MARK: 1, **where, "source": source, "epoch": epoch, "slices": slices}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadMaxRows(self._options.messages_max)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is ready now is what this run takes."""
+        options = self._options
+        try:
+            self._left = int(client_of(options.broker).stats(options.queue)["ready"])
+        except QueueNotFound:
+            self._left = 0
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        self._check(start)
+        count = BLOCK_ROWS_MAX if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", BLOCK_ROWS_MAX)
+        if self._left is not None:
+            count = min(count, self._left)
+        if count <= 0:
+            return start
+        source, epoch = start["source"], start["epoch"] + 1
+        staged = self._stage(source, epoch, min(count, BLOCK_ROWS_MAX))
+        if staged is None:
+            return start
+        if self._left is not None:
+            self._left -= sum(staged[1])
+        self._renew(source)
+        return self._offset(source, staged[0], len(staged[1]))
+
+    def _stage(self, source: str, epoch: int, count: int) -> tuple[int, list[int]] | None:
+        """Claim the next epoch.  One that a run before this staged and never wrote down may be over: pass it by."""
+        options = self._options
+        self._pace()
+        about = {"count": count, "slices": options.partitions, "timeout": options.timeout_s}
+        for at in range(epoch, epoch + LOST_EPOCHS_MAX):
+            try:
+                claimed = client_of(options.broker).stage(options.queue, source, at, **about)
+            except EpochExpired:
+                continue
+            except QueueNotFound:
+                return None
+            if claimed is not None:
+                self._looked_s = 0.0
+            return None if claimed is None else (at, list(claimed.sizes))
+        raise BadSettings(f"{LOST_EPOCHS_MAX} epochs of source {source} are over; give another one by option source")
+
+    def _pace(self) -> None:
+        """Spark asks a hundred times a second: look again only after a while if there was nothing."""
+        wait_s = self._looked_s + self._options.poll_s - time.monotonic()
+        if self._looked_s and wait_s > 0:
+            time.sleep(wait_s)
+        self._looked_s = time.monotonic()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+        self._check(end)
+        if end["epoch"] == start["epoch"] and end["source"] == start["source"]:
+            return []
+        self._renew(end["source"])
+        return [Slice(end["source"], end["epoch"], place) for place in range(end["slices"])]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if end["epoch"]:
+            settle_offset(end, client_of(self._options.broker))
+
+    def _check(self, offset: dict[str, Any]) -> None:
+        if offset.get("queue") != self._options.queue:
+            had = offset.get("queue")
+            raise BadSettings(f"the checkpoint is of queue {had!r}, not of {self._options.queue!r}; use another one")
+
+    def _renew(self, source: str) -> None:
+        if self._renewing != source:
+            self._renewing = source
+            threading.Thread(target=self._keep, args=(source,), name="wakeq-renew", daemon=True).start()
+
+    def _keep(self, source: str) -> None:
+        """Renew claims until this process ends, on a connection of its own: the other one may be waiting."""
+        options, client = self._options, None
+        while self._renewing == source:
+            try:
+                client = client or BulkClient(options.broker)
+                client.renew(options.queue, source, timeout=options.timeout_s)
+            except WakeqError:
+                pass  # nothing is open, or the broker is away: who reads will hear of it
+            time.sleep(options.timeout_s / RENEWALS_A_TIMEOUT)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_renewing": None}
+
+    # --- in the workers --------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Slice), "as planned"
+        options, offset = self._options, 0
+        client, part = client_of(options.broker), (partition.source, partition.epoch, partition.place)
+        while True:
+            try:
+                block = client.read_slice(options.queue, *part, offset=offset, count=READ_ROWS)
+            except EpochExpired as error:
+                if not options.fails_on_data_loss:
+                    return
+                raise EpochExpired(
+                    f"epoch {partition.epoch} of queue {options.queue} was not settled in time: its messages are back "
+                    "in the queue; start with a new checkpoint, or set failOnDataLoss to false to go on with what comes"
+                ) from error
+            if block.rows:
+                yield batch_of(block, options.queue, has_headers=options.has_headers)
+            if not block.next:
+                return
+            offset = block.next
+
+
+def offset_of(text: str | None) -> dict[str, Any] | None:
+    """Return an offset as it stands in a checkpoint or in a progress report, if it is ours."""
+    try:
+        found = json.loads(text or "")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and MARK in found else None
+
+
+def settle_offset(offset: dict[str, Any], client: BulkClient) -> int:
+    """Acknowledge everything up to an offset; again does nothing."""
+    try:
+        return client.settle(offset["queue"], offset["source"], offset["epoch"]) if offset["epoch"] else 0
+    except QueueNotFound:
+        return 0

@@ -1,0 +1,338 @@
+"""Staging: claims of epochs and stashed publishes of one queue (docs/internals/staging.md).
+
+    Claim, Stash, Unstash, moment --> the ledger's own deliveries, acknowledgements, publishes --> results
+
+Pure, and a part of the ledger: changed only by committed entries, alike on every node, and forgetful by the moments of
+entries alone.  It keeps names and numbers; what a message is, the ledger knows.  A message of a claim is out without
+an end of its own, and one of a stash has a due moment below zero.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from wakeq.protocol.commands import (
+    Ack,
+    Claim,
+    ClaimAction,
+    Delivered,
+    Publish,
+    Reason,
+    Released,
+    Result,
+    Results,
+    Stash,
+    Token,
+    Unstash,
+    UnstashAction,
+)
+
+UNENDING_MS = 1 << 62  # until when a message of a claim is hidden: its claim ends, not it
+OPEN_EPOCHS_MAX = 2  # of one source
+SOURCES_MAX = 1_000  # of one queue; and as many writers
+STASHES_MAX = 10_000  # of one queue
+SOURCE_KEPT_MS = 86_400_000  # unused, and without open claims
+WRITER_KEPT_MS = 30 * 86_400_000
+
+
+class Epoch(msgspec.Struct):
+    """The claim of one epoch: its messages in the order in which they stood in line, and their tokens."""
+
+    epoch: int
+    numbers: list[int]
+    slices: int
+    term: int
+    first_sequence: int  # of the first number; they run on
+    until_ms: int
+
+    def rows(self, start: int = 0, end: int | None = None) -> list[tuple[int, Token]]:
+        """Return messages, each with its token."""
+        part, first = self.numbers[start:end], self.first_sequence + start
+        return [(number, (self.term, sequence)) for sequence, number in enumerate(part, first)]
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many messages each slice has: the first ones have one more if they cannot all be alike."""
+        size, more = divmod(len(self.numbers), self.slices)
+        return [size + (place < more) for place in range(self.slices)]
+
+    def span_of(self, place: int) -> tuple[int, int]:
+        """Return where a slice begins and ends."""
+        size, more = divmod(len(self.numbers), self.slices)
+        start = place * size + min(place, more)
+        return start, start + size + (place < more)
+
+
+class Source(msgspec.Struct):
+    """Who claims: its open epochs, and the highest that it ever staged."""
+
+    highest: int
+    used_ms: int
+    epochs: list[Epoch]
+
+
+class Put(msgspec.Struct):
+    """One stash: its parts as (first number, how many), by their number."""
+
+    parts: dict[int, tuple[int, int]]
+    until_ms: int
+
+    @property
+    def size(self) -> int:
+        return sum(count for _, count in self.parts.values())
+
+
+class Writer(msgspec.Struct):
+    """Who publishes stashes: the last epoch that it published."""
+
+    highest: int
+    used_ms: int
+
+
+Kept: TypeAlias = Source | Put | Writer
+Name: TypeAlias = tuple[str, str]  # the kind of what is kept (its letter in the state store), and its name
+SOURCE, STASH, WRITER = "c", "t", "w"
+
+
+class Queue(Protocol):
+    """The ledger, as it is needed here."""
+
+    name: str
+    id: int
+
+    def deliver(self, entry: Delivered, term: int) -> Results: ...
+    def release(self, entry: Released) -> Results: ...
+    def acknowledge(self, entry: Ack) -> Results: ...
+    def publish(self, entry: Publish, at_ms: int) -> Results: ...
+    def lives(self, number: int) -> bool: ...
+    def is_out(self, number: int) -> bool: ...
+    def hide(self, numbers: range) -> None: ...
+    def reveal(self, numbers: range) -> None: ...
+    def discard(self, numbers: range) -> None: ...
+
+
+class Staging:
+    """What is staged in one queue, in this incarnation of it."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.sources: dict[str, Source] = {}
+        self.stashes: dict[str, Put] = {}
+        self.writers: dict[str, Writer] = {}
+        self._dirty: set[Name] = set()
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def epoch(self, source: str, epoch: int) -> Epoch | None:
+        """Return an open epoch."""
+        found = self.sources.get(source)
+        return None if found is None else next((one for one in found.epochs if one.epoch == epoch), None)
+
+    def open_epochs(self, source: str, through: int) -> list[Epoch]:
+        """Return the open epochs of a source up to one."""
+        found = self.sources.get(source)
+        return [] if found is None else [one for one in found.epochs if one.epoch <= through]
+
+    def refusal(self, source: str, epoch: int) -> int:
+        """Return 0 if an epoch may be staged anew, else why not."""
+        found = self.sources.get(source)
+        if found is None:
+            return Result.BUSY if len(self.sources) >= SOURCES_MAX else Result.DONE
+        if epoch <= found.highest:
+            return Result.EPOCH_EXPIRED
+        return Result.BUSY if len(found.epochs) >= OPEN_EPOCHS_MAX else Result.DONE
+
+    def holder_of(self, token: Token) -> tuple[str, Epoch] | None:
+        """Return the source and the epoch that a token belongs to."""
+        for name, source in self.sources.items():
+            for one in source.epochs:
+                if one.term == token[0] and 0 <= token[1] - one.first_sequence < len(one.numbers):
+                    return name, one
+        return None
+
+    def ends(self) -> Iterator[tuple[Name, int, int]]:
+        """Yield (kind and name, epoch, moment) of everything that will end by itself."""
+        for name, source in self.sources.items():
+            for one in source.epochs:
+                yield (SOURCE, name), one.epoch, one.until_ms
+        for name, put in self.stashes.items():
+            yield (STASH, name), 0, put.until_ms
+
+    @property
+    def claimed(self) -> int:
+        """Messages in open epochs, those included that somebody acknowledged or gave back by their uid."""
+        return sum(len(one.numbers) for source in self.sources.values() for one in source.epochs)
+
+    @property
+    def stashed(self) -> int:
+        return sum(put.size for put in self.stashes.values())
+
+    # --- claims ----------------------------------------------------------------------------------------------------
+
+    def claim(self, entry: Claim, term: int, at_ms: int) -> Results:
+        """Return the sizes of the slices (staged), how many epochs (renewed), codes (settled, lapsed); or a refusal."""
+        if entry.queue_id != self._queue.id:
+            return [Result.UNKNOWN] * max(1, len(entry.numbers))
+        self._forget(at_ms)
+        match entry.action:
+            case ClaimAction.STAGED:
+                return self._stage(entry, term, at_ms)
+            case ClaimAction.RENEWED:
+                return self._renew(entry, at_ms)
+            case ClaimAction.SETTLED:
+                return self._settle(entry, at_ms)
+            case ClaimAction.LAPSED:
+                return self._lapse(entry, at_ms)
+
+    def _stage(self, entry: Claim, term: int, at_ms: int) -> Results:
+        found = self.epoch(entry.source, entry.epoch)
+        if found is not None:
+            return found.sizes
+        code = self.refusal(entry.source, entry.epoch)
+        if code:
+            return [code]
+        queue = self._queue
+        numbers = [number for number in entry.numbers if queue.lives(number) and not queue.is_out(number)]
+        if not numbers:
+            return [Result.UNKNOWN]
+        first = entry.first_sequence
+        queue.deliver(Delivered(queue.name, queue.id, numbers, [UNENDING_MS] * len(numbers), first), term)
+        made = Epoch(entry.epoch, numbers, entry.slices, term, first, entry.until_ms)
+        source = self.sources.get(entry.source) or Source(0, 0, [])
+        source.highest = entry.epoch
+        source.epochs.append(made)
+        self._used(entry.source, source, at_ms)
+        return made.sizes
+
+    def _renew(self, entry: Claim, at_ms: int) -> Results:
+        source = self.sources.get(entry.source)
+        if source is None or not source.epochs:
+            return [Result.EPOCH_EXPIRED]
+        for one in source.epochs:
+            one.until_ms = entry.until_ms
+        self._used(entry.source, source, at_ms)
+        return [len(source.epochs)]
+
+    def _settle(self, entry: Claim, at_ms: int) -> Results:
+        source = self.sources.get(entry.source)
+        if source is not None:
+            named = set(entry.tokens)
+            source.epochs = [one for one in source.epochs if (one.term, one.first_sequence) not in named]
+            self._used(entry.source, source, at_ms)
+        return self._queue.acknowledge(Ack(self._queue.name, self._queue.id, entry.numbers, entry.tokens))
+
+    def _lapse(self, entry: Claim, at_ms: int) -> Results:
+        source, over = self.sources.get(entry.source), self.epoch(entry.source, entry.epoch)
+        if source is None or over is None or over.until_ms > at_ms:
+            return [Result.UNKNOWN] * len(entry.numbers)  # renewed or settled meanwhile
+        source.epochs.remove(over)
+        self._dirty.add((SOURCE, entry.source))
+        queue, count = self._queue, len(entry.numbers)
+        return queue.release(Released(queue.name, queue.id, entry.numbers, [0] * count, entry.tokens, Reason.TIMEOUT))
+
+    def _used(self, name: str, source: Source, at_ms: int) -> None:
+        source.used_ms = at_ms
+        self.sources.pop(name, None)  # to the end of the line of those that will be forgotten
+        self.sources[name] = source
+        self._dirty.add((SOURCE, name))
+
+    # --- stashes ---------------------------------------------------------------------------------------------------
+
+    def stash(self, entry: Stash, at_ms: int) -> Results:
+        """Return the numbers of hidden messages, REPEATED for each of a part that is known, or a refusal for each."""
+        self._forget(at_ms)
+        put = self.stashes.get(entry.stash)
+        if put is not None and entry.part in put.parts:
+            return [Result.REPEATED] * len(entry.drafts)
+        if put is None and len(self.stashes) >= STASHES_MAX:
+            return [Result.BUSY] * len(entry.drafts)
+        results = self._queue.publish(Publish(entry.queue, entry.drafts, atomic=True), at_ms)
+        if results[0] < 0:
+            return results
+        numbers = range(results[0], results[0] + len(results))
+        self._queue.hide(numbers)
+        put = self.stashes[entry.stash] = put or Put({}, 0)
+        put.parts[entry.part] = numbers.start, len(numbers)
+        put.until_ms = at_ms + entry.keep_ms
+        self._dirty.add((STASH, entry.stash))
+        return numbers
+
+    def unstash(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
+        """Return [how many were published, the writer's last epoch] or [a refusal], and what is revealed or gone."""
+        self._forget(at_ms)
+        if entry.action is UnstashAction.PUBLISHED:
+            return self._publish(entry, at_ms)
+        names = [name for name, _ in entry.stashes]
+        if entry.action is UnstashAction.LAPSED:
+            names = [name for name in names if name in self.stashes and self.stashes[name].until_ms <= at_ms]
+        return [Result.DONE, 0], self._drop(names)
+
+    def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
+        writer = self.writers.get(entry.writer)
+        if writer is not None and entry.epoch <= writer.highest:
+            return [Result.DONE, writer.highest], self._drop([name for name, _ in entry.stashes])
+        if writer is None and len(self.writers) >= SOURCES_MAX:
+            return [Result.BUSY], []
+        for name, size in entry.stashes:
+            put = self.stashes.get(name)
+            if put is None or put.size != size:
+                return [Result.STASH_EXPIRED], []
+        ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
+        for numbers in ranges:
+            self._queue.reveal(numbers)
+        self.writers.pop(entry.writer, None)
+        self.writers[entry.writer] = Writer(entry.epoch, at_ms)
+        self._dirty.add((WRITER, entry.writer))
+        return [sum(map(len, ranges)), entry.epoch], ranges
+
+    def _drop(self, names: Iterable[str]) -> list[range]:
+        ranges = [numbers for name in names for numbers in self._take(name)]
+        for numbers in ranges:
+            self._queue.discard(numbers)
+        return ranges
+
+    def _take(self, name: str) -> list[range]:
+        """Forget a stash; return the numbers of its parts, in their order."""
+        put = self.stashes.pop(name, None)
+        if put is None:
+            return []
+        self._dirty.add((STASH, name))
+        return [range(first, first + count) for _, (first, count) in sorted(put.parts.items())]
+
+    # --- time, writing down, coming back ---------------------------------------------------------------------------
+
+    def _forget(self, at_ms: int) -> None:
+        """Drop what was not used for long; whatever was used is at the end."""
+        while self.sources:
+            name, source = next(iter(self.sources.items()))
+            if source.epochs or source.used_ms > at_ms - SOURCE_KEPT_MS:
+                break
+            del self.sources[name]
+            self._dirty.add((SOURCE, name))
+        while self.writers:
+            name, writer = next(iter(self.writers.items()))
+            if writer.used_ms > at_ms - WRITER_KEPT_MS:
+                break
+            del self.writers[name]
+            self._dirty.add((WRITER, name))
+
+    def collect(self) -> list[tuple[Name, bytes | None]]:
+        """Return what changed since the last call as it is to be written down; None for what is gone."""
+        dirty, self._dirty = self._dirty, set()
+        kept = {SOURCE: self.sources, STASH: self.stashes, WRITER: self.writers}
+        rows = [((kind, name), kept[kind].get(name)) for kind, name in sorted(dirty)]  # type: ignore[attr-defined]
+        return [(key, None if value is None else msgspec.msgpack.encode(value)) for key, value in rows]
+
+    def restore(self, rows: Iterable[tuple[Name, bytes]]) -> None:
+        """Take back what was written down."""
+        for (kind, name), value in rows:
+            match kind:
+                case "c":
+                    self.sources[name] = msgspec.msgpack.decode(value, type=Source)
+                case "t":
+                    self.stashes[name] = msgspec.msgpack.decode(value, type=Put)
+                case _:
+                    self.writers[name] = msgspec.msgpack.decode(value, type=Writer)
+        self.sources = dict(sorted(self.sources.items(), key=lambda row: row[1].used_ms))
+        self.writers = dict(sorted(self.writers.items(), key=lambda row: row[1].used_ms))

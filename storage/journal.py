@@ -1,0 +1,145 @@
+"""Journal: the history that is kept behind the log (docs/files.md, "journal/").
+
+    segments that the log no longer needs --> journal/raft.log.<first index>, until they are too old or too many
+    what became of the entries            --> journal/outcomes.<first index>, as long as there are segments to tell of
+
+Belongs to threads: segments to the one that writes the log, outcomes to the one that writes the state.  A segment is
+moved, never copied or opened; nobody waits for what is written here.  Must never hold up or fail what the broker
+promises because history cannot be kept: only the disk's own errors rise.
+"""
+
+import os
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.outcomes import Outcomes, encode_header, encode_record
+from wakeq.storage.files import MODE, sync_data, sync_directory, sync_failed, write_all
+
+FOLDER_MODE = 0o700
+DIGITS = "[0-9]" * 19
+SEGMENT_PREFIX = "raft.log."
+OUTCOMES_PREFIX = "outcomes."
+
+
+class Keep(NamedTuple):
+    """How much history is kept: for so long and so many bytes, whichever is less; 0 of either is none."""
+
+    seconds: int
+    bytes: int
+
+    @property
+    def anything(self) -> bool:
+        return self.seconds > 0 and self.bytes > 0
+
+
+class Journal:
+    """Segments on their way out."""
+
+    def __init__(self, directory: Path, keep: Keep, now_s: Callable[[], float]) -> None:
+        self.directory = directory
+        self._keep = keep
+        self._now_s = now_s
+        make_folder(directory)
+
+    def size_bytes(self) -> int:
+        return sum(path.stat().st_size for path in self._segments())
+
+    def take(self, path: Path) -> None:
+        """Take a segment out of the log's directory: afterwards it is here, or gone if nothing is kept."""
+        try:
+            if self._keep.anything:
+                os.replace(path, self.directory / path.name)
+                sync_directory(self.directory)
+            else:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise sync_failed(path, "move into the journal", error) from error
+
+    def trim(self) -> None:
+        """Remove what is too old or too much, the oldest first; a segment was last written when it was sealed."""
+        found = [(path, path.stat()) for path in self._segments()]
+        held = sum(stat.st_size for _, stat in found)
+        oldest_s = self._now_s() - self._keep.seconds
+        for path, stat in found:
+            if self._keep.anything and held <= self._keep.bytes and stat.st_mtime >= oldest_s:
+                break
+            self._remove(path)
+            held -= stat.st_size
+
+    def clear(self) -> None:
+        """Remove all segments: the disk is needed for more than history."""
+        for path in self._segments():
+            self._remove(path)
+
+    def forget_outcomes(self, log_first_index: int) -> None:
+        """Remove the outcomes of entries that neither the journal nor the log has any more."""
+        segments = self._segments()
+        first = _index_of(segments[0]) if segments else log_first_index
+        outcomes = sorted(self.directory.glob(OUTCOMES_PREFIX + DIGITS))
+        for path, following in pairwise(outcomes):
+            if _index_of(following) <= first:
+                self._remove(path)
+
+    def _segments(self) -> list[Path]:
+        return sorted(self.directory.glob(SEGMENT_PREFIX + DIGITS))
+
+    def _remove(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise sync_failed(path, "remove", error) from error
+
+
+class OutcomeFiles:
+    """Appends what became of entries.  A record that lists all queues begins a new file."""
+
+    def __init__(self, directory: Path, identity: Identity) -> None:
+        self._directory = directory
+        self._identity = identity
+        self._path = directory
+        self._descriptor = -1
+        self._end = 0
+        make_folder(directory)
+
+    def write(self, outcomes: Outcomes) -> None:
+        """Append one record.  Only one with notes is synced: what is lost of the others can be counted again."""
+        if outcomes.lists_all:
+            self._begin(outcomes.after + 1)
+        assert self._descriptor >= 0, "the first record lists all queues"
+        record = encode_record(outcomes, self._identity)
+        write_all(self._descriptor, record, self._end, self._path)
+        self._end += len(record)
+        if outcomes.notes:
+            sync_data(self._descriptor, self._path)
+
+    def _begin(self, first_index: int) -> None:
+        """Begin a file; one of that name is of a cut that did not come to its end, and is made again."""
+        self.close()
+        self._path = self._directory / f"{OUTCOMES_PREFIX}{first_index:019d}"
+        try:
+            self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, MODE)
+        except OSError as error:
+            raise sync_failed(self._path, "create", error) from error
+        header = encode_header(self._identity, first_index)
+        write_all(self._descriptor, header, 0, self._path)
+        self._end = len(header)
+        sync_directory(self._directory)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def make_folder(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    except OSError as error:
+        raise sync_failed(directory, "create", error) from error
+
+
+def _index_of(path: Path) -> int:
+    return int(path.name.rpartition(".")[2])

@@ -1,0 +1,59 @@
+"""A data directory's log and journal made by hand, entry by entry, for those who read history.
+
+write([...entries]) --> the log     outcomes(...) --> what became of them     seal() --> a segment of its own
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from wakeq.pipeline.journal import ALL, Wanted, events_of
+from wakeq.pipeline.journal_plan import History
+from wakeq.protocol.commands import Entry
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.outcomes import Counter, Note, Outcomes
+from wakeq.protocol.records import encode_entry
+from wakeq.storage.journal import Journal, Keep, OutcomeFiles
+from wakeq.storage.raft_log import SegmentedLog
+
+AT_MS = 1_700_000_000_000
+CLUSTER = bytes(range(16))
+
+
+class JournalFiles:
+    """One node's directory.  The moment of an entry is AT_MS and 1,000 ms for each entry before it."""
+
+    def __init__(self, path: Path, *, node: int = 1, cluster: bytes = CLUSTER, first_index: int = 1) -> None:
+        self.path = path
+        (path / "consensus").mkdir(parents=True)
+        identity = Identity(cluster, node)
+        self.log = SegmentedLog.open(
+            path / "consensus", identity, committed_at_least=0, create_first_index=first_index
+        )  # fmt: skip
+        self.log.journal = Journal(path / "journal", Keep(1 << 40, 1 << 40), lambda: 0.0)
+        self._outcomes = OutcomeFiles(path / "journal", identity)
+
+    def write(self, *entries: Entry, term: int = 1) -> None:
+        """Append entries in one batch."""
+        first = self.log.last_index + 1
+        payloads = [encode_entry(entry, AT_MS + 1000 * (first + place)) for place, entry in enumerate(entries)]
+        self.log.append_many(first, term, payloads)
+        batch = self.log.take_buffer()
+        assert batch is not None
+        self.log.write(batch)
+
+    def outcomes(self, after: int, *notes: Note, queues: list[Counter] | None = None, lists_all: bool = True) -> None:
+        """Say what became of the entries behind `after`."""
+        self._outcomes.write(Outcomes(after, self.log.last_index, lists_all, queues or [], list(notes)))
+
+    def seal(self) -> None:
+        assert self.log.roll(self.log.last_index)
+
+
+def rows_of(*paths: Path, wanted: Wanted = ALL, cores: int = 1) -> list[dict[str, Any]]:
+    """Return what the journal of these directories tells."""
+    batches = [batch for span in History(paths).spans(cores=cores) for batch in events_of(span, wanted)]
+    table = pa.Table.from_batches(batches, schema=wanted.schema)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows

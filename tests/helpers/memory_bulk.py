@@ -1,0 +1,21 @@
+"""A BulkClient of a broker in this process: the real broker, in memory, on a clock by hand."""
+
+from wakeq.client.bulk import BulkClient
+from wakeq.client.transport import Wire
+from wakeq.testing.connection import MemoryConnection
+from wakeq.testing.machine import MemoryMachine
+from wakeq.testing.manual_time import ManualTime
+
+
+class MemoryClient(BulkClient):
+    """A client of one machine; others of the same machine see the same queues."""
+
+    def __init__(self, machine: MemoryMachine | None = None) -> None:
+        if machine is None:
+            machine = MemoryMachine(ManualTime())
+            machine.start()
+        self.machine = machine
+        super().__init__("memory")
+
+    def _dial(self, address: str) -> Wire:
+        return MemoryConnection(self.machine)

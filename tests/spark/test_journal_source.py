@@ -1,0 +1,63 @@
+"""The data source `wakeq-journal`: a broker's history as a data frame, found by Spark without any registration."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+@pytest.fixture
+def data_directory(tmp_path: Path) -> Path:
+    """A broker's directory in which one message was worked and one waits."""
+    broker = Broker(tmp_path / "data")
+    client = broker.client()
+    client.publish("jobs", "done", priority=4)
+    message = client.fetch("jobs")
+    client.call("ACK", "jobs", uid=message["uid"], lease=message["lease"])
+    broker.advance(10)
+    client.publish("other", "waits")
+    broker.flush()
+    broker.close()
+    return tmp_path / "data"
+
+
+def test_one_row_for_each_event(spark: Any, data_directory: Path) -> None:
+    frame = spark.read.format("wakeq-journal").load(str(data_directory))
+
+    rows = frame.where("queue <> ''").orderBy("index", "place").collect()
+
+    assert [(row.queue, row.event, row.outcome) for row in rows] == [
+        ("jobs", "published", "done"),
+        ("jobs", "delivered", "done"),
+        ("jobs", "acked", "done"),
+        ("other", "published", "done"),
+    ]
+    assert (rows[0].priority, rows[0].size, rows[0].door) == (4, 4, "worker")
+    assert rows[0].uid == rows[1].uid == rows[2].uid
+    assert rows[1].delivery == rows[2].delivery
+
+
+def test_options_choose_queue_time_and_bodies(spark: Any, data_directory: Path) -> None:
+    reader = spark.read.format("wakeq-journal")
+    at = reader.load(str(data_directory)).where("queue = 'other'").first().at
+
+    bodies = reader.option("queue", "jobs").option("body", "true").load(str(data_directory))
+    later = reader.option("since", at.isoformat()).option("queue", "other").load(str(data_directory))
+
+    assert [bytes(row.body) for row in bodies.where("event = 'published'").collect()] == [b"done"]
+    assert later.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [("since", "yesterday", "2026-01-31"), ("colour", "red", "unknown option colour"), ("body", "2", "true or false")],
+)
+def test_a_wrong_option_is_named(spark: Any, data_directory: Path, option: str, value: str, complaint: str) -> None:
+    reader = spark.read.format("wakeq-journal").option(option, value)
+
+    with pytest.raises(Exception, match=complaint):
+        reader.load(str(data_directory)).count()

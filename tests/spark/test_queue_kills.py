@@ -1,0 +1,89 @@
+"""Whatever is killed in the middle of a batch, nothing is lost; and with the sink of `wakeq`, nothing comes twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.cluster import free_ports
+from wakeq.client.bulk import BulkClient
+from wakeq.pipeline.session import check_packages, find_java
+from wakeq.pipeline.settling import finished_offsets, settle_all
+from wakeq.protocol.errors import NotInstalled, QueueNotFound
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+ROOT = Path(__file__).parents[2]
+MESSAGES = 600
+DEADLINE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def needs_spark() -> None:
+    try:
+        check_packages("pyspark", "pyarrow")
+        find_java()
+    except NotInstalled as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def driver(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver with its virtual machine and its workers, in a group of their own."""
+    command = [sys.executable, str(ROOT / "tests" / "helpers" / "spark_enrich.py"), address, str(folder)]
+    log = (folder / "driver.log").open("ab")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        log.close()
+
+
+def wait_until_published(client: BulkClient, count: int, process: subprocess.Popen[bytes]) -> None:
+    until_s = time.monotonic() + DEADLINE_S
+    while time.monotonic() < until_s:
+        try:
+            if client.stats("out")["published"] >= count:
+                break
+        except QueueNotFound:
+            pass
+        assert process.poll() is None, "the driver ended before its time"
+        time.sleep(0.02)
+    else:
+        raise AssertionError(f"{count} messages were not published in time")
+
+
+def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"  # the same after a restart: drivers look for it there
+    with BrokerProcess(tmp_path / "data", "--worker-port", str(port)) as broker:
+        client = BulkClient(address)
+        expected = [f"m{i}" for i in range(MESSAGES)]
+        client.publish_many("in", expected)
+
+        with driver(address, tmp_path) as first:
+            wait_until_published(client, MESSAGES // 4, first)
+            os.killpg(first.pid, signal.SIGKILL)
+            first.wait()
+        with driver(address, tmp_path) as second:
+            wait_until_published(client, MESSAGES // 2, second)
+            broker.kill()
+            broker.start()
+            assert second.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+        settle_all(finished_offsets(tmp_path / "checkpoint"))
+
+        assert (tmp_path / "a-worker-died").exists()
+        got = [message.body.decode() for message in client.fetch_many("out", 1000)]
+        assert sorted(got) == sorted(f"{body}!" for body in expected)
+        assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]

@@ -1,0 +1,221 @@
+"""The data source `wakeq` with Spark: peek, stream, write, and what is left when something is done twice."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from wakeq.client.bulk import BulkClient
+from wakeq.pipeline import autoack
+from wakeq.pipeline.settling import finished_offsets, settle_all
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+
+class World:
+    """A broker, a client of it, and Spark."""
+
+    def __init__(self, spark: Any, broker: BrokerProcess, tmp_path: Path) -> None:
+        self.spark = spark
+        self.broker = broker
+        self.tmp_path = tmp_path
+        host, port = broker.worker_address
+        self.address = f"{host}:{port}"
+        self.client = BulkClient(self.address)
+
+    def publish(self, queue: str, count: int, start: int = 0) -> list[str]:
+        bodies = [f"m{start + i}" for i in range(count)]
+        self.client.publish_many(queue, bodies)
+        return bodies
+
+    def stream(self, queue: str, **options: Any) -> Any:
+        reader = self.spark.readStream.format("wakeq").option("broker", self.address).option("queue", queue)
+        for name, value in options.items():
+            reader = reader.option(name, value)
+        return reader.load()
+
+    def run(self, frame: Any, sink: Any, checkpoint: str = "checkpoint", **trigger: Any) -> None:
+        """Run a query over what is there now, to its end."""
+        writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(self.tmp_path / checkpoint))
+        query = writer.trigger(**(trigger or {"availableNow": True})).start()
+        query.awaitTermination()
+
+    def fetched(self, queue: str) -> list[str]:
+        return [message.body.decode() for message in self.client.fetch_many(queue, 1000)]
+
+
+@pytest.fixture
+def world(spark: Any, tmp_path: Path) -> Iterator[World]:
+    with BrokerProcess(tmp_path / "data") as broker:
+        yield World(spark, broker, tmp_path)
+
+
+class Kept:
+    """A sink that keeps what each batch held."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[str]] = {}
+
+    def __call__(self, frame: Any, batch: int) -> None:
+        self.batches[batch] = sorted(bytes(row.body).decode() for row in frame.collect())
+
+    @property
+    def all(self) -> list[str]:
+        return sorted(body for bodies in self.batches.values() for body in bodies)
+
+
+def test_a_peek_shows_what_is_there_and_changes_nothing(world: World) -> None:
+    world.client.publish("q", "a", priority=3, headers={"trace": "1"})
+    world.publish("q", 4)
+    reader = world.spark.read.format("wakeq").option("broker", world.address).option("includeHeaders", "true")
+
+    rows = reader.load("q").orderBy("uid").collect()
+
+    assert [bytes(row.body) for row in rows] == [b"a", b"m0", b"m1", b"m2", b"m3"]
+    assert (rows[0].priority, rows[0].headers, rows[0].queue, rows[0].delivery) == (3, {"trace": "1"}, "q", 1)
+    assert world.client.stats("q")["ready"] == 5
+    assert reader.load("q").count() == 5
+
+
+def test_a_job_publishes_everything_it_holds_in_order_of_priority(world: World) -> None:
+    frame = world.spark.createDataFrame(
+        [("late", 9, None), ("first", -1, {"a": "b"})], "body string, priority int, headers map<string,string>"
+    )
+
+    frame.write.format("wakeq").option("broker", world.address).option("queue", "q").mode("append").save()
+
+    messages = world.client.fetch_many("q", 10)
+    assert [message.body for message in messages] == [b"first", b"late"]
+    assert messages[0].headers == {"a": "b"}
+    assert world.client.stats("q")["stashed"] == 0
+
+
+def test_a_job_that_fails_publishes_nothing(world: World) -> None:
+    frame = world.spark.range(100).selectExpr("if(id = 99, raise_error('boom'), cast(id as string)) as body")
+
+    with pytest.raises(Exception, match="boom"):
+        frame.repartition(2).write.format("wakeq").option("broker", world.address).mode("append").save("q")
+
+    assert world.client.queues("q") == [] or world.client.stats("q")["ready"] == 0
+
+
+def test_available_now_takes_what_is_there_in_batches_of_the_limit(world: World) -> None:
+    bodies = world.publish("q", 25)
+    sink = Kept()
+
+    world.run(world.stream("q", maxOffsetsPerTrigger=10), sink)
+
+    assert [len(batch) for batch in sink.batches.values()] == [10, 10, 5]
+    assert sink.all == sorted(bodies)
+    assert world.client.stats("q")["acked"] == 20  # Spark says nothing of the last batch: see the next tests
+
+
+def test_a_checkpoint_can_be_settled_to_its_last_finished_batch(world: World) -> None:
+    world.publish("q", 5)
+    world.run(world.stream("q"), Kept())
+    assert world.client.stats("q")["staged"] == 5
+
+    offsets = finished_offsets(world.tmp_path / "checkpoint")
+
+    assert settle_all(offsets) == 5
+    assert settle_all(offsets) == 0
+    assert world.client.stats("q")["size"] == world.client.stats("q")["leased"] == 0
+
+
+def test_autoack_settles_the_last_batch_too(world: World) -> None:
+    world.publish("q", 25)
+    listener = autoack(world.spark)
+    try:
+        world.run(world.stream("q", maxOffsetsPerTrigger=10), Kept())
+        world.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    finally:
+        world.spark.streams.removeListener(listener)
+
+    assert world.client.stats("q")["acked"] == 25
+
+
+def test_a_batch_that_failed_is_the_same_after_a_restart(world: World) -> None:
+    world.publish("q", 20)
+
+    def fail(frame: Any, batch: int) -> None:
+        raise ValueError("the sink is away")
+
+    with pytest.raises(Exception, match="the sink is away"):
+        world.run(world.stream("q", maxOffsetsPerTrigger=10), fail)
+    world.client.publish("q", "urgent", priority=-9)
+    sink = Kept()
+    world.run(world.stream("q", maxOffsetsPerTrigger=10), sink)
+
+    assert sink.batches[0] == sorted(f"m{i}" for i in range(10))
+    assert sink.all == sorted([*(f"m{i}" for i in range(20)), "urgent"])
+
+
+def test_two_queries_on_one_queue_share_its_messages(world: World) -> None:
+    bodies = world.publish("q", 200)
+    sinks = [Kept(), Kept()]
+    queries = []
+    for place, sink in enumerate(sinks):
+        frame = world.stream("q", maxOffsetsPerTrigger=20)
+        writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(world.tmp_path / f"c{place}"))
+        queries.append(writer.trigger(availableNow=True).start())
+    for query in queries:
+        query.awaitTermination()
+
+    assert sorted(sinks[0].all + sinks[1].all) == sorted(bodies)
+
+
+def test_a_query_writes_what_it_enriched_once(world: World) -> None:
+    world.publish("in", 30)
+    frame = world.stream("in", maxOffsetsPerTrigger=10).selectExpr("concat(cast(body as string), '!') as body")
+    writer = frame.writeStream.format("wakeq").option("broker", world.address).option("queue", "out")
+    writer = writer.option("checkpointLocation", str(world.tmp_path / "c")).trigger(availableNow=True)
+
+    writer.start().awaitTermination()
+    last = max((world.tmp_path / "c" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()  # as if the driver had died between the sink's commit and its own
+    (last.parent / f".{last.name}.crc").unlink()
+    writer.start().awaitTermination()
+
+    assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(30))
+
+
+def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) -> None:
+    world.publish("q", 4)
+
+    def fail(frame: Any, batch: int) -> None:
+        raise ValueError("the sink is away")
+
+    with pytest.raises(Exception, match="the sink is away"):
+        world.run(world.stream("q"), fail)
+    (path,) = (world.tmp_path / "checkpoint" / "offsets").glob("0")
+    offset = json.loads(path.read_text().splitlines()[2])
+    world.client.settle("q", offset["source"], offset["epoch"])
+    world.publish("q", 3, start=4)
+
+    with pytest.raises(Exception, match="was not settled in time"):
+        world.run(world.stream("q"), Kept())
+    sink = Kept()
+    world.run(world.stream("q", failOnDataLoss="false"), sink)
+
+    assert sink.all == ["m4", "m5", "m6"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("colour", "red", "unknown option colour; wakeq knows broker, queue"),
+        ("maxOffsetsPerTrigger", "many", "option maxOffsetsPerTrigger is 'many'"),
+        ("broker", "127.0.0.1:1", "no broker answers at 127.0.0.1:1"),
+    ],
+)
+def test_a_wrong_option_is_one_line_that_says_what_to_do(world: World, option: str, value: str, complaint: str) -> None:
+    with pytest.raises(Exception, match=complaint):
+        world.spark.read.format("wakeq").option("queue", "q").option(option, value).load().count()
+
+
+def test_a_column_that_cannot_be_published_is_named(world: World) -> None:
+    with pytest.raises(Exception, match="column id cannot be published; select body"):
+        world.spark.range(3).write.format("wakeq").option("broker", world.address).mode("append").save("q")

@@ -1,0 +1,324 @@
+"""MoniqueExchange and its connections: who hears what, in which order, what is filtered, and what a kill does."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgpack
+import pytest
+
+from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
+from wakeq.actors.monique_components import Components, Layers, Taken
+from wakeq.actors.monique_controller import WAITING_MAX, Controller
+from wakeq.actors.monique_exchange import MoniqueExchange, Rules
+from wakeq.actors.monique_messages import Changed, Relayed, Technical
+from wakeq.actors.requests import IN_FLIGHT_MAX
+from wakeq.actors.runtime import Process, Runtime
+from wakeq.protocol.exchange import SUBSCRIPTIONS_MAX, Subscription
+from wakeq.protocol.wire.monique.commands import (
+    Bad,
+    Error,
+    Ping,
+    Pong,
+    PushedFromMq,
+    PushedToMq,
+    PushToMq,
+    Subscribe,
+    Subscribed,
+    Tagged,
+    Unsubscribe,
+)
+from wakeq.protocol.wire.monique.errors import BadFrame
+
+NOW_MS = 1_528_138_732_079
+
+
+class Place:
+    """A runtime with one exchange."""
+
+    def __init__(self, rules: Rules = Rules()) -> None:  # noqa: B008
+        self.runtime = Runtime()
+        self.exchange = self.runtime.spawn(MoniqueExchange, rules, None, lambda: NOW_MS, lambda below: below - 1)
+        self.settle = self.runtime.run_until_idle
+
+    def client(self) -> HandMonique:
+        return HandMonique(self.runtime, self.exchange, self.settle)
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+def kinds(replies: list[Any]) -> list[type]:
+    return [type(reply) for reply in replies]
+
+
+# --- who hears what ---
+
+
+def test_answers_come_in_order_and_what_is_pushed_before_the_answer_to_its_push(place: Place) -> None:
+    client = place.client()
+
+    replies = client.ask(Ping(1), subscribe("* *"), push("data a_b"), Bad(BadFrame("no")), Ping(2))
+
+    assert kinds(replies) == [Pong, PushedFromMq, Subscribed, PushedToMq, Error, Pong]
+
+
+def test_commands_that_come_together_are_done_one_after_the_other(place: Place) -> None:
+    client = place.client()
+    one, two, three = (push("data a_b", id=name) for name in "123")
+
+    replies = client.ask(one, subscribe("a_b data"), two, Unsubscribe((Subscription("a_b", "data"),)), three)
+
+    assert [reply.data.tag for reply in replies if isinstance(reply, PushedFromMq)] == [two.data.tag]
+
+
+def test_a_message_comes_once_to_each_who_wants_it_and_to_nobody_else(place: Place) -> None:
+    twice, by_type, other, none = (place.client() for _ in range(4))
+    twice.ask(subscribe("a_b data", "* *", "a_b *"))
+    by_type.ask(subscribe("* data"))
+    other.ask(subscribe("a_b result", "a_* *"))
+
+    pushed = push("data a_b")
+    assert kinds(none.ask(pushed)) == [PushedToMq]
+
+    assert twice.pushed() == by_type.pushed() == [pushed.data.tag]
+    assert other.pushed() == none.pushed() == []
+
+
+def test_all_who_hear_a_message_share_one_frame(place: Place) -> None:
+    clients = [place.client() for _ in range(3)]
+    for client in clients:
+        client.ask(subscribe("* *"))
+
+    place.client().ask(push("data a_b", data=b"x" * 70_000))
+
+    frames = [client.door.frames for client in clients if client.take() is not None]
+    assert frames[0][0] is frames[1][0] is frames[2][0]
+
+
+def test_who_has_gone_is_forgotten(place: Place) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+    client.close()
+
+    place.client().ask(push("data a_b"))
+
+    assert client.door.sent == []
+    assert not client.process.alive
+
+
+def test_too_many_subscriptions_are_refused_as_a_whole(place: Place) -> None:
+    client = place.client()
+    many = Subscribe(tuple(Subscription(str(number), "data") for number in range(SUBSCRIPTIONS_MAX)))
+    assert kinds(client.ask(many)) == [Subscribed]
+
+    (refusal,) = client.ask(subscribe("a_b data"))
+
+    assert isinstance(refusal, Error)
+    assert f"at most {SUBSCRIPTIONS_MAX}" in refusal.error
+    assert kinds(client.ask(push("data a_b"))) == [PushedToMq]
+
+
+def test_a_push_with_a_bad_tag_is_refused_and_goes_nowhere(place: Place) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    (refusal,) = client.ask(PushToMq(Tagged(b"x", "Config:a_b:1::me")))
+
+    assert isinstance(refusal, Error)
+    assert "the type in front" in refusal.error
+
+
+def test_reading_pauses_while_too_much_is_under_way(place: Place) -> None:
+    client = place.client()
+    client.say(*[push("data a_b")] * (IN_FLIGHT_MAX + 1))
+    client.process.on_receive(client.process._mail.popleft())  # type: ignore[union-attr]
+    assert client.door.paused
+
+    client.take()
+
+    assert not client.door.paused
+
+
+def test_if_the_exchange_fails_its_connections_are_told_to_come_again(place: Place) -> None:
+    client = place.client()
+    place.exchange.tell("nothing that it knows")
+
+    client.take()
+
+    assert "connect again" in client.door.closed
+
+
+# --- what is allowed ---
+
+
+def test_specs_that_are_not_allowed_are_acknowledged_and_dropped_in_silence() -> None:
+    place = Place(Rules(frozenset(("a_b", "error"))))
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    replies = client.ask(push("data a_b"), push("data c_d"))
+
+    assert kinds(replies) == [PushedFromMq, PushedToMq, PushedToMq]
+
+
+def test_what_tells_of_a_kill_is_not_filtered() -> None:
+    place = Place(Rules(frozenset(("a_b",))))
+    client = place.client()
+    client.ask(subscribe("error error"))
+
+    place.exchange.tell(Technical([kill_of("t1")]))
+
+    assert [tag.split(":")[3] for tag in client.pushed()] == ["t1"]
+
+
+# --- kills, and the technical layer ---
+
+
+def kill_of(task_id: str) -> Any:
+    return transfer("config kill", data=json.dumps({"task_id": task_id}).encode())
+
+
+class Written:
+    """A PUB socket that writes down, with its layer, what it was told; both layers write into one list."""
+
+    def __init__(self, layer: str, written: list[tuple[str, str]]) -> None:
+        self._layer, self._written = layer, written
+
+    def publish(self, transfers: Any, /) -> None:
+        self._written += [(self._layer, frames[0].decode().split(":")[1]) for frames in transfers]
+
+
+def with_components(place: Place, *, checks: bool = True) -> tuple[Process, list[tuple[str, str]]]:
+    written: list[tuple[str, str]] = []
+    layers = Layers(Written("communication", written), Written("technical", written))
+    components = place.runtime.spawn(Components, layers, place.exchange, lambda: NOW_MS, checks=checks)
+    place.settle()
+    return components, written
+
+
+def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
+    components, written = with_components(place)
+
+    components.tell(Taken([kill_of("t1").frames], is_technical=True))
+    place.settle()
+
+    assert written == [("communication", "error"), ("technical", "kill")]
+
+
+def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
+    _, written = with_components(place)
+    client = place.client()
+
+    replies = client.ask(push("config kill", data=b'{"task_id":"t1"}'), push("config kill", data=b'{"task":"t1"}'))
+
+    assert kinds(replies) == [PushedToMq, Error]
+    assert written == [("communication", "error"), ("technical", "kill"), ("communication", "kill")]
+
+
+def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    components, written = with_components(place)
+    monitoring = transfer("data monitoring")
+
+    components.tell(Taken([transfer("config kill", data=b"no JSON").frames, monitoring.frames], is_technical=True))
+    place.settle()
+
+    assert written == [("technical", "monitoring")]
+    assert "dropped (101)" in caplog.text
+
+
+@pytest.mark.parametrize(("checks", "heard"), [(True, []), (False, ["secret_plan"])])
+def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
+    place: Place, checks: bool, heard: list[str]
+) -> None:
+    _, written = with_components(place, checks=checks)
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    replies = client.ask(PushToMq(Tagged(b"encrypted", "data:secret_plan:1::me")))
+
+    assert kinds(replies) == [PushedFromMq, PushedToMq]
+    assert [spec for _, spec in written] == heard
+
+
+def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    components, _ = with_components(place)
+
+    components.tell(Taken([[b"one frame"]] * 1000))
+    place.settle()
+
+    assert len(caplog.records) == 1
+    assert components._dropped.count == 1000  # type: ignore[attr-defined]
+
+
+# --- controllers ---
+
+
+class Push:
+    """A PUSH socket that takes as many as there is room for."""
+
+    def __init__(self) -> None:
+        self.room = 0
+        self.sent: list[bytes] = []
+
+    def send(self, frames: Any, /) -> bool:
+        if self.room == 0:
+            return False
+        self.room -= 1
+        self.sent.append(frames[0])
+        return True
+
+
+@pytest.fixture
+def controlled(place: Place) -> tuple[Push, Process, Callable[..., None]]:
+    port = Push()
+    controller = place.runtime.spawn(Controller, "a_b", port, place.exchange, lambda: NOW_MS, checks=True)
+
+    def relay(*transfers: Any) -> None:
+        place.exchange.tell(Relayed(transfers))
+        place.settle()
+
+    place.settle()
+    return port, controller, relay
+
+
+def test_a_controller_waits_for_components_and_gives_tasks_in_order(controlled: Any, place: Place) -> None:
+    port, controller, relay = controlled
+    tasks = [transfer("config a_b", id=name) for name in "123"]
+    relay(*tasks, transfer("result a_b"), transfer("config c_d"))
+    assert port.sent == []
+
+    port.room = 5
+    controller.tell(Changed(1))
+    place.settle()
+
+    assert port.sent == [task.frames[0] for task in tasks]
+
+
+def test_a_controller_keeps_so_many_and_says_what_it_drops(
+    controlled: Any, place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    port, controller, relay = controlled
+
+    relay(*[transfer("config a_b")] * (WAITING_MAX + 5), transfer("config a_b", id=7))
+    port.room = WAITING_MAX * 2
+    controller.tell(Changed(1))
+    place.settle()
+
+    assert len(port.sent) == WAITING_MAX
+    assert "no component takes them" in caplog.text
+
+
+def test_messages_are_passed_on_unchanged(place: Place) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+    sent = transfer("data a_b", other="field")
+
+    place.exchange.tell(Relayed([sent]))
+
+    (reply,) = client.take()
+    assert isinstance(reply, PushedFromMq)
+    assert reply.data == Tagged(sent.message, sent.tag.text)
+    assert msgpack.unpackb(reply.data.message)["other"] == "field"

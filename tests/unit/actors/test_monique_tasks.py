@@ -1,0 +1,455 @@
+"""Tasks, Bridge and Answers on a real broker by hand: what is kept, who gets it, what ends it, and what is killed."""
+
+import json
+from typing import Any
+
+import msgpack
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
+from wakeq.actors.messages import Pressure, Refusal
+from wakeq.actors.monique_answers import Answers
+from wakeq.actors.monique_bridge import Bridge
+from wakeq.actors.monique_exchange import MoniqueExchange, Rules
+from wakeq.actors.monique_messages import Changed, Relayed, Technical
+from wakeq.actors.monique_queues import QueueServices
+from wakeq.actors.monique_tasks import PAGE, Tasks
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
+
+TIMEOUT_S = 60.0
+BODY_BYTES_MAX = 10_000
+TASK = "config sum_it"
+
+
+class Push:
+    """A PUSH socket with components that never refuse, unless `is_full`."""
+
+    def __init__(self) -> None:
+        self.sent: list[dict[str, Any]] = []
+        self.is_full = False
+
+    def send(self, frames: Any, /) -> bool:
+        if self.is_full:
+            return False
+        self.sent.append(msgpack.unpackb(frames[1]))
+        return True
+
+    def ids(self) -> list[str]:
+        """Those of the tasks that were sent since."""
+        sent, self.sent = self.sent, []
+        return [task["id"] for task in sent]
+
+
+class Place:
+    """A broker by hand with an exchange that has a route."""
+
+    def __init__(self, broker: Broker, *, defaults: Policies | None = None) -> None:
+        self.broker = broker
+        workers = iter(range(100, 1_000))
+        self.services = QueueServices(
+            broker.raft_log,
+            broker.queues,
+            broker.timers,
+            broker.now_ms,
+            lambda: next(workers),
+            broker.queues.exists,
+            defaults,
+            BODY_BYTES_MAX,
+        )
+        runtime = broker.runtime
+        self.tasks = runtime.spawn(Tasks, self.services, ["sums"])
+        self.exchange = runtime.spawn(MoniqueExchange, Rules(routes={"sum_it": "sums"}), self.tasks, broker.now_ms)
+        self.port = Push()
+
+    def serve_answers(self) -> None:
+        """Have answers on the queue passed on."""
+        self.broker.runtime.spawn(Answers, "monique.answers", "wakeq", self.exchange, self.services)
+        self.broker.settle()
+
+    def client(self) -> HandMonique:
+        return HandMonique(self.broker.runtime, self.exchange, self.broker.settle)
+
+    def bridge(self, components: int = 1) -> Bridge:
+        made = self.broker.runtime.spawn(Bridge, "sum_it", "sums", self.port, self.exchange, self.services, checks=True)
+        self.connect(made, components)
+        return made
+
+    def connect(self, bridge: Bridge, components: int) -> None:
+        """Let so many components be connected."""
+        bridge.tell(Changed(components))
+        self.broker.settle()
+
+    def relay(self, what: str, **fields: Any) -> None:
+        """Let a component send this."""
+        self.exchange.tell(Relayed([transfer(what, **fields)]))
+        self.broker.settle()
+
+    def kill(self, task_id: str) -> None:
+        data = json.dumps({"task_id": task_id}).encode()
+        self.exchange.tell(Technical([transfer("config kill", data=data)]))
+        self.broker.settle()
+
+
+@pytest.fixture
+def place(broker: Broker) -> Place:
+    return Place(broker)
+
+
+def kinds(replies: list[Any]) -> list[type]:
+    return [type(reply) for reply in replies]
+
+
+def failures_of(message: dict[str, Any]) -> int:
+    """How many deliveries failed; not said if all of them did."""
+    failures: int = message.get("failures", message["error_count"])
+    return failures
+
+
+# --- keeping ---
+
+
+def test_a_task_is_acknowledged_and_passed_on_when_it_is_on_disk(broker: Broker, place: Place, worker: Client) -> None:
+    watcher, client = place.client(), place.client()
+    watcher.ask(subscribe("* *"))
+    broker.log_disk.held = True
+
+    assert client.ask(push(TASK, id="t1", data=b'{"a":1}')) == []
+    assert watcher.take() == []
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert kinds(client.take()) == [PushedToMq]
+    assert kinds(watcher.take()) == [PushedFromMq]
+    task = worker.fetch("sums")
+    assert task["msg"] == '{"a":1}'
+    assert task["headers"]["monique-tag"] == f"{TASK.replace(' ', ':')}:t1::component"
+
+
+def test_answers_stay_in_order_although_a_task_takes_longer(place: Place) -> None:
+    client = place.client()
+    first, second, third = push("data a_b", id="1"), push(TASK, id="2"), push("data a_b", id="3")
+
+    replies = client.ask(first, second, third)
+
+    assert [reply.data for reply in replies if isinstance(reply, PushedToMq)] == [
+        first.data.tag,
+        second.data.tag,
+        third.data.tag,
+    ]
+
+
+def test_only_tasks_are_kept(place: Place, worker: Client) -> None:
+    client = place.client()
+
+    client.ask(push("result sum_it"), push("error sum_it"), push("data sum_it"), push("config other_it"))
+
+    assert worker.call("FET", "sums")["err"] == "Q_NOT_FOUND"
+
+
+def test_a_task_that_expires_is_not_handed_out_any_more(broker: Broker, place: Place, worker: Client) -> None:
+    client = place.client()
+    now_ms = broker.now_ms()
+
+    assert kinds(client.ask(push(TASK, expires_at=now_ms + 5_000), push(TASK, expires_at=now_ms - 1))) == [
+        PushedToMq,
+        PushedToMq,
+    ]
+
+    assert worker.figures("sums")["size"] == 1
+    broker.advance(6)
+    assert worker.finds_nothing("sums")
+
+
+def test_a_task_that_wants_to_be_answered_in_a_thousand_years_is_kept_for_as_long_as_any(place: Place) -> None:
+    assert kinds(place.client().ask(push(TASK, expires_at=2**63))) == [PushedToMq]
+
+
+def test_what_cannot_be_read_is_kept_packed(place: Place, worker: Client) -> None:
+    made = push(TASK)
+    client = place.client()
+
+    client.ask(type(made)(type(made.data)(b"\x00encrypted\xff", made.data.tag)))
+
+    task = worker.fetch("sums")
+    assert (task["enc"], "monique-encoding" in task["headers"]) == ("b64", False)
+
+
+def test_a_task_that_its_queue_refuses_is_refused_and_not_passed_on(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.call("CREATE", "sums", max_size=1)
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    replies = client.ask(push(TASK, id="1"), push(TASK, id="2"), push(TASK, id="3", data=b"x" * BODY_BYTES_MAX * 2))
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+    replies += client.ask(push(TASK, id="4"))
+
+    assert sorted(reply.error.partition(":")[0] for reply in replies if isinstance(reply, Error)) == [
+        "DISK_FULL",
+        "QUEUE_FULL",
+        f"a task of {BODY_BYTES_MAX * 2} bytes, a queue takes {BODY_BYTES_MAX}; raise message_bytes_max",
+    ]
+    assert sum(isinstance(reply, PushedFromMq) for reply in replies) == 1
+
+
+def test_a_component_whose_task_is_refused_hears_nothing_and_the_log_says_it(
+    place: Place, worker: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.call("CREATE", "sums", max_size=0)
+
+    place.relay(TASK, id="t1")
+
+    assert "the task t1 is not kept: QUEUE_FULL" in caplog.text
+
+
+def test_a_queue_that_is_made_by_a_task_has_the_policies_of_the_settings(broker: Broker, worker: Client) -> None:
+    place = Place(broker, defaults=Policies(max_deliveries=3))
+
+    place.client().ask(push(TASK))
+
+    assert worker.figures("sums")["policies"]["max_deliveries"] == 3
+
+
+# --- the bridge ---
+
+
+def test_a_task_goes_to_a_component_and_is_gone_when_it_is_answered(place: Place, worker: Client) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1", data=b'{"a":1}', expires_at=2**62))
+
+    (task,) = place.port.sent
+    assert (task["id"], task["data"], task["expires_at"]) == ("t1", b'{"a":1}', 2**62)
+    assert worker.figures("sums")["leased"] == 1
+    place.relay("result sum_it", id="r", pid="t1")
+
+    assert worker.figures("sums")["acked"] == 1
+
+
+@pytest.mark.parametrize("answer", ["error sum_it", "error error"])
+def test_an_error_is_an_answer_too(place: Place, worker: Client, answer: str) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+
+    place.relay(answer, id="r", pid="t1")
+
+    assert worker.figures("sums")["acked"] == 1
+
+
+def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker: Client) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+
+    place.relay("result sum_it", id="r", pid="t2")
+    place.relay("data sum_it", id="r", pid="t1")
+    place.relay("result other_it", id="r", pid="t1")
+
+    assert worker.figures("sums")["leased"] == 1
+
+
+def test_as_many_tasks_are_out_as_there_are_components(place: Place, worker: Client) -> None:
+    bridge = place.bridge(2)
+    place.client().ask(*[push(TASK, id=f"t{number}") for number in range(5)])
+
+    assert place.port.ids() == ["t0", "t1"]
+    place.relay("result sum_it", pid="t1", id="r")
+    assert place.port.ids() == ["t2"]
+    place.connect(bridge, 3)
+    assert place.port.ids() == ["t3"]
+    assert worker.figures("sums")["leased"] == 3
+
+
+def test_a_task_that_is_not_answered_goes_to_another_component(broker: Broker, place: Place, worker: Client) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    assert place.port.ids() == ["t1"]
+
+    broker.advance(TIMEOUT_S + 1)
+
+    assert place.port.ids() == ["t1"]
+    place.relay("result sum_it", pid="t1", id="r")
+    assert worker.figures("sums")["acked"] == 1
+
+
+def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    place.port.is_full = True
+    broker.advance(TIMEOUT_S + 1)
+    place.connect(bridge, 1)
+
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 1
+    place.port.is_full = False
+    place.connect(bridge, 1)
+    broker.advance(TIMEOUT_S + 1)
+    assert worker.figures("sums")["size"] == 0
+
+
+def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: Place, worker: Client) -> None:
+    bridge = place.bridge(2)
+    place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
+    place.connect(bridge, 1)
+    assert worker.figures("sums")["leased"] == 2
+
+    place.connect(bridge, 0)
+
+    assert worker.figures("sums")["leased"] == 0
+    assert [failures_of(worker.fetch("sums")) for _ in range(3)] == [0, 1, 1]
+
+
+def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.connect(bridge, 0)
+
+    place.client().ask(push(TASK, id="t1"))
+
+    assert worker.figures("sums")["ready"] == 1
+    assert place.port.ids() == []
+
+
+def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, worker: Client) -> None:
+    place.bridge()
+    made = push(TASK)
+    place.client().ask(type(made)(type(made.data)(b"encrypted", made.data.tag)))
+    worker.publish("sums", "no task at all")
+
+    dead = [worker.fetch("sums.dead"), worker.fetch("sums.dead")]
+
+    assert "not one with the nine fields" in dead[0]["headers"]["wakeq-error"]
+    assert "it has no header monique-tag" in dead[1]["headers"]["wakeq-error"]
+    assert place.port.ids() == []
+
+
+def test_what_is_in_hand_when_the_bridge_ends_goes_back(broker: Broker, place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.port.is_full = True
+    place.client().ask(push(TASK, id="t1"))
+    assert worker.figures("sums")["leased"] == 1
+
+    place.exchange.stop()
+    broker.settle()
+
+    assert not bridge.alive
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+# --- answers of workers ---
+
+
+def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) -> None:
+    place.serve_answers()
+    client = place.client()
+    client.ask(subscribe("sum_it *"), push(TASK, id="t1"))
+    task = worker.fetch("sums")
+
+    headers = task["headers"]
+    publish = [
+        {"qname": "monique.answers", "message": "1", "headers": headers},
+        {"qname": "monique.answers", "message": "2", "headers": headers | {"monique-type": "error"}},
+        {"qname": "monique.answers", "message": "3", "headers": headers | {"monique-creator": "me"}},
+    ]
+    worker.call("ACK", "sums", uid=task["uid"], lease=task["lease"], publish=publish)
+
+    tags = client.pushed()
+    assert [tag.split(":")[:2] + tag.split(":")[3:] for tag in tags] == [
+        ["result", "sum_it", "t1", "wakeq"],
+        ["error", "sum_it", "t1", "wakeq"],
+        ["result", "sum_it", "t1", "me"],
+    ]
+    assert worker.figures("monique.answers")["size"] == 0
+
+
+def test_what_is_no_answer_is_a_dead_letter(place: Place, worker: Client) -> None:
+    place.serve_answers()
+    tag = "config:sum_it:t1::me"
+    worker.publish("monique.answers", "no headers")
+    worker.publish("monique.answers", "bad tag", headers={"monique-tag": "config:sum_it"})
+    worker.publish("monique.answers", "bad type", headers={"monique-tag": tag, "monique-type": "answer"})
+    worker.publish("monique.answers", "bad creator", headers={"monique-tag": tag, "monique-creator": "a:b"})
+
+    dead = [worker.fetch("monique.answers.dead")["msg"] for _ in range(4)]
+
+    assert dead == ["no headers", "bad tag", "bad type", "bad creator"]
+
+
+def test_an_answer_that_goes_out_twice_has_one_id(broker: Broker, place: Place, worker: Client) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+    place.serve_answers()
+    broker.log_disk.held = True
+    worker.send({"cmd": "PUB", "qname": "monique.answers", "message": "1", "headers": {"monique-tag": "config:a:1::m"}})
+    broker.settle()
+    broker.log_disk.complete()  # the answer; that it is done with never reaches the disk
+    first = client.pushed()
+
+    broker.crash_and_restart()
+    place = Place(broker)
+    client = place.client()
+    client.ask(subscribe("* *"))
+    place.serve_answers()
+    broker.advance(TIMEOUT_S + 1)
+
+    assert client.pushed() == first != []
+
+
+# --- kills ---
+
+
+def test_a_kill_takes_a_task_off_its_queue_wherever_it_is(place: Place, worker: Client) -> None:
+    client = place.client()
+    client.ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
+    worker.fetch("sums")
+
+    place.kill("t2")
+    place.kill("t1")
+    place.kill("unknown")
+
+    assert worker.figures("sums")["size"] == 1
+    assert json.dumps(worker.fetch("sums")["headers"]).find(":t3:") > 0
+
+
+def test_a_kill_that_overtakes_its_task_still_takes_it_off(broker: Broker, place: Place, worker: Client) -> None:
+    client = place.client()
+    broker.log_disk.held = True
+    client.say(push(TASK, id="t1"))
+    broker.settle()
+
+    place.kill("t1")
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert kinds(client.take()) == [PushedToMq]
+    assert worker.figures("sums")["size"] == 0
+
+
+def test_tasks_of_an_earlier_leader_are_found_among_many_others(broker: Broker, worker: Client) -> None:
+    before = Place(broker)
+    for number in range(3 * PAGE):
+        worker.publish("sums", str(number))
+        before.client().ask(push(TASK, id=f"t{number}"))
+    before.exchange.stop()
+    broker.settle()
+    place = Place(broker)
+
+    place.kill("t7")
+    place.kill(f"t{3 * PAGE - 1}")
+    place.kill("unknown")
+
+    assert worker.figures("sums")["size"] == 2 * 3 * PAGE - 2
+
+
+def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"))
+    assert place.port.ids() == ["t1"]
+
+    place.kill("t1")
+
+    assert place.port.ids() == ["t2"]
+    assert worker.figures("sums")["size"] == 0
+    assert bridge.alive

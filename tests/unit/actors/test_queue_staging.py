@@ -1,0 +1,385 @@
+"""QueueStaging: claims of epochs and stashed publishes, as a client of the worker protocol sees them."""
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.by_hand import Json
+
+
+def stage(client: Client, epoch: int, **fields: Any) -> Json:
+    return client.call("STAGE", "q", source="s", epoch=epoch, **fields)
+
+
+def read(client: Client, epoch: int, slice: int = 0, **fields: Any) -> list[str]:
+    reply = client.call("SLICE", "q", source="s", epoch=epoch, slice=slice, **fields)
+    assert reply["cmd"] == "slice", reply
+    return [message["msg"] for message in reply["messages"]]
+
+
+def publish(client: Client, *bodies: str, **fields: Any) -> list[str]:
+    uids: list[str] = client.call("PUB", "q", messages=list(bodies), **fields)["uids"]
+    return uids
+
+
+def stash(client: Client, name: str, *bodies: str, **fields: Any) -> Json:
+    return client.call("STASH", "q", stash=name, messages=list(bodies), **fields)
+
+
+def unstash(client: Client, epoch: int, *stashes: tuple[str, int]) -> Json:
+    return client.call("UNSTASH", "q", writer="w", epoch=epoch, stashes=stashes)
+
+
+def fetched(client: Client) -> list[str]:
+    reply = client.call("FET", "q", count=100)
+    return [message["msg"] for message in reply.get("messages", [])]
+
+
+# Claims -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
+    publish(client, "b", "c", "d", "e")
+    client.publish("q", "a", priority=-1)
+
+    reply = stage(client, 1, slices=2)
+
+    assert reply["sizes"] == [3, 2]
+    assert [read(client, 1, 0), read(client, 1, 1)] == [["a", "b", "c"], ["d", "e"]]
+    assert client.finds_nothing("q")
+
+
+def test_an_epoch_that_is_staged_again_is_the_same_whatever_came_meanwhile(client: Client) -> None:
+    publish(client, "a", "b")
+    first = stage(client, 1)
+    publish(client, "c")
+
+    assert stage(client, 1, count=1, slices=2) == first
+    assert read(client, 1) == ["a", "b"]
+
+
+def test_the_same_epoch_asked_for_twice_at_once_is_made_once(client: Client, broker: Broker) -> None:
+    publish(client, "a", "b")
+    command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}
+    other = broker.client()
+    other.send(command)
+    client.send(command)
+
+    replies = [*other.take(), *client.take()]
+
+    assert [reply["sizes"] for reply in replies] == [[1], [1]]
+    assert fetched(client) == ["b"]
+
+
+def test_reading_a_slice_changes_nothing_and_goes_in_steps(client: Client) -> None:
+    publish(client, *"abcde")
+    stage(client, 1)
+
+    first = client.call("SLICE", "q", source="s", epoch=1, count=2)
+    rest = client.call("SLICE", "q", source="s", epoch=1, offset=first["next"], count=9)
+
+    assert (first["next"], "next" in rest) == (2, False)
+    assert [m["msg"] for m in first["messages"] + rest["messages"]] == list("abcde")
+    assert read(client, 1) == list("abcde")
+
+
+def test_nothing_in_line_makes_no_epoch(client: Client) -> None:
+    publish(client, "a", delay=9)
+
+    assert stage(client, 1)["cmd"] == "nomsg"
+    client.broker.advance(10)
+    assert stage(client, 1)["sizes"] == [1]
+
+
+def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: Client) -> None:
+    publish(client, *"abc")
+    stage(client, 1, count=1)
+    stage(client, 2, count=1)
+
+    counts = [client.call("SETTLE", "q", source="s", epoch=epoch)["count"] for epoch in (2, 2, 9)]
+
+    assert counts == [2, 0, 0]
+    assert fetched(client) == ["c"]
+    assert client.figures("q")["acked"] == 2
+
+
+def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
+    publish(client, *"abc")
+    stage(client, 1, count=1)
+    stage(client, 2, count=1)
+
+    assert stage(client, 3)["err"] == "BUSY"
+    client.call("SETTLE", "q", source="s", epoch=1)
+    assert stage(client, 3)["sizes"] == [1]
+
+
+def test_a_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Client) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, timeout=10)
+
+    client.broker.advance(11)
+
+    assert fetched(client) == ["a", "b"]
+    publish(client, "c")
+    refused = [
+        client.call("SLICE", "q", source="s", epoch=1),
+        client.call("RENEW", "q", source="s"),
+        stage(client, 1),
+    ]
+    assert [reply["err"] for reply in refused] == ["EPOCH_EXPIRED"] * 3
+    assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 0
+    assert stage(client, 2)["sizes"] == [1]
+
+
+def test_a_renewed_claim_stays(client: Client) -> None:
+    publish(client, "a")
+    stage(client, 1, timeout=10)
+    client.broker.advance(9)
+
+    assert client.call("RENEW", "q", source="s", timeout=20)["epochs"] == 1
+
+    client.broker.advance(19)
+    assert read(client, 1) == ["a"]
+    client.broker.advance(2)
+    assert fetched(client) == ["a"]
+
+
+def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: Client, broker: Broker) -> None:
+    publish(client, "a")
+    stage(client, 1, timeout=10)
+    broker.advance(9)
+    broker.log_disk.held = True
+    client.send({"cmd": "RENEW", "qname": "q", "source": "s", "timeout": 30})
+    broker.settle()
+    broker.queue("q").leases.ends.clear()  # type: ignore[union-attr]
+    broker.queue("q").leases.ends["c", "s", 1] = 0  # type: ignore[union-attr]  # as if it did not know of the renewal
+    broker.advance(2)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+
+    assert read(client, 1) == ["a"]
+    broker.check("q")
+
+
+def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
+    client.call("CREATE", "q", max_deliveries=1)
+    publish(client, "a", "b")
+    stage(client, 1, timeout=10)
+
+    client.broker.advance(11)
+
+    assert client.finds_nothing("q")
+    assert client.fetch("q.dead")["msg"] == "a"
+    assert client.figures("q")["staged"] == 0
+
+
+@pytest.mark.parametrize("how", ["ACK", "NACK"])
+def test_what_somebody_settles_by_its_uid_is_left_out(client: Client, how: str) -> None:
+    uids = publish(client, "a", "b")
+    stage(client, 1)
+
+    client.call(how, "q", uid=uids[0])
+
+    assert read(client, 1) == ["b"]
+    assert fetched(client) == ([] if how == "ACK" else ["a"])
+
+
+def test_a_touch_gives_no_message_of_a_claim_an_end_of_its_own(client: Client) -> None:
+    (uid,) = publish(client, "a")
+    stage(client, 1, timeout=60)
+
+    assert not client.call("TOUCH", "q", uid=uid, timeout=5)["known"]
+
+    client.broker.advance(10)
+    assert read(client, 1) == ["a"]
+
+
+def test_claims_outlive_crashes_cuts_and_restarts(client: Client, broker: Broker) -> None:
+    publish(client, *"abcd")
+    stage(client, 1, count=2)
+    broker.flush()
+    stage(client, 2, count=1, timeout=30)
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert [read(client, 1), read(client, 2)] == [["a", "b"], ["c"]]
+    assert fetched(client) == ["d"]
+    broker.advance(31)
+    assert client.call("SLICE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
+    assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 2
+    broker.flush()
+    broker.crash_and_restart()
+    assert fetched(broker.client()) == ["c"]
+
+
+def test_bodies_that_are_no_longer_in_memory_are_read(client: Client, broker: Broker) -> None:
+    publish(client, *"abc")
+    stage(client, 1)
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert len(broker.queue("q").bodies) == 0
+    assert read(client, 1) == ["a", "b", "c"]
+    assert len(broker.queue("q").bodies) == 0
+
+
+def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
+    publish(client, "a")
+    stage(client, 1, timeout=10)
+
+    client.call("PURGE", "q")
+
+    assert client.call("SLICE", "q", source="s", epoch=1)["err"] == "EPOCH_EXPIRED"
+    client.broker.advance(11)
+    publish(client, "b")
+    assert stage(client, 2)["sizes"] == [1]
+
+
+def test_a_source_is_forgotten_a_day_after_its_last_use(client: Client) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, count=1)
+    client.call("SETTLE", "q", source="s", epoch=1)
+    assert stage(client, 1)["err"] == "EPOCH_EXPIRED"
+
+    client.broker.advance(86_400)
+    client.call("STAGE", "q", source="other", epoch=1)
+
+    staging = client.broker.queue("q").ledger.staging
+    assert staging is not None
+    assert list(staging.sources) == ["other"]
+
+
+def test_peek_and_stats_know_what_is_staged(client: Client) -> None:
+    publish(client, *"abc")
+    stage(client, 1, count=2, timeout=30)
+    stash(client, "t", "d")
+
+    figures = client.figures("q")
+    states = [row["state"] for row in client.call("PEEK", "q", state="any")["messages"]]
+
+    assert [figures[name] for name in ("ready", "delayed", "leased", "staged", "stashed", "size")] == [1, 0, 2, 2, 1, 2]
+    assert states == ["staged", "staged", "ready", "stashed"]
+    (row,) = client.call("PEEK", "q", state="leased", count=1)["messages"]
+    assert row["until_ms"] == client.broker.now_ms() + 30_000
+
+
+# Stashes ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> None:
+    stash(client, "t1", "a", "b")
+    stash(client, "t2", "c")
+    stash(client, "left", "x")
+    assert fetched(client) == []
+
+    assert unstash(client, 1, ("t1", 2), ("t2", 1))["rows"] == 3
+
+    assert fetched(client) == ["a", "b", "c"]
+
+
+def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
+    stash(client, "t", "a")
+    unstash(client, 1, ("t", 1))
+    stash(client, "again", "a")
+
+    assert unstash(client, 0).get("epoch") == 1
+    assert unstash(client, 1, ("again", 1))["rows"] == 0
+
+    assert fetched(client) == ["a"]
+    assert client.figures("q")["stashed"] == 0
+
+
+def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
+    for _ in range(2):
+        stash(client, "t", "a")
+        stash(client, "t", "b", part=1)
+
+    assert unstash(client, 1, ("t", 2))["rows"] == 2
+    assert fetched(client) == ["a", "b"]
+
+
+def test_all_stashes_are_published_or_none(client: Client) -> None:
+    stash(client, "t", "a", keep=10)
+    stash(client, "u", "b", keep=60)
+
+    for missing in (("v", 1), ("t", 2)):
+        assert unstash(client, 1, ("u", 1), missing)["err"] == "STASH_EXPIRED"
+
+    client.broker.advance(11)
+    assert unstash(client, 1, ("t", 1), ("u", 1))["err"] == "STASH_EXPIRED"
+    assert fetched(client) == []
+    assert unstash(client, 1, ("u", 1))["rows"] == 1
+
+
+def test_what_nobody_publishes_goes(client: Client, broker: Broker) -> None:
+    stash(client, "dropped", "a")
+    stash(client, "lapsed", "b", keep=10)
+
+    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
+    broker.advance(11)
+
+    assert client.figures("q")["stashed"] == client.figures("q")["size"] == 0
+    assert client.figures("q")["published"] == 0
+    broker.flush()
+    broker.crash_and_restart()
+    assert fetched(broker.client()) == []
+
+
+def test_delay_and_priority_of_a_stashed_message_are_kept(client: Client) -> None:
+    late = {"message": "late", "delay": 5}
+    client.call("STASH", "q", stash="t", messages=["b", {"message": "a", "priority": -1}, late])
+
+    unstash(client, 1, ("t", 3))
+
+    assert fetched(client) == ["a", "b"]
+    client.broker.advance(6)
+    assert fetched(client) == ["late"]
+
+
+def test_stashes_outlive_crashes_cuts_and_restarts(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    broker.flush()
+    stash(client, "t", "b", part=1)
+    broker.crash_and_restart()
+    client = broker.client()
+    assert fetched(client) == []
+    unstash(client, 7, ("t", 2))
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert unstash(client, 7)["rows"] == 0
+    assert fetched(client) == ["a", "b"]
+
+
+def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
+    client.call("CREATE", "q", max_size=2)
+    stash(client, "t", "a", "b")
+
+    assert stash(client, "u", "c")["err"] == "QUEUE_FULL"
+    assert client.call("PUB", "q", message="d")["err"] == "QUEUE_FULL"
+    assert unstash(client, 1, ("t", 2))["rows"] == 2
+
+
+def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:
+    stash(client, "t", "a")
+    worker.fall_asleep("q")
+
+    unstash(client, 1, ("t", 1))
+
+    assert worker.words() == ["awk"]
+
+
+def test_what_is_staged_in_a_queue_that_does_not_exist_is_not_found(client: Client) -> None:
+    refused = [
+        stage(client, 1),
+        client.call("SLICE", "q", source="s", epoch=1),
+        client.call("RENEW", "q", source="s"),
+        client.call("SETTLE", "q", source="s", epoch=1),
+        client.call("PEEKB", "q"),
+        unstash(client, 1),
+    ]
+    assert [reply["err"] for reply in refused] == ["Q_NOT_FOUND"] * 6

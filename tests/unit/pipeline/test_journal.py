@@ -1,0 +1,234 @@
+"""The journal's reader: one row an event, from files live, stopped, copied, torn, damaged, old, or of several nodes."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.journal_files import CLUSTER, JournalFiles, rows_of
+from wakeq.pipeline import journal_plan
+from wakeq.pipeline.journal import Wanted
+from wakeq.pipeline.journal_plan import History
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import (
+    Ack,
+    CreateQueue,
+    Delivered,
+    Draft,
+    Expired,
+    Extended,
+    Noop,
+    Publish,
+    PurgeQueue,
+    Reason,
+    Released,
+)
+from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
+from wakeq.protocol.uid import uid_of
+
+JOBS = CreateQueue("jobs", Policies())
+
+
+def publish(*bodies: str, queue: str = "jobs") -> Publish:
+    return Publish(queue, [Draft(body.encode()) for body in bodies], door=1, worker=9)
+
+
+def short(path: Path, *more: Path) -> list[tuple[object, ...]]:
+    return [(row["index"], row["event"], row["uid"], row["outcome"]) for row in rows_of(path, *more)]
+
+
+def test_each_kind_of_entry_is_an_event(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(
+        JOBS,
+        Publish("jobs", [Draft(b"one", 7, delay_ms=500), Draft(b"two")], door=3, worker=9),
+        Delivered("jobs", 1, [1], [123_000], 4, worker=2, door=1),
+        Extended("jobs", 1, [1], [124_000]),
+        Released("jobs", 1, [1], [125_000], [(1, 4)], Reason.TIMEOUT, "slow"),
+        Ack("jobs", 1, [2], [(1, 5)], worker=2, door=1),
+        Expired("jobs", 1, [1]),
+        PurgeQueue("jobs"),
+        Noop(),
+    )
+    files.outcomes(0)
+
+    rows = rows_of(files.path, wanted=Wanted(body=True))
+
+    first = uid_of(1, 1)
+    assert [(row["event"], row["uid"]) for row in rows] == [
+        ("created", None), ("published", first), ("published", uid_of(1, 2)), ("delivered", first),
+        ("extended", first), ("released", first), ("acked", uid_of(1, 2)), ("expired", first), ("purged", None),
+    ]  # fmt: skip
+    told = rows[1]
+    assert (told["priority"], told["size"], told["body"], told["door"], told["worker"]) == (7, 3, b"one", "taskflux", 9)
+    assert (told["until"] - told["at"]).total_seconds() == 0.5
+    assert (rows[3]["delivery"], rows[3]["worker"], rows[3]["until"].timestamp()) == (4, 2, 123)
+    assert (rows[5]["reason"], rows[5]["delivery"], rows[5]["until"].timestamp()) == ("timeout", 4, 125)
+    assert rows[2]["until"] is None
+    assert rows[6]["body"] is None
+    assert {row["queue"] for row in rows} == {"jobs"}
+
+
+def test_bodies_are_found_behind_ids_sessions_headers_and_aliases(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    drafts = [Draft(b"one", headers=b"\x81\xa1a\xa1b", alias="old"), Draft(b""), Draft(b"three")]
+    files.write(JOBS, Publish("jobs", drafts, id="i", session="sess", ordinals=[1, 2, 3]))
+    files.outcomes(0)
+
+    rows = rows_of(files.path, wanted=Wanted(body=True))
+
+    assert [row["body"] for row in rows[1:]] == [b"one", b"", b"three"]
+
+
+def test_an_acknowledgement_that_is_the_delivery_too_is_two_events(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a", "b"), Ack("jobs", 1, [1, 2], [(0, 0)] * 2, delivered=True))
+    files.outcomes(0, (3, 1, -1), queues=[(1, 3, "jobs")])
+
+    assert short(files.path)[3:] == [
+        (3, "delivered", uid_of(1, 1), "done"),
+        (3, "delivered", uid_of(1, 2), "unknown"),
+        (3, "acked", uid_of(1, 1), "done"),
+        (3, "acked", uid_of(1, 2), "unknown"),
+    ]
+
+
+def test_what_was_refused_has_no_number_and_is_told_apart(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a", "full", "b"), publish("again"), publish("c"))
+    files.outcomes(0, (2, 1, -3), (3, 0, -13), queues=[(1, 4, "jobs")])
+
+    assert short(files.path)[1:] == [
+        (2, "published", uid_of(1, 1), "done"),
+        (2, "published", None, "queue_full"),
+        (2, "published", uid_of(1, 2), "done"),
+        (3, "published", None, "repeated"),
+        (4, "published", uid_of(1, 3), "done"),
+    ]
+
+
+def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    files.write(publish("b"))
+
+    assert short(files.path)[1:] == [
+        (2, "published", uid_of(1, 1), "done"),
+        (3, "published", uid_of(1, 2), "open"),
+    ]
+    assert History([files.path]).spans(cores=1, settled_only=True)[0].stretches[-1].last_index == 2
+
+
+def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"), publish("b"))
+    files.outcomes(0)
+    log = files.path / "consensus" / "raft.log"
+    whole = log.read_bytes().rstrip(b"\0")
+
+    log.write_bytes(whole[:-1])
+
+    assert [row["index"] for row in rows_of(files.path)] == [1, 2]
+
+
+def test_a_damaged_block_of_a_sealed_segment_says_so(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a" * 1000))
+    files.seal()
+    files.outcomes(0)
+    path = next((files.path / "consensus").glob("raft.log.0*"))
+    data = bytearray(path.read_bytes())
+    data[600] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(DamagedFile, match="the block of entry 1"):
+        rows_of(files.path)
+
+
+def test_a_log_without_outcomes_as_older_releases_left_it_is_read_with_what_it_tells(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data", first_index=50)
+    files.write(publish("a"), Delivered("jobs", 7, [3], [99_000], 1), PurgeQueue("jobs"), publish("b"))
+
+    assert short(files.path) == [
+        (50, "published", None, "open"),
+        (51, "delivered", uid_of(7, 3), "open"),
+        (52, "purged", None, "open"),
+        (53, "published", uid_of(52, 1), "open"),
+    ]
+
+
+def test_history_is_one_over_sealed_segments_the_journal_and_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_plan, "SPAN_BYTES_MIN", 1)
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.seal()
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    files.write(publish("b"))
+    files.seal()
+    files.write(publish("c"))
+    files.outcomes(2, queues=[(1, 4, "jobs")])
+
+    files.log.cut_below(3)
+
+    assert [path.name for path in (files.path / "journal").glob("raft.log.*")] == [f"raft.log.{1:019d}"]
+    assert len(History([files.path]).spans(cores=1000)) > 1
+    assert [row["uid"] for row in rows_of(files.path, cores=1000)][1:] == [uid_of(1, number) for number in (1, 2, 3)]
+
+
+def test_several_nodes_tell_each_entry_once(tmp_path: Path) -> None:
+    one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", node=2)
+    for files in (one, two):
+        files.write(JOBS, publish("a"))
+    one.seal()
+    for files in (one, two):
+        files.write(publish("b"))
+    two.seal()
+    one.write(publish("c"))
+    one.outcomes(0)
+    two.outcomes(0)
+
+    assert [row["index"] for row in rows_of(one.path, two.path)] == [1, 2, 3, 4]
+    assert [row["index"] for row in rows_of(two.path, one.path)] == [1, 2, 3, 4]
+
+
+def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
+    one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", cluster=CLUSTER[::-1])
+
+    with pytest.raises(StorageError, match="different clusters"):
+        History([one.path, two.path])
+
+
+def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    segment = History([files.path]).stretches[0].segment
+
+    files.seal()
+    files.write(publish("b"))
+    files.log.cut_below(3)
+
+    assert segment.open().path.parent.name == "journal"
+    shutil.rmtree(files.path / "journal")
+    with pytest.raises(HistoryGone, match="removed meanwhile"):
+        segment.open()
+
+
+def test_queue_and_time_choose_rows(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"), publish("b", queue="other"), publish("c"))
+    files.outcomes(0)
+    at = {row["index"]: int(row["at"].timestamp() * 1000) for row in rows_of(files.path)}
+
+    chosen = rows_of(files.path, wanted=Wanted(queue="jobs", since_ms=at[2], until_ms=at[4]))
+
+    assert [row["index"] for row in chosen] == [2]
+    assert rows_of(files.path, wanted=Wanted(queue="nowhere")) == []
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no data directory"):
+        History([tmp_path])

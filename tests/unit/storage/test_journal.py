@@ -1,0 +1,110 @@
+"""The journal's files: segments are moved into it and leave it by age and size; outcomes stay as long as they do."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.outcomes import Outcomes, decode_records
+from wakeq.storage.journal import Journal, Keep, OutcomeFiles
+from wakeq.storage.raft_log import SegmentedLog
+
+IDENTITY = Identity(bytes(range(16)), 1)
+NOW_S = 1_000_000.0
+
+
+def open_log(path: Path, keep: Keep) -> SegmentedLog:
+    folder = path / "consensus"
+    folder.mkdir()
+    log = SegmentedLog.open(folder, IDENTITY, committed_at_least=0)
+    log.journal = Journal(path / "journal", keep, lambda: NOW_S)
+    return log
+
+
+def write_segments(log: SegmentedLog, count: int) -> None:
+    """Write and seal segments of ten entries; each is 100 s older than the next."""
+    for place in range(count):
+        first = log.last_index + 1
+        log.append_many(first, 1, [b"payload"] * 10)
+        batch = log.take_buffer()
+        assert batch is not None
+        log.write(batch)
+        log.roll(log.last_index)
+        path = log.directory / f"raft.log.{first:019d}"
+        when_s = NOW_S - 100 * (count - place)
+        os.utime(path, (when_s, when_s))
+
+
+def names(path: Path) -> list[int]:
+    return [int(found.name.rpartition(".")[2]) for found in sorted((path / "journal").glob("raft.log.*"))]
+
+
+def test_what_the_log_no_longer_needs_is_moved_not_copied(tmp_path: Path) -> None:
+    log = open_log(tmp_path, Keep(10_000, 1 << 30))
+    write_segments(log, 3)
+    before = (tmp_path / "consensus" / f"raft.log.{1:019d}").stat().st_ino
+
+    log.cut_below(21)
+
+    assert names(tmp_path) == [1, 11]
+    assert (tmp_path / "journal" / f"raft.log.{1:019d}").stat().st_ino == before
+    assert log.first_index == 21
+
+
+@pytest.mark.parametrize(
+    ("keep", "left"),
+    [
+        (Keep(10_000, 1 << 30), [1, 11, 21]),
+        (Keep(250, 1 << 30), [11, 21]),
+        (Keep(10_000, 1), []),
+        (Keep(0, 1 << 30), []),
+        (Keep(10_000, 0), []),
+    ],
+)
+def test_the_oldest_leave_first_by_age_or_by_size(tmp_path: Path, keep: Keep, left: list[int]) -> None:
+    log = open_log(tmp_path, keep)
+    write_segments(log, 3)
+
+    log.cut_below(31)
+
+    assert names(tmp_path) == left
+
+
+def test_without_a_journal_segments_are_removed(tmp_path: Path) -> None:
+    log = open_log(tmp_path, Keep(10_000, 1 << 30))
+    log.journal = None
+    write_segments(log, 2)
+
+    log.cut_below(11)
+
+    assert names(tmp_path) == []
+    assert log.first_index == 11
+
+
+def test_outcomes_begin_a_file_whenever_all_queues_are_listed(tmp_path: Path) -> None:
+    files = OutcomeFiles(tmp_path / "journal", IDENTITY)
+    told = [Outcomes(0, 5, True, [(2, 3, "q")], []), Outcomes(5, 9, False, [], [(6, 0, -1)])]
+    later = Outcomes(9, 12, True, [(2, 4, "q")], [])
+
+    for outcomes in (*told, later):
+        files.write(outcomes)
+    files.close()
+
+    found = sorted((tmp_path / "journal").glob("outcomes.*"))
+    assert [path.name for path in found] == [f"outcomes.{1:019d}", f"outcomes.{10:019d}"]
+    assert list(decode_records(found[0].read_bytes(), IDENTITY, found[0])) == told
+    assert list(decode_records(found[1].read_bytes(), IDENTITY, found[1])) == [later]
+
+
+def test_outcomes_leave_with_the_entries_that_they_are_of(tmp_path: Path) -> None:
+    log = open_log(tmp_path, Keep(150, 1 << 30))
+    log.outcomes = OutcomeFiles(tmp_path / "journal", IDENTITY)
+    for after in (0, 10, 20):
+        log.outcomes.write(Outcomes(after, after + 10, True, [], []))
+    write_segments(log, 3)
+
+    log.cut_below(31)
+
+    assert names(tmp_path) == [21]
+    assert [path.name for path in sorted((tmp_path / "journal").glob("outcomes.*"))] == [f"outcomes.{21:019d}"]

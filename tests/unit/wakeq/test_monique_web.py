@@ -1,0 +1,197 @@
+"""MoniQue's WebSocket door over real loopback sockets: what is pushed to many, and who does not read it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+import uvloop
+
+from wakeq.actors.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Closed, Received
+from wakeq.actors.messages import Refusal
+from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
+from wakeq.protocol.wire.monique.frames import encode
+from wakeq.protocol.wire.websocket import BINARY, frame
+from wakeq.web.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath
+from wakeq.web.server import WebServer
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+Run = Callable[[Callable[[], Awaitable[None]]], None]
+
+
+class Writer:
+    """A subscriber that writes down what it is told, and answers every ping."""
+
+    def __init__(self, door: MoniqueDoor) -> None:
+        self.door = door
+        self.commands: list[object] = []
+        self.closed: str | None = None
+        self.news = asyncio.Event()
+
+    def tell(self, message: object, /) -> None:
+        match message:
+            case Received(commands=commands):
+                self.commands += commands
+                self.door.send([Pong(command.data) for command in commands if isinstance(command, Ping)])
+            case Closed(reason=reason):
+                self.closed = reason
+        self.news.set()
+
+    arrive = tell
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not true():
+                self.news.clear()
+                await self.news.wait()
+
+
+class Port:
+    def __init__(self, session: aiohttp.ClientSession, refusal: Callable[[], Refusal | None]) -> None:
+        self.now_s = 1000.0
+        self.session = session
+        self.writers: list[Writer] = []
+        self.path = MoniquePath(self.make, clock=lambda: self.now_s, refusal=refusal)
+        self.server = WebServer(greeting=None)
+        self.server.add("GET", "/", self.path.handle)
+        self.url = ""
+
+    def make(self, door: MoniqueDoor) -> Writer:
+        self.writers.append(Writer(door))
+        return self.writers[-1]
+
+    async def client(self) -> tuple[aiohttp.ClientWebSocketResponse, Writer]:
+        """Connect, and wait until the other side knows."""
+        ws = await self.session.ws_connect(self.url, autoping=False, max_msg_size=0)
+        await ws.send_bytes(encode([Ping(1)])[0])
+        assert (await ws.receive()).data == encode([Pong(1)])[0]
+        return ws, self.writers[-1]
+
+
+@asynccontextmanager
+async def serving(refusal: Callable[[], Refusal | None] = lambda: None) -> AsyncIterator[Port]:
+    async with aiohttp.ClientSession() as session:
+        port = Port(session, refusal)
+        port.server.before_stop(port.path.close)
+        port.url = f"http://127.0.0.1:{await port.server.start('127.0.0.1', 0)}"
+        try:
+            yield port
+        finally:
+            await session.close()
+            await asyncio.wait_for(port.server.close(), 20)
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
+        async def limited() -> None:
+            await asyncio.wait_for(test(), 30)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(limited())
+
+    return run_in_loop
+
+
+@pytest.mark.parametrize("size", [100, JOINED_BYTES_MAX + 1])
+def test_frames_are_pushed_as_they_are_and_in_order(run: Run, size: int) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.client()
+            payloads = [bytes([number]) * size for number in range(5)]
+
+            subscriber.door.push([frame(BINARY, payload) for payload in payloads])
+
+            assert [(await ws.receive()).data for _ in payloads] == payloads
+
+    run(test)
+
+
+def test_who_does_not_read_is_closed_with_a_reason_and_costs_the_others_nothing(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            slow, slow_subscriber = await port.client()
+            quick, quick_subscriber = await port.client()
+            slow._conn.protocol.pause_reading()  # type: ignore[union-attr]
+            pushed = frame(BINARY, b"x" * MIB)
+
+            for _ in range(40):
+                slow_subscriber.door.push([pushed])
+                quick_subscriber.door.push([pushed])
+                assert len((await quick.receive()).data) == MIB
+            assert slow_subscriber.door._transport.get_write_buffer_size() <= UNREAD_BYTES_MAX + 2 * MIB
+            slow._conn.protocol.resume_reading()  # type: ignore[union-attr]
+            got = [message async for message in slow]
+
+            assert quick_subscriber.closed is None
+            assert slow.close_code == aiohttp.WSCloseCode.POLICY_VIOLATION
+            assert 0 < len(got) < 40
+            await slow_subscriber.until(lambda: slow_subscriber.closed is not None)
+            assert "more than 4 MiB of messages were waiting" in (slow_subscriber.closed or "")
+            assert port.path.admission.held_bytes == 0
+
+    run(test)
+    assert "is disconnected: more than 4 MiB" in caplog.text
+
+
+def test_who_never_reads_again_is_dropped_in_the_end(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            dead, subscriber = await port.client()
+            dead._conn.protocol.pause_reading()  # type: ignore[union-attr]
+            while subscriber.door._closing_at_s is None:
+                subscriber.door.push([frame(BINARY, b"x" * MIB)])
+                await asyncio.sleep(0)
+
+            port.now_s += FRAME_S_MAX
+            port.path.sweep()
+
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert port.path.admission.held_bytes == 0
+
+    run(test)
+
+
+def test_every_client_is_pinged_each_half_minute_and_dropped_if_it_gives_no_sign(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            silent, gone = await port.client()
+            lively, kept = await port.client()
+            for _ in range(2):
+                for _ in range(MoniquePath.heartbeat_s):
+                    port.path.sweep()
+                assert (await lively.receive()).type is aiohttp.WSMsgType.PING
+                await lively.pong()
+                await lively.send_bytes(encode([Ping(1)])[0])
+                await lively.receive()
+            await gone.until(lambda: gone.closed is not None)
+
+            assert (gone.closed, kept.closed) == ("no sign of life", None)
+            assert (await silent.receive()).type is aiohttp.WSMsgType.PING
+
+    run(test)
+
+
+def test_text_frames_that_are_no_text_are_read_too(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.client()
+            await ws._writer.send_frame(b"\xff\xfe", aiohttp.WSMsgType.TEXT)
+            await subscriber.until(lambda: len(subscriber.commands) == 2)
+
+            assert isinstance(subscriber.commands[-1], Bad)
+            assert subscriber.closed is None
+
+    run(test)
+
+
+def test_a_node_that_does_not_lead_sends_its_clients_away(run: Run) -> None:
+    async def test() -> None:
+        refusal = Refusal("NOT_LEADER", "node 2 leads; connect to it")
+        async with serving(lambda: refusal) as port, port.session.get(port.url) as answer:
+            assert (answer.status, await answer.text()) == (503, "node 2 leads; connect to it\n")
+
+    run(test)

@@ -1,0 +1,106 @@
+"""The verbs that make tasks of data: `wakeq pipeline load`, `replay` and `settle`.
+
+    files, an archive, a checkpoint  -->  wakeq.pipeline  -->  how many messages, on standard error
+
+What they do belongs into `wakeq.pipeline`; here are arguments, a progress line, and one line at the end.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from wakeq.cli.common import Broker, queue_name
+from wakeq.cli.output import say
+
+if TYPE_CHECKING:
+    from wakeq.pipeline.load import Progress
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True)
+@click.option("--queue", required=True, help="Where the messages go.")
+@click.option("--body", metavar="COLUMN", help="The column that becomes the body; else the row, as a JSON object.")
+@click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
+@click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most so many messages a second.")
+@click.pass_obj
+def load(
+    broker: Broker,
+    files: tuple[Path, ...],
+    queue: str,
+    body: str | None,
+    priority: str | None,
+    delay: str | None,
+    rate: int | None,
+) -> None:
+    """Publish each row of FILES (Parquet, CSV, JSON lines) to a queue, once.
+
+    Stopped in the middle, the same command goes on where it was.
+    """
+    from wakeq.client.bulk import BulkClient
+    from wakeq.pipeline.session import check_packages
+
+    check_packages("pyarrow", "numpy", extra="journal")
+    from wakeq.pipeline.load import Mapping, load
+
+    with BulkClient(broker.address) as client:
+        done = load(client, files, queue, Mapping(body, priority, delay), rate=rate, tell=_show)
+    _show_nothing()
+    before = f"; {done.skipped:,} were there from an earlier run" if done.skipped else ""
+    say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
+
+
+def _show(progress: "Progress") -> None:
+    if sys.stderr.isatty():
+        click.echo(f"\r{progress.rows:,} messages", err=True, nl=False)
+
+
+def _show_nothing() -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\033[K", err=True, nl=False)
+
+
+@click.command()
+@click.argument("lake", type=FOLDER)
+@click.option("--queue", required=True, help="Whose messages.")
+@click.option(
+    "--where", default="true", show_default=True, metavar="EXPR", help="Which of them, as Spark's SQL says it."
+)
+@click.option("--to", "target", required=True, metavar="QUEUE", help="Where they go.")
+@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.pass_obj
+def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
+    """Publish again what was published to a queue once, from an archive with bodies."""
+    from wakeq.pipeline.replay import published
+    from wakeq.pipeline.replay import replay as again
+    from wakeq.pipeline.session import quiet_session
+
+    with quiet_session("wakeq replay") as spark:
+        events = published(spark, lake, queue, where)
+        if dry_run:
+            say(f"{events.count():,} messages of {queue_name(queue)} would go to {queue_name(target)}")
+            return
+        count = again(events, broker.address, target)
+    say(f"{count:,} messages of {queue_name(queue)} published to {queue_name(target)}")
+
+
+@click.command()
+@click.argument("checkpoint", type=FOLDER)
+@click.pass_obj
+def settle(broker: Broker, checkpoint: Path) -> None:
+    """Acknowledge what a stopped streaming query has finished.
+
+    Spark tells a source of a finished batch only with the next one: after the last batch this does it.
+    """
+    from wakeq.pipeline.session import check_packages
+
+    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.settling import finished_offsets, settle_all
+
+    count = settle_all(finished_offsets(checkpoint), broker.address)
+    say(f"{count:,} messages acknowledged")

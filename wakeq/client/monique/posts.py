@@ -1,0 +1,142 @@
+"""Posts: messages as a program makes and reads them.
+
+    spec, data, ... --> make --> Post --> tag and packed message          Post.json(), .id, .answers(task)
+
+A message is packed once.  What was received is unpacked only when somebody looks into it: it may be encrypted.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, Self, TypeAlias
+
+import msgspec
+
+from wakeq.client.encoding import json_of
+from wakeq.protocol.errors import BadField
+from wakeq.protocol.wire.monique.errors import BadEncoding, ErrorCode
+from wakeq.protocol.wire.monique.messages import (
+    NEVER,
+    Encoding,
+    Message,
+    decode_message,
+    encode_message,
+    error_data,
+    make_id,
+    tag_of,
+)
+from wakeq.protocol.wire.monique.tags import Tag, Type
+from wakeq.protocol.wire.monique.transfers import read_transfer
+
+Data: TypeAlias = object  # bytes as they are; anything else is encoded
+
+CREATOR = "wakeq"
+
+
+class Post(msgspec.Struct, frozen=True, gc=False):
+    """A packed message and its tag."""
+
+    tag: Tag
+    packed: bytes
+
+    @property
+    def id(self) -> str:
+        return self.tag.id
+
+    @property
+    def pid(self) -> str:
+        """The id of the message that this one answers, or empty."""
+        return self.tag.pid
+
+    @property
+    def spec(self) -> str:
+        return self.tag.spec
+
+    @property
+    def type(self) -> str:
+        return self.tag.type
+
+    @property
+    def creator(self) -> str:
+        return self.tag.creator
+
+    @property
+    def frames(self) -> tuple[bytes, bytes]:
+        """What is sent over ZeroMQ."""
+        return self.tag.text.encode(), self.packed
+
+    def message(self) -> Message:
+        """The nine fields; raises BadMessage or BadEncoding if this is no such message."""
+        return decode_message(self.packed)
+
+    @property
+    def data(self) -> bytes:
+        """The content, as it is."""
+        return self.message().data
+
+    def value(self) -> Any:
+        """The content, decoded as the message says."""
+        message = self.message()
+        codec = msgspec.json if message.encoding == "JSON" else msgspec.msgpack
+        try:
+            return codec.decode(message.data)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise BadEncoding(f"the data of {self.tag.text} is not {message.encoding}: {error}") from None
+
+    def answers(self, task: Self) -> bool:
+        """Whether this is the result of a task, or the error that came instead: also that it was killed."""
+        return self.pid == task.id and self.type in ("result", "error")
+
+
+def read_post(frames: Sequence[bytes]) -> Post:
+    """Return what came over ZeroMQ; raises BadTransfer or BadTag."""
+    transfer = read_transfer(frames)
+    return Post(transfer.tag, transfer.message)
+
+
+def make(
+    spec: str,
+    data: Data,
+    *,
+    type: Type = "config",
+    encoding: Encoding = "JSON",
+    pid: str = "",
+    creator: str = CREATOR,
+    expires_in_s: float | None = None,
+) -> Post:
+    """Return a new message, packed.  Raises BadMessage or BadField for what cannot be sent."""
+    now_ms = time.time_ns() // 1_000_000
+    message = Message(
+        created_at_ms=now_ms,
+        creator=creator,
+        data=encoded(data, encoding),
+        encoding=encoding,
+        expires_at_ms=NEVER if expires_in_s is None else now_ms + int(expires_in_s * 1000),
+        id=make_id(secrets.randbelow),
+        pid=pid,
+        spec=spec,
+        type=type,
+    )
+    return Post(tag_of(message), encode_message(message))
+
+
+def result_of(task: Post, data: Data, *, encoding: Encoding = "JSON", creator: str = CREATOR) -> Post:
+    """Return the result of a task."""
+    return make(task.spec, data, type="result", encoding=encoding, pid=task.id, creator=creator)
+
+
+def error_of(task: Post, code: int, text: str, *, creator: str = CREATOR) -> Post:
+    """Return the error that stands in place of a result."""
+    return make(task.spec, error_data(ErrorCode(code), text), type="error", pid=task.id, creator=creator)
+
+
+def encoded(data: Data, encoding: Encoding) -> bytes:
+    """Return the content as bytes."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    if encoding == "JSON":
+        return json_of(data)
+    try:
+        return msgspec.msgpack.encode(data)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadField(f"it cannot be written as MessagePack ({error})") from None

@@ -1,0 +1,83 @@
+"""MoniqueZmq: all ports of ZeroMQ to which MoniQue's components connect, as config.json names them.
+
+    config.json --> PULL and PUB for both layers, PUSH for each controller --> whoever is told
+
+Open while this node leads, for a component cannot be sent elsewhere.  It makes no process.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import zmq
+
+from wakeq.actors.monique_components import Layers, Taken
+from wakeq.actors.monique_messages import Changed
+from wakeq.listeners.zmq_ports import Frames, PubPort, PullPort, PushPort, ZmqPort
+
+Tell = Callable[[Any], None]
+
+
+class Layered(Protocol):
+    """Where one end of the scheduler is."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def comport(self) -> int: ...
+
+    @property
+    def techport(self) -> int: ...
+
+
+class MoniqueZmq:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self.layers: Layers | None = None  # where all components listen
+        self._context = zmq.Context(io_threads=1)
+        self._ports: list[ZmqPort] = []
+
+    def open_layers(self, scheduler_in: Layered, scheduler_out: Layered, tell: Tell) -> dict[str, str]:
+        """Bind the ports of the scheduler; return their addresses by name."""
+
+        def taken(transfers: list[Frames]) -> None:
+            tell(Taken(transfers))
+
+        def taken_technical(transfers: list[Frames]) -> None:
+            tell(Taken(transfers, is_technical=True))
+
+        host = scheduler_out.host
+        communication_out = self._opened(PubPort(self._context, host, scheduler_out.comport))
+        technical_out = self._opened(PubPort(self._context, host, scheduler_out.techport))
+        self.layers = Layers(communication_out, technical_out)
+        host = scheduler_in.host
+        communication_in = self._opened(PullPort(self._context, host, scheduler_in.comport, taken))
+        technical_in = self._opened(PullPort(self._context, host, scheduler_in.techport, taken_technical))
+        return {
+            "scheduler-in": communication_in.address,
+            "scheduler-out": communication_out.address,
+            "technical-in": technical_in.address,
+            "technical-out": technical_out.address,
+        }
+
+    def open_controller(self, host: str, port: int, tell: Tell) -> PushPort:
+        """Bind the port of a controller."""
+        made: PushPort = self._opened(PushPort(self._context, host, port, lambda: tell(Changed(made.components))))
+        return made
+
+    def _opened(self, port: Any) -> Any:
+        self._ports.append(port)
+        return port
+
+    def stop_reading(self) -> None:
+        """Take nothing more from components."""
+        for port in self._ports:
+            if isinstance(port, PullPort):
+                port.close()
+
+    def close(self) -> None:
+        """End all of it; what was not sent is lost."""
+        for port in self._ports:
+            port.close()
+        self._context.destroy(linger=0)

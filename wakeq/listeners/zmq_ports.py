@@ -1,0 +1,157 @@
+"""ZeroMQ sockets on the event loop: PULL to take from components, PUB to tell all of them, PUSH to give one a task.
+
+    PULL --> take(transfers of one turn)          publish --> PUB          send --> PUSH, to one of who is connected
+
+libzmq carries the bytes in a thread of its own, which runs no Python and is there only while such a port is open; its
+file descriptor says once that something has changed, so a socket is always read until nothing is left.  Nothing here
+looks inside a frame.  A component that is slow misses messages (PUB) or gets none (PUSH), and holds nobody up.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import zmq
+import zmq.utils.monitor
+
+from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
+
+TOGETHER_TRANSFERS_MAX = 256  # read in one turn of the loop
+RECEIVED_MAX = 256  # transfers of one component that libzmq keeps until we read
+UNSENT_MAX = 1_000  # transfers for one subscriber of PUB; what is more, it misses
+COPIED_BYTES_MAX = 64 * 1024  # a longer frame is not copied when it is sent
+
+Frames = Sequence[bytes]
+
+
+class ZmqPort:
+    """A bound socket."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], kind: int, host: str, port: int, *, kept_max: int
+    ) -> None:
+        """Bind to a host, `*` for all of this machine's, and a port, 0 for a free one.
+
+        `kept_max` is how many transfers libzmq keeps for one component.
+        """
+        self._socket = context.socket(kind)
+        self._socket.set_hwm(kept_max)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        self._loop = asyncio.get_running_loop()
+        where = f"tcp://{host}:{port or '*'}"
+        try:
+            self._socket.bind(where)
+        except zmq.ZMQError as error:
+            self._socket.close()
+            raise BadSettings(f"cannot listen on {where}: {error}; is another scheduler there?") from error
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
+
+    def close(self) -> None:
+        """End it; what was not sent is lost."""
+        self._socket.close()
+
+
+class PullPort(ZmqPort):
+    """Where components send."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        host: str,
+        port: int,
+        take: Callable[[list[Frames]], None],
+    ) -> None:
+        super().__init__(context, zmq.PULL, host, port, kept_max=RECEIVED_MAX)
+        self._take = take
+        self._fd = self._socket.fileno()
+        self._loop.add_reader(self._fd, self._read)
+        self._loop.call_soon(self._read)
+
+    def _read(self) -> None:
+        """Read what is there; come back in the next turn if that was a lot."""
+        taken: list[Frames] = []
+        try:
+            while len(taken) < TOGETHER_TRANSFERS_MAX:
+                taken.append(self._socket.recv_multipart(zmq.NOBLOCK))
+            self._loop.call_soon(self._read)
+        except zmq.Again:
+            pass  # it is empty; the file descriptor says when it no longer is
+        except zmq.ZMQError:
+            if not self._socket.closed:
+                raise
+        if taken:
+            self._take(taken)
+
+    def close(self) -> None:
+        if not self._socket.closed:
+            self._loop.remove_reader(self._fd)
+        super().close()
+
+
+class PubPort(ZmqPort):
+    """Where all components listen."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], host: str, port: int) -> None:
+        super().__init__(context, zmq.PUB, host, port, kept_max=UNSENT_MAX)
+
+    def publish(self, transfers: Sequence[Frames]) -> None:
+        """Tell all who are subscribed."""
+        if self._socket.closed:
+            return
+        for frames in transfers:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=_is_short(frames))
+
+
+class PushPort(ZmqPort):
+    """Where the components of one spec get their tasks.  `components` is how many are connected."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        host: str,
+        port: int,
+        changed: Callable[[], None],
+    ) -> None:
+        """`changed` is called when a component came or went, or when one can take something again."""
+        self.components = 0
+        super().__init__(context, zmq.PUSH, host, port, kept_max=1)  # a task had better wait where all can have it
+        self._changed = changed
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._fds = (self._socket.fileno(), self._monitor.fileno())
+        for fd in self._fds:
+            self._loop.add_reader(fd, self.look)
+        self._loop.call_soon(self.look)
+
+    def send(self, frames: Frames) -> bool:
+        """Give it to one component; False if none can take it now."""
+        if self._socket.closed:
+            return False
+        try:
+            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=_is_short(frames))
+        except zmq.Again:
+            return False
+        self._loop.call_soon(self.look)  # sending may have taken the news off the file descriptor
+        return True
+
+    def look(self) -> None:
+        """Count who is connected, and say so."""
+        if self._socket.closed:
+            return
+        while self._monitor.poll(0):
+            event = zmq.utils.monitor.recv_monitor_message(self._monitor)["event"]
+            self.components += 1 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else -1
+        self._socket.poll(0, zmq.POLLOUT)  # lets the socket see who has come and gone
+        self._changed()
+
+    def close(self) -> None:
+        if not self._socket.closed:
+            for fd in self._fds:
+                self._loop.remove_reader(fd)
+            self._socket.disable_monitor()
+            self._monitor.close()
+        super().close()
+
+
+def _is_short(frames: Frames) -> bool:
+    return sum(map(len, frames)) <= COPIED_BYTES_MAX

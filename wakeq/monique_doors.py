@@ -1,0 +1,236 @@
+"""MoniqueDoors: everything that MoniQue's clients and components connect to, and the processes behind it.
+
+    settings, config.json --> exchange and those who work for it --> /monique of the HTTP port, the ports of config.json
+
+Only a node that leads has them: who was connected to another one has to come again.  The same holds if one of the
+processes fails: all of them are made anew.  It knows no byte of the protocol.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NamedTuple
+
+from wakeq.actors.door import Admission
+from wakeq.actors.messages import Refusal
+from wakeq.actors.monique_answers import Answers
+from wakeq.actors.monique_bridge import Bridge
+from wakeq.actors.monique_components import Components
+from wakeq.actors.monique_controller import Controller
+from wakeq.actors.monique_exchange import MoniqueExchange, Rules
+from wakeq.actors.monique_queues import QueueServices
+from wakeq.actors.monique_subscriber import MoniqueSubscriber, PushingDoor
+from wakeq.actors.monique_tasks import Tasks
+from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
+from wakeq.assembly import Guard
+from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
+from wakeq.protocol.errors import BadSettings, NotLeader
+from wakeq.settings import Monique
+from wakeq.web.monique import MoniquePath
+from wakeq.web.server import WebServer
+
+if TYPE_CHECKING:
+    from wakeq.listeners.monique_zmq import MoniqueZmq
+    from wakeq.listeners.zmq_ports import PushPort
+
+READ_AGAIN_S = 60.0  # config.json, for controllers that were added (section 7)
+NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
+NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"
+
+logger = logging.getLogger("wakeq.monique")
+
+
+class Services(NamedTuple):
+    """What it is given by the node."""
+
+    runtime: Runtime
+    queues: QueueServices
+    refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
+    failed: Callable[[BaseException], None]
+    admission: Admission
+
+
+class MoniqueDoors:
+    """See the head of this file."""
+
+    def __init__(self, settings: Monique, services: Services) -> None:
+        self._settings = settings
+        self._services = services
+        self._config = _checked(MoniqueConfig() if settings.config_file is None else read_config(settings.config_file))
+        self._guard = services.runtime.spawn(Guard, services.failed)
+        self._supervisor: Supervisor | None = None  # while this node leads
+        self._exchange: Process
+        self._components: Process
+        self._takers: dict[str, Process] = {}  # who gives tasks to the components at a controller's port, by spec
+        self._zmq: MoniqueZmq | None = None
+        self._push_ports: dict[str, PushPort] = {}  # by spec
+        self._reading: asyncio.TimerHandle | None = None
+        self._own_port: WebServer | None = None
+        self.path = MoniquePath(
+            self._make_subscriber,
+            admission=services.admission,
+            wants_id_cookie=settings.id_cookie,
+            refusal=services.refusal,
+        )
+
+    # --- opening and closing ----------------------------------------------------------------------------------------
+
+    async def start(self) -> dict[str, str]:
+        """Open what can be opened now; return the addresses by name."""
+        addresses: dict[str, str] = {}
+        if self._config.websocket is not None:
+            addresses["monique"] = await self._listen(self._config.websocket)
+        return addresses | self.look()
+
+    async def _listen(self, where: WebSocket) -> str:
+        """Serve WebSocket clients at `/` of a port of their own, as the original does."""
+        self._own_port = WebServer(greeting=None)
+        self._own_port.add("GET", "/", self.path.handle)
+        host = "0.0.0.0" if where.host == "*" else where.host
+        return f"{host}:{await self._own_port.start(host, where.port)}"
+
+    def look(self) -> dict[str, str]:
+        """See whether this node leads, and open or close accordingly; return the addresses of what was opened."""
+        refusal = self._services.refusal()
+        leads = refusal is None or refusal.code != NotLeader.code
+        if leads and self._supervisor is None:
+            return self._open()
+        if not leads and self._supervisor is not None:
+            self._close()
+            for door in list(self.path.doors):
+                door.close("another node leads; connect to it")
+        return {}
+
+    def _open(self) -> dict[str, str]:
+        try:
+            addresses = self._open_ports()
+        except BadSettings:
+            self._close()  # libzmq would wait for what is open when the program ends
+            raise
+        family = Child("the MoniQue exchange", self._start_family)
+        self._supervisor = self._services.runtime.spawn(Supervisor, [family])
+        self._services.runtime.monitor(self._guard, self._supervisor, "the supervisor of the MoniQue exchange")
+        return addresses
+
+    def _close(self) -> None:
+        if self._supervisor is not None:
+            self._services.runtime.demonitor(self._guard, self._supervisor)
+            self._supervisor.stop()
+            self._supervisor = None
+        if self._reading is not None:
+            self._reading.cancel()
+        if self._zmq is not None:
+            self._zmq.close()
+            self._zmq = None
+        self._push_ports.clear()
+
+    def stop_reading(self) -> None:
+        """Take no more; what was taken is still answered."""
+        self.path.stop_reading()
+        if self._zmq is not None:
+            self._zmq.stop_reading()
+
+    async def close(self, reason: str = "the broker stops") -> None:
+        """Close everything."""
+        self._close()
+        await self.path.close(reason)
+        if self._own_port is not None:
+            await self._own_port.close()
+
+    # --- ZeroMQ -----------------------------------------------------------------------------------------------------
+
+    def _open_ports(self) -> dict[str, str]:
+        config = self._config
+        if not config.wants_zeromq:
+            return {}
+        from wakeq.listeners.monique_zmq import MoniqueZmq
+
+        self._zmq = MoniqueZmq()
+        addresses: dict[str, str] = {}
+        if config.scheduler_in is not None and config.scheduler_out is not None:
+            addresses = self._zmq.open_layers(
+                config.scheduler_in, config.scheduler_out, lambda message: self._components.tell(message)
+            )
+        for spec, port in config.connections.items():
+            self._open_controller(spec, port)
+        if self._settings.config_file is not None:
+            self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
+        return addresses
+
+    def _open_controller(self, spec: str, port: int) -> None:
+        assert self._zmq is not None, "opened before"
+        made = self._zmq.open_controller(self._config.bind_host, port, lambda message: self._takers[spec].tell(message))
+        self._push_ports[spec] = made
+
+    def _read_again(self) -> None:
+        """See whether config.json names controllers that are new."""
+        loop = asyncio.get_running_loop()
+        path = self._settings.config_file
+        assert path is not None, "else nobody asks"
+        loop.run_in_executor(None, read_config, path).add_done_callback(self._was_read)
+        self._reading = loop.call_later(READ_AGAIN_S, self._read_again)
+
+    def _was_read(self, read: "asyncio.Future[MoniqueConfig]") -> None:
+        if self._supervisor is None:
+            return
+        error = read.exception()
+        if error is not None:
+            logger.warning("%s; the controllers stay as they are", error)
+            return
+        for spec, port in read.result().connections.items():
+            if spec not in self._push_ports:
+                try:
+                    self._open_controller(spec, port)
+                except BadSettings as refusal:
+                    logger.warning("%s", refusal)
+                else:
+                    self._start_taker(spec)
+                    logger.info("a controller for %s at port %d", spec, port)
+
+    # --- processes --------------------------------------------------------------------------------------------------
+
+    def _start_family(self) -> Process:
+        """Make the exchange and those who work for it; they end with it."""
+        runtime, settings, queues = self._services.runtime, self._settings, self._services.queues
+        routes = settings.routes or {}
+        tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values()))) if routes else None
+        rules = Rules(self._config.allow_messages, routes)
+        self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms)
+        if routes:
+            answers = runtime.spawn(Answers, settings.answers_queue, settings.creator, self._exchange, queues)
+            runtime.monitor(self._exchange, answers, "the process of answers")
+        if self._zmq is not None and self._zmq.layers is not None:
+            self._components = runtime.spawn(
+                Components, self._zmq.layers, self._exchange, queues.now_ms, checks=settings.check_messages
+            )
+            runtime.monitor(self._exchange, self._components, "the process of the components")
+        for spec in self._push_ports:
+            self._start_taker(spec)
+        return self._exchange
+
+    def _start_taker(self, spec: str) -> None:
+        """Make who gives the tasks of a spec to the components at its controller's port."""
+        runtime, queues, port = self._services.runtime, self._services.queues, self._push_ports[spec]
+        queue = (self._settings.routes or {}).get(spec)
+        checks = self._settings.check_messages
+        taker: Process
+        if queue is None:
+            taker = runtime.spawn(Controller, spec, port, self._exchange, queues.now_ms, checks=checks)
+        else:
+            taker = runtime.spawn(Bridge, spec, queue, port, self._exchange, queues, checks=checks)
+        runtime.monitor(self._exchange, taker, f"the controller of {spec}")
+        self._takers[spec] = taker
+        port.look()
+
+    def _make_subscriber(self, door: PushingDoor) -> MoniqueSubscriber:
+        return self._services.runtime.spawn(MoniqueSubscriber, door, self._exchange)
+
+
+def _checked(config: MoniqueConfig) -> MoniqueConfig:
+    """Raise BadSettings for what cannot be served."""
+    if (config.scheduler_in is None) != (config.scheduler_out is None):
+        raise BadSettings(NOT_BOTH)
+    if config.wants_zeromq and find_spec("zmq") is None:
+        raise BadSettings(NO_ZEROMQ)
+    return config

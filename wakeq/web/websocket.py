@@ -1,0 +1,351 @@
+"""WebSocketDoor and WebSocketPath: connections by WebSocket of any protocol, and the path at which they are made.
+
+    frames that wait --> a subclass decodes them --> one Received --> subscriber --> send --> one write --> socket
+
+Frames that came together are told together.  Compression is off: what little bytes unpack to cannot be bounded.  One
+timer serves a whole path.  Must never look inside a command, or answer one itself.
+"""
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Generic, TypeVar
+
+from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
+
+from wakeq.actors.door import FRAME_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
+from wakeq.protocol.wire.websocket import PING, PONG, frame
+
+ReplyT = TypeVar("ReplyT")
+DoorT = TypeVar("DoorT", bound="WebSocketDoor[Any]")
+
+TOGETHER_FRAMES_MAX = 1024  # told at once
+WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
+SWEEP_EVERY_S = 1.0
+REASON_BYTES_MAX = 120  # a control frame has at most 125 bytes, two of them the code
+
+_BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
+
+logger = logging.getLogger("wakeq.web")
+
+
+class WebSocketDoor(Generic[ReplyT]):
+    """One connection."""
+
+    __slots__ = (
+        "_backlog", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason", "_resumed",
+        "_socket", "_subscriber", "_transport", "heard", "pinged",
+    )  # fmt: skip
+
+    kind = 0
+
+    def __init__(self, path: "WebSocketPath[Any]", socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
+        self._path = path
+        self._socket = socket
+        self._transport = transport
+        self._subscriber: Told | None = None
+        self._frames: list[Any] | None = None  # received in this turn of the loop, not told yet
+        self._paused = 0
+        self._resumed: asyncio.Future[None] | None = None
+        self._backlog: Backlog | None = None
+        self._held_bytes = 0
+        self._closing_at_s: float | None = None
+        self._reason = ""
+        self.heard = True
+        self.pinged = False
+
+    # --- what a protocol says ---
+
+    @abstractmethod
+    def kept(self, message: WSMessage, /) -> Any:
+        """Return what is to be decoded of a text or binary message."""
+
+    @abstractmethod
+    def decode(self, frames: list[Any], /) -> Received[Any]:
+        """Make commands of what was kept."""
+
+    @abstractmethod
+    def encode(self, replies: Sequence[ReplyT], /) -> bytes:
+        """Make whole frames of replies."""
+
+    @abstractmethod
+    def is_burst(self, replies: Sequence[ReplyT], /) -> bool:
+        """Whether these are such answers of which many may wait unread."""
+
+    # --- the socket's side ---
+
+    def begin(self, subscriber: Told) -> None:
+        """From now on this is who is told."""
+        self._subscriber = subscriber
+
+    def end(self, reason: str) -> None:
+        """The connection is gone: tell what came before, then that."""
+        self._tell()
+        subscriber, self._subscriber = self._subscriber, None
+        self._path.admission.held_bytes -= self._held_bytes
+        if subscriber is not None:
+            subscriber.tell(Closed(self._reason or reason))
+
+    async def read(self) -> str:
+        """Receive until the connection ends; return why it did."""
+        while True:
+            message = await self._socket.receive()
+            self.heard = True
+            match message.type:
+                case WSMsgType.TEXT | WSMsgType.BINARY:
+                    self._take(self.kept(message))
+                case WSMsgType.PING:
+                    self._write(frame(PONG, bytes(message.data)), burst=False)
+                case WSMsgType.PONG:
+                    pass
+                case WSMsgType.ERROR:
+                    return f"connection lost: {message.data}"
+                case _:
+                    return "closed by peer"
+            if self._paused:
+                self._tell()
+                await self._until_resumed()
+
+    def _take(self, received: Any) -> None:
+        """Keep a frame until the loop's next turn: those that wait behind it are told with it."""
+        if self._frames is None:
+            self._frames = []
+            asyncio.get_running_loop().call_soon(self._tell)
+        self._frames.append(received)
+        if len(self._frames) >= TOGETHER_FRAMES_MAX:
+            self._tell()
+
+    def _tell(self) -> None:
+        frames, self._frames = self._frames, None
+        if frames and self._subscriber is not None:
+            self._subscriber.tell(self.decode(frames))
+
+    async def _until_resumed(self) -> None:
+        while self._paused and not self._transport.is_closing():
+            self._resumed = asyncio.get_running_loop().create_future()
+            await self._resumed
+        self._resumed = None
+
+    # --- the subscriber's side ---
+
+    @property
+    def peer(self) -> str:
+        address = self._transport.get_extra_info("peername")
+        return f"{address[0]}:{address[1]}" if address else ""
+
+    def send(self, replies: Sequence[ReplyT]) -> None:
+        if self._subscriber is None or self._closing_at_s is not None:
+            return
+        self._write(self.encode(replies), burst=self.is_burst(replies))
+
+    def hang_up(self) -> None:
+        self.close("everything was answered")
+
+    def close(self, reason: str, code: WSCloseCode = WSCloseCode.GOING_AWAY) -> None:
+        if self._closing_at_s is not None or self._transport.is_closing():
+            return
+        self._reason = reason
+        self._closing_at_s = self._path.clock()
+        self._path.watch(self)
+        self._path.spawn(self._close(reason, code))
+
+    async def _close(self, reason: str, code: WSCloseCode) -> None:
+        await self._socket.close(code=code, message=reason.encode()[:REASON_BYTES_MAX])
+        self._wake()
+
+    def drop(self, reason: str) -> None:
+        """Close at once; what waits to be written is lost."""
+        self._reason = self._reason or reason
+        self._transport.abort()
+        self._wake()
+
+    def stop_reading(self) -> None:
+        self._paused |= _BY_STOP
+
+    def pause(self) -> None:
+        self._paused |= _BY_SUBSCRIBER
+
+    def resume(self) -> None:
+        self._resume(_BY_SUBSCRIBER)
+
+    # --- bounds ---
+
+    def ping(self) -> None:
+        """Ask a silent peer for a sign; drop one that was asked and gave none (unless we do not listen)."""
+        if self.heard or self._paused:
+            self.heard = self.pinged = False
+        elif self.pinged:
+            self.drop("no sign of life")
+        else:
+            self.ask_for_a_sign()
+
+    def ask_for_a_sign(self) -> None:
+        """Have the peer answer, if it is there."""
+        self.pinged = True
+        self._write(frame(PING, b""), burst=False)
+
+    def check(self, now_s: float) -> bool:
+        """Look at the connection again; return whether there is still something to watch."""
+        if self._closing_at_s is not None and now_s - self._closing_at_s >= FRAME_S_MAX:
+            self.drop("it did not close in time")
+            return False
+        if self._transport.is_closing():
+            self._wake()
+            return self._closing_at_s is not None
+        waiting = self._transport.get_write_buffer_size()
+        self._hold(waiting)
+        if self._backlog is not None:
+            self._obey(self._backlog.check(waiting, now_s))
+            if waiting <= WATCHED_BYTES_MIN:
+                self._backlog = None
+        return self._backlog is not None or self._closing_at_s is not None
+
+    def _write(self, data: bytes, *, burst: bool) -> None:
+        if self._transport.is_closing():
+            return
+        self._transport.write(data)
+        waiting = self._transport.get_write_buffer_size()
+        if waiting <= WATCHED_BYTES_MIN:
+            return
+        now_s = self._path.clock()
+        if self._backlog is None:
+            self._backlog = Backlog(waiting - len(data), now_s)
+            self._path.watch(self)
+        self._hold(waiting)
+        crowded = self._path.admission.crowded
+        self._obey(self._backlog.wrote(len(data), waiting, now_s, burst=burst, crowded=crowded))
+
+    def _obey(self, verdict: Verdict) -> None:
+        if verdict is Verdict.PAUSE:
+            self._paused |= _BY_BACKLOG
+        elif verdict is Verdict.RESUME:
+            self._resume(_BY_BACKLOG)
+        elif verdict is Verdict.DROP:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """The peer does not read what it is sent."""
+        self.drop("it does not read its answers")
+
+    def _resume(self, by: int) -> None:
+        self._paused &= ~by
+        if not self._paused:
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
+
+    def _hold(self, waiting: int) -> None:
+        self._path.admission.held_bytes += waiting - self._held_bytes
+        self._held_bytes = waiting
+
+
+class WebSocketPath(Generic[DoorT]):
+    """Makes WebSockets of requests, keeps count of them, and looks after them."""
+
+    heartbeat_s = 20  # a peer that was silent so long is asked; silent as long again, it is gone
+    decodes_text = True
+
+    def __init__(
+        self,
+        make_subscriber: Callable[[DoorT], Told],
+        *,
+        frame_bytes_max: int,
+        admission: Admission | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.admission = admission or Admission()
+        self.frame_bytes_max = frame_bytes_max
+        self.clock = clock or asyncio.get_running_loop().time
+        self.doors: set[DoorT] = set()
+        self._make_subscriber = make_subscriber
+        self._watched: set[DoorT] = set()
+        self._slices: list[set[DoorT]] = [set() for _ in range(self.heartbeat_s)]  # one is asked each second
+        self._next_slice = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @abstractmethod
+    def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> DoorT:
+        """Return what is to serve a new connection."""
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection, from the handshake to its end."""
+        if not self.admission.enter():
+            raise web.HTTPServiceUnavailable(text="there are too many connections; try again later\n")
+        try:
+            return await self._serve(request)
+        finally:
+            self.admission.leave()
+
+    def stop_reading(self) -> None:
+        """Take no more commands; what was taken is still answered."""
+        for door in self.doors:
+            door.stop_reading()
+
+    async def close(self, reason: str = "the broker stops") -> None:
+        """Close what is open."""
+        for door in list(self.doors):
+            door.close(reason)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(
+            compress=False,
+            max_msg_size=self.frame_bytes_max,
+            autoping=False,
+            timeout=FRAME_S_MAX / 2,
+            decode_text=self.decodes_text,
+        )
+        await socket.prepare(request)
+        assert request.transport is not None
+        door = self.make_door(socket, request.transport)
+        part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
+        self.doors.add(door)
+        part.add(door)
+        door.begin(self._make_subscriber(door))
+        self._sweep_later()
+        reason = "the broker stops"
+        try:
+            reason = await door.read()
+        finally:
+            self.doors.discard(door)
+            self._watched.discard(door)
+            part.discard(door)
+            door.end(reason)
+        return socket
+
+    # --- what the doors tell it ---
+
+    def watch(self, door: DoorT) -> None:
+        """Look at this connection from time to time."""
+        self._watched.add(door)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this beside everything else."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def sweep(self) -> None:
+        """Look at connections that are not at rest, and ask the next slice of them for a sign of life."""
+        now_s = self.clock()
+        for door in list(self._watched):
+            if not door.check(now_s):
+                self._watched.discard(door)
+        for door in list(self._slices[self._next_slice]):
+            door.ping()
+        self._next_slice = (self._next_slice + 1) % self.heartbeat_s
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self._sweeping = None
+        self.sweep()
+        if self.doors:
+            self._sweep_later()
