@@ -228,9 +228,16 @@ class Nemesis:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def transfer(self) -> None:
+        """Let another one lead; the one that leads may not hear of it when he does."""
         for machine in self.world.leaders():
             heir = self.choose(machine.core.members.voters)
             self._try(machine, lambda machine=machine, heir=heir: machine.core.leader().transfer(heir))
+            if self.rng.random() < 0.5:
+                self.world.at(self._span_us(0.02), self._deafen, machine)
+
+    def _deafen(self, machine: "Machine") -> None:
+        if not self.is_over:
+            self.world.network.cuts |= {(other, machine.node_id) for other in range(len(self.world.machines))}
 
     def _try(self, machine: "Machine", what: Callable[[], object]) -> None:
         if machine.paused_until_us > self.world.now_us:
