@@ -20,7 +20,7 @@ from tests.helpers.history import History
 from tests.helpers.namespaces import Network, missing
 
 OPS_PER_S_MIN = 50
-PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "180"))
+PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "28800" if "SOAK" in os.environ else "180"))
 FAULT_S = (1.0, 3.0)  # beyond the time that it takes the others to find their leader
 FLAPS = 6
 FLAP_S = (0.0, 0.6)
