@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from wakeq import __version__
+from wakeq.actors.access import Gate
 from wakeq.actors.door import Admission
 from wakeq.actors.operator import Operator
 from wakeq.assembly import Assembly
@@ -19,8 +20,9 @@ from wakeq.node_figures import NodeFigures
 from wakeq.opening import Opened
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import Disk
-from wakeq.web.api import PREFIX, Api, Gate, OpenGate, answered
+from wakeq.web.api import PREFIX, Api, answered
 from wakeq.web.backup import Backup
+from wakeq.web.callers import Callers
 from wakeq.web.dashboard import serve_dashboard
 from wakeq.web.events import Events
 from wakeq.web.health import Health
@@ -48,10 +50,10 @@ class Admin:
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
         new_disk: Callable[[str], Disk],
-        gate: Gate | None = None,
+        gate: Gate | None,
     ) -> None:
         self._now_ms = now_ms
-        self._gate = gate or OpenGate(settings.host)
+        self._callers = Callers(settings.host, gate)
         operator = assembly.runtime.spawn(Operator)
         self.questions = Questions(operator, assembly.queues, assembly.raft_log)
         self.figures = NodeFigures(assembly, files, admission, self.questions, clock_step_ms, publishes_refused)
@@ -71,8 +73,8 @@ class Admin:
 
     def serve_on(self, server: WebServer) -> None:
         """Add the handlers; only before the server starts."""
-        self._health.serve_on(server, self._gate)
-        api = Api(self._gate)
+        self._health.serve_on(server, self._callers)
+        api = Api(self._callers)
         api.add(server, queue_routes(self.questions, self._now_ms))
         api.add(server, message_routes(self.questions, self._now_ms))
         api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
@@ -85,7 +87,7 @@ class Admin:
         async def describe(_: web.Request) -> web.Response:
             return answered(description)
 
-        server.add("GET", PREFIX + "/openapi.json", describe)
+        server.add("GET", PREFIX + "/openapi.json", describe, is_open=True)
 
     def start(self, doors: Mapping[str, Doors], ports: Sequence[TcpListener[Any]]) -> None:
         """Begin to watch; more doors may come."""

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from wakeq.actors.door import Admission
 from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_answers import Answers
 from wakeq.actors.monique_bridge import Bridge
@@ -25,7 +24,8 @@ from wakeq.actors.monique_tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.assembly import Guard
 from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
-from wakeq.protocol.errors import BadSettings, NotLeader
+from wakeq.protocol.errors import BadSettings, Busy, NotLeader
+from wakeq.security import Security
 from wakeq.settings import Monique
 from wakeq.web.monique import MoniquePath
 from wakeq.web.server import WebServer
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 READ_AGAIN_S = 60.0  # config.json, for controllers that were added (section 7)
 NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
+NOT_GUARDED = "ZeroMQ knows neither tokens nor TLS, and WebSocket needs both; say --insecure if the network is guarded"
 NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"
 
 logger = logging.getLogger("wakeq.monique")
@@ -48,7 +49,7 @@ class Services(NamedTuple):
     queues: QueueServices
     refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
     failed: Callable[[BaseException], None]
-    admission: Admission
+    security: Security
 
 
 class MoniqueDoors:
@@ -57,7 +58,8 @@ class MoniqueDoors:
     def __init__(self, settings: Monique, services: Services) -> None:
         self._settings = settings
         self._services = services
-        self._config = _checked(MoniqueConfig() if settings.config_file is None else read_config(settings.config_file))
+        config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
+        self._config = _checked(config, services.security)
         self._guard = services.runtime.spawn(Guard, services.failed)
         self._supervisor: Supervisor | None = None  # while this node leads
         self._exchange: Process
@@ -67,11 +69,13 @@ class MoniqueDoors:
         self._push_ports: dict[str, PushPort] = {}  # by spec
         self._reading: asyncio.TimerHandle | None = None
         self._own_port: WebServer | None = None
+        self._ends = False
         self.path = MoniquePath(
             self._make_subscriber,
-            admission=services.admission,
+            admission=services.security.admission,
+            gate=services.security.gate,
             wants_id_cookie=settings.id_cookie,
-            refusal=services.refusal,
+            refusal=self._refusal,
         )
 
     # --- opening and closing ----------------------------------------------------------------------------------------
@@ -81,20 +85,37 @@ class MoniqueDoors:
         addresses: dict[str, str] = {}
         if self._config.websocket is not None:
             addresses["monique"] = await self._listen(self._config.websocket)
-        return addresses | self.look()
+        return addresses | self._look()
 
     async def _listen(self, where: WebSocket) -> str:
         """Serve WebSocket clients at `/` of a port of their own, as the original does."""
-        self._own_port = WebServer(greeting=None)
+        security = self._services.security
+        self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
         self._own_port.add("GET", "/", self.path.handle)
         host = "0.0.0.0" if where.host == "*" else where.host
         return f"{host}:{await self._own_port.start(host, where.port)}"
 
-    def look(self) -> dict[str, str]:
-        """See whether this node leads, and open or close accordingly; return the addresses of what was opened."""
+    def look(self) -> None:
+        """See whether this node leads, and open or close accordingly; what cannot be opened is tried again later."""
+        try:
+            self._look()
+        except BadSettings as error:  # the leader before us, on the same machine, has not closed it yet
+            logger.warning("%s; trying again", error)
+
+    def _refusal(self) -> Refusal | None:
+        """Return why nobody is served now."""
+        refusal = self._services.refusal()
+        if refusal is None and self._supervisor is None:
+            self.look()  # it has just begun to lead
+        if refusal is None and self._supervisor is None:
+            return Refusal(Busy.code, "the ports of MoniQue cannot be opened now; try again")
+        return refusal
+
+    def _look(self) -> dict[str, str]:
+        """Open or close; return the addresses of what was opened."""
         refusal = self._services.refusal()
         leads = refusal is None or refusal.code != NotLeader.code
-        if leads and self._supervisor is None:
+        if leads and self._supervisor is None and not self._ends:
             return self._open()
         if not leads and self._supervisor is not None:
             self._close()
@@ -127,12 +148,14 @@ class MoniqueDoors:
 
     def stop_reading(self) -> None:
         """Take no more; what was taken is still answered."""
+        self._ends = True
         self.path.stop_reading()
         if self._zmq is not None:
             self._zmq.stop_reading()
 
     async def close(self, reason: str = "the broker stops") -> None:
         """Close everything."""
+        self._ends = True
         self._close()
         await self.path.close(reason)
         if self._own_port is not None:
@@ -227,10 +250,17 @@ class MoniqueDoors:
         return self._services.runtime.spawn(MoniqueSubscriber, door, self._exchange)
 
 
-def _checked(config: MoniqueConfig) -> MoniqueConfig:
+def _checked(config: MoniqueConfig, security: Security) -> MoniqueConfig:
     """Raise BadSettings for what cannot be served."""
     if (config.scheduler_in is None) != (config.scheduler_out is None):
         raise BadSettings(NOT_BOTH)
     if config.wants_zeromq and find_spec("zmq") is None:
         raise BadSettings(NO_ZEROMQ)
+    ends = [end.host for end in (config.scheduler_in, config.scheduler_out) if end is not None]
+    ends += [config.bind_host] if config.connections else []
+    exposed = [host for host in ends if not security.may_listen(host, is_guarded=False)]
+    if config.websocket is not None and not security.may_listen(config.websocket.host):
+        exposed.append(config.websocket.host)
+    if exposed:
+        raise BadSettings(f"config.json opens ports at {exposed[0]}, which other machines reach; {NOT_GUARDED}")
     return config

@@ -25,10 +25,12 @@ from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.monique import monique
 from wakeq.cli.operating import connections, leases, move, pause, requeue, resume, why
 from wakeq.cli.output import say
+from wakeq.cli.pipeline import pipeline
 from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
 from wakeq.cli.taskflux import taskflux
+from wakeq.cli.tokens import token
 from wakeq.cli.top import top
 from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
@@ -55,15 +57,35 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     show_envvar=True,
     help="The HTTP port of the broker, for verbs of operators; 127.0.0.1:8080 if nothing is said.",
 )
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    envvar="WAKEQ_TOKEN_FILE",
+    show_envvar=True,
+    help="A file with the token to show; WAKEQ_TOKEN is one itself.",
+)
+@click.option(
+    "--tls",
+    metavar="FILE",
+    envvar="WAKEQ_TLS",
+    show_envvar=True,
+    help="Connect with TLS, and trust the authorities in this file; `system`: those of the system.",
+)
 @click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, broker: str, http: str | None) -> None:
+def cli(context: click.Context, broker: str, http: str | None, token_file: str | None, tls: str | None) -> None:
     """A durable task broker: start one, talk to one, look at one."""
     context.obj = Broker(broker, http)
+    # Where every client looks, those too that are made by what a verb runs.
+    os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
+    os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
 
-VERBS = (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster, ping, inspect, config)
-for verb in (*VERBS, leases, connections, why, top, doctor, completion):
+VERBS = (
+    *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
+    *(ping, inspect, config, token, leases, connections, why, top, doctor, completion),
+)
+for verb in VERBS:
     cli.add_command(verb)
 for verb in (backup, restore, export, import_, repair):
     cli.add_command(verb)

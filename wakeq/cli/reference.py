@@ -1,6 +1,7 @@
 """The pages of docs/reference, made from what the code says of itself, so that they cannot differ from it.
 
-    settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md; and metrics.md, http.md
+    settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md
+    metrics, routes (reference_http.py)  -->  metrics.md, http.md
 
 `python -m wakeq.cli.reference docs/reference` writes them; a test and `make docs` compare them.  Prints
 nothing that depends on the machine, or on the release of click, that it runs with.
@@ -108,6 +109,8 @@ MEANINGS = {
     "BUSY": "Not now: a bound was reached. The same command may succeed later.",
     "SET_ASIDE": "The broker crashed on it three times and left it out. Report it; `wakeq inspect` says why.",
     "DISK_FULL": "The disk is nearly full. Publishes are refused; acknowledging and deleting still work.",
+    "UNAUTHORIZED": "No token was shown, or one that is unknown, expired or revoked. The connection is closed.",
+    "FORBIDDEN": "The token does not carry the right to do this to this queue. The connection stays open.",
     "STORAGE": "The data directory cannot be used or trusted; the message says why, and what to do.",
     "DAMAGED": "A file's marker, version, checksum or content does not fit; the message names the place.",
     "DISOWNED": "The data directory is not the one that joined the cluster, or has lost what it promised.",
@@ -136,6 +139,7 @@ STATUSES = {
     70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",
     73: "The data directory is in use by another broker.",
     74: "A write or sync failed; the broker stopped.",
+    77: "The token is missing or not valid, or carries no right to do this.",
     78: "A setting is wrong.",
     EXIT_INTERRUPTED: "Ended by Ctrl-C. For `work` and `run`: a second signal, SIGINT, ended it at once.",
     143: "For `serve`, `work` and `run`: a second signal, SIGTERM, ended it at once.",

@@ -37,7 +37,8 @@ HTTP_INTRO = f"""\
 JSON over the HTTP port (8080), under `{PREFIX}`. The same as an OpenAPI document: `GET {PREFIX}/openapi.json`. A
 body must have `Content-Type: application/json`, also where there is nothing to say (`{{}}`). With tokens, send
 `Authorization: Bearer TOKEN`. A refusal is `{{"error": {{"code", "detail"}}}}`, in a cluster with the `leader`'s worker
-address where another node leads. How to use it: [operating](../operations/admin.md).
+address where another node leads. Rights: `look` is any right, `read` is fetch or admin, `admin` is admin, for the queue
+that is named, or for all queues where none is. How to use it: [operating](../operations/admin.md).
 
 Besides: `/livez`, `/readyz` (with `?leader`, only the node that serves is ready), [`/metrics`](metrics.md), and the
 dashboard at `/`.
@@ -51,10 +52,10 @@ def metrics_page() -> str:
 
 
 def _metrics(families: Sequence[Family]) -> str:
-    rows = (
-        f"| `{family.name}` | {family.kind} | {', '.join(f'`{name}`' for name in family.labels) or '-'} | {family.about} |"
-        for family in families
-    )
+    rows = [
+        f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels) or '-'} | {about} |"
+        for name, kind, about, labels in families
+    ]
     return "\n".join(("| Name | Kind | Labels | What it says |", "| --- | --- | --- | --- |", *rows)) + "\n"
 
 
@@ -85,7 +86,7 @@ def _codes(status: int) -> list[str]:
 
 def _route(route: Route) -> Iterator[str]:
     """One path: what it is for, what it takes."""
-    yield f"\n## {route.method} {route.path}\n\n{route.about}. Right: {route.right}."
+    yield f"\n## {route.method} {route.path}\n\n{route.about}. Right: {route.need}."
     if route.streams:
         yield f" Answers with `{route.streams}`."
     yield "\n"

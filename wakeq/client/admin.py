@@ -15,6 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from wakeq.client.credentials import context_of, token_source
 from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Disconnected, NotLeader, Refused
 
 DEFAULT_HTTP = "127.0.0.1:8080"
@@ -30,7 +31,7 @@ class AdminClient:
     def __init__(self, address: str | None = None, *, token: str | None = None) -> None:
         given = address or os.environ.get("WAKEQ_HTTP") or DEFAULT_HTTP
         self._addresses = [one.strip() for one in given.split(",") if one.strip()]
-        self._token = token if token is not None else os.environ.get("WAKEQ_TOKEN", "")
+        self._token = token_source(token)
         self._connection: http.client.HTTPConnection | None = None
 
     def __enter__(self) -> Self:
@@ -103,7 +104,8 @@ class AdminClient:
         return size
 
     def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> http.client.HTTPResponse:
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        token = self._token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
         data = None
         if body is not None:
             data, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
@@ -130,8 +132,9 @@ def _connection(address: str) -> http.client.HTTPConnection:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
         raise BadSettings(f"{address!r} is not an HTTP address of a broker; write HOST:PORT, as {DEFAULT_HTTP}")
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(host, port or 443, timeout=TIMEOUT_S)
+    context = context_of("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
+    if context is not None:
+        return http.client.HTTPSConnection(host, port or 8080, timeout=TIMEOUT_S, context=context)
     return http.client.HTTPConnection(host, port or 8080, timeout=TIMEOUT_S)
 
 

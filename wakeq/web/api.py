@@ -6,84 +6,62 @@ What there is stands in tables of Routes, from which the OpenAPI document is mad
 handler ever sees a request that was not checked.
 """
 
-import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from wakeq.protocol.errors import BadField, WakeqError
+from wakeq.web.callers import ADMIN, LOOK, Callers
 from wakeq.web.questions import Denied
 from wakeq.web.server import WebServer
 
 PREFIX = "/api/v1"
 BODY_BYTES_MAX = 1 << 20
-READ, ADMIN = "read", "admin"  # what a caller must be allowed to do
 
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
     "UNAUTHORIZED": 401, "FORBIDDEN": 403, "Q_NOT_FOUND": 404, "UNKNOWN_UID": 404, "NOT_FOUND": 404, "Q_EXISTS": 409,
     "NOT_LEADER": 503, "NO_QUORUM": 503, "BUSY": 503, "DISK_FULL": 507, "UNKNOWN": 504,
+    "INTERNAL": 500,
 }  # fmt: skip
 
 logger = logging.getLogger("wakeq.admin")
 
 
 class Route(NamedTuple):
-    """One thing that can be asked for.  `query` and `body` are Structs; `answer` is the type of what comes back."""
+    """One thing that can be asked for.  `query` and `body` are Structs; `answer` is the type of what comes back.
+
+    `need` must be allowed for the `queue` of the query, or else for the node.  With `by_caller` the handler is given
+    the Caller first, and asks for itself what depends on more than that.
+    """
 
     method: str
     path: str
     about: str
-    right: str
+    need: str
     handle: Callable[..., Awaitable[Any]]
     query: type[msgspec.Struct] | None = None
     body: type[msgspec.Struct] | None = None
     answer: Any = dict[str, Any]
+    by_caller: bool = False
     streams: str = ""  # the content type, where the handler writes the response itself
-
-
-class Gate(Protocol):
-    """Who may do what; raises Denied."""
-
-    def check(self, request: web.Request, right: str, queue: str | None, /) -> str:
-        """Return who asks, for the log."""
-
-
-class OpenGate:
-    """Everybody who reaches the port may do everything, but no web page of somebody else's.
-
-    A browser says where a request comes from, and a name that leads to this machine by a trick of the DNS is not one of
-    its own.
-    """
-
-    def __init__(self, host: str) -> None:
-        self._host = host
-        self._is_local = _is_loopback(host)
-
-    def check(self, request: web.Request, right: str, queue: str | None, /) -> str:
-        if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise Denied("FORBIDDEN", "a page of another site may not do this")
-        name = request.url.host or ""
-        if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):
-            raise Denied("FORBIDDEN", f"{name} is no name of this broker; use its address, or localhost")
-        return request.remote or "?"
 
 
 class Api:
     """The routes, and what their handlers work with."""
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate = gate
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
         self.routes: list[Route] = []
 
     def add(self, server: WebServer, routes: Sequence[Route]) -> None:
         """Serve these; only before the server starts."""
         for route in routes:
             self.routes.append(route)
-            server.add(route.method, PREFIX + route.path, self._served(route))
+            server.add(route.method, PREFIX + route.path, self._served(route), is_open=True)  # it asks itself
 
     def _served(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def serve(request: web.Request) -> web.StreamResponse:
@@ -93,21 +71,27 @@ class Api:
                 return refused(denied.code, denied.detail, denied.leader)
             except WakeqError as error:
                 return refused(error.code, str(error))
+            except web.HTTPException:
+                raise
+            except Exception:
+                logger.exception("%s %s failed", request.method, request.path_qs)
+                return refused(WakeqError.code, "a fault of the broker itself; its log says where")
 
         return serve
 
     async def _serve(self, route: Route, request: web.Request) -> web.StreamResponse:
-        queue = request.query.get("queue")
-        caller = self.gate.check(request, route.right, queue)
+        caller = self._callers.of(request)
+        if not (route.by_caller and route.need == LOOK):
+            caller.require(route.need, request.query.get("queue"))
         query = _query_of(route, request)
         body = await _body_of(route, request)
         if route.streams:
-            response: web.StreamResponse = await route.handle(request, query)
+            response: web.StreamResponse = await route.handle(request, caller, query)
             return response
-        if route.right == ADMIN:
-            logger.info("%s %s %s%s", caller, route.method, request.path_qs, f" {_shown(body)}" if body else "")
+        if route.need == ADMIN:
+            logger.info("%s %s %s%s", caller.name, route.method, request.path_qs, f" {_shown(body)}" if body else "")
         arguments = [value for value in (query, body) if value is not None]
-        return answered(await route.handle(*arguments))
+        return answered(await route.handle(*([caller] if route.by_caller else []), *arguments))
 
 
 def _query_of(route: Route, request: web.Request) -> Any:
@@ -158,15 +142,3 @@ def refused(code: str, detail: str, leader: str = "") -> web.Response:
     if code == "UNAUTHORIZED":
         response.headers["WWW-Authenticate"] = "Bearer"
     return response
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

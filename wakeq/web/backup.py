@@ -22,7 +22,8 @@ from wakeq.protocol.log_format import Identity
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.snapshot import SnapshotHeader, stream_snapshot
 from wakeq.storage.store import Store
-from wakeq.web.api import ADMIN, Route
+from wakeq.web.api import Route
+from wakeq.web.callers import ADMIN, Caller
 from wakeq.web.questions import Denied
 
 CONTENT_TYPE = "application/octet-stream"
@@ -54,14 +55,14 @@ class Backup:
         about = "Download an image of the whole state"
         return (Route("GET", "/backup", about, ADMIN, self.serve, streams=CONTENT_TYPE),)
 
-    async def serve(self, request: web.Request, _: Any) -> web.StreamResponse:
+    async def serve(self, request: web.Request, caller: Caller, _: Any) -> web.StreamResponse:
         """Send the image; one at a time."""
         if self._is_running:
             raise Denied("BUSY", "another backup is being made; try again")
         self._is_running = True
         try:
             await self._until_written()
-            return await self._send(request)
+            return await self._send(request, caller)
         finally:
             self._is_running = False
 
@@ -74,7 +75,7 @@ class Backup:
                 raise Denied("BUSY", f"the state was not written within {FLUSH_S_MAX:g} s; is the disk overloaded?")
             await asyncio.sleep(LOOK_AGAIN_S)
 
-    async def _send(self, request: web.Request) -> web.StreamResponse:
+    async def _send(self, request: web.Request, caller: Caller) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
         await response.prepare(request)
         read_end, write_end = os.pipe()
@@ -95,7 +96,7 @@ class Backup:
             if request.transport is not None:
                 request.transport.abort()  # not an end: what was sent is no backup
             return response
-        logger.info("a backup of %d bytes was sent to %s", result, request.remote)
+        logger.info("a backup of %d bytes was sent to %s", result, caller.name)
         await response.write_eof()
         return response
 

@@ -25,7 +25,7 @@ def serve_dashboard(server: WebServer) -> None:
     """Serve the pages; only before the server starts."""
     pages = {page.name: page.read_bytes() for page in (files("wakeq.web") / "pages").iterdir() if page.is_file()}
     for name, content in pages.items():
-        server.add("GET", "/" if name == "index.html" else f"/dashboard/{name}", _handler(name, content))
+        server.add("GET", "/" if name == "index.html" else f"/dashboard/{name}", _handler(name, content), is_open=True)
 
 
 def _handler(name: str, content: bytes) -> Handler:

@@ -17,7 +17,8 @@ from msgspec import Meta
 
 from wakeq.actors.histogram import Histogram
 from wakeq.actors.queue_view import Gauges
-from wakeq.web.api import READ, Route
+from wakeq.web.api import Route
+from wakeq.web.callers import LOOK, Caller
 from wakeq.web.exposition import Sample
 from wakeq.web.questions import Denied, Questions
 from wakeq.web.queue_routes import Name
@@ -64,7 +65,7 @@ class Events:
 
     def routes(self) -> Sequence[Route]:
         about = "Watch queues and node, as server-sent events"
-        return (Route("GET", "/events", about, READ, self.watch, EventsQuery, streams=CONTENT_TYPE),)
+        return (Route("GET", "/events", about, LOOK, self.watch, EventsQuery, by_caller=True, streams=CONTENT_TYPE),)
 
     async def stop(self) -> None:
         """Send everybody away: the broker stops."""
@@ -73,7 +74,7 @@ class Events:
         for watcher in self._watchers:
             _put(watcher, None)
 
-    async def watch(self, request: web.Request, query: EventsQuery) -> web.StreamResponse:
+    async def watch(self, request: web.Request, caller: Caller, query: EventsQuery) -> web.StreamResponse:
         """Tell one watcher, until it goes or the broker stops."""
         if len(self._watchers) >= WATCHERS_MAX:
             raise Denied("BUSY", f"{WATCHERS_MAX} are watching already; close a page")
@@ -85,7 +86,7 @@ class Events:
             self._looking = asyncio.get_running_loop().create_task(self._look_again())
         try:
             while (look := await watcher.get()) is not None:
-                await response.write(b"data: " + msgspec.json.encode(told(look, query)) + b"\n\n")
+                await response.write(b"data: " + msgspec.json.encode(told(look, query, caller)) + b"\n\n")
         except (ConnectionResetError, OSError):
             pass  # it went
         finally:
@@ -121,17 +122,18 @@ def _put(watcher: "asyncio.Queue[Look | None]", look: Look | None) -> None:
     watcher.put_nowait(look)
 
 
-def told(look: Look, query: EventsQuery) -> dict[str, Any]:
-    """Return what one watcher is told.  Pure."""
-    wanted = [one for one in look.gauges if one.name.startswith(query.prefix)]
+def told(look: Look, query: EventsQuery, caller: Caller) -> dict[str, Any]:
+    """Return what one watcher is told, of queues that he may see.  Pure."""
+    gauges = [one for one in look.gauges if caller.sees(one.name)]
+    wanted = [one for one in gauges if one.name.startswith(query.prefix)]
     shown = nlargest(query.limit, wanted, key=lambda one: (one.ready + one.delayed + one.leased, one.published))
     if query.queue is not None and all(one.name != query.queue for one in shown):
-        shown += [one for one in look.gauges if one.name == query.queue]
+        shown += [one for one in gauges if one.name == query.queue]
     return {
         "at_ms": look.at_ms,
         "queues": [one._asdict() for one in shown],
-        "queues_total": len(look.gauges),
-        "totals": {field: sum(getattr(one, field) for one in look.gauges) for field in _SUMMED},
+        "queues_total": len(gauges),
+        "totals": {field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
         "figures": look.figures,
         "cluster": look.cluster,
         "error": look.error,

@@ -12,7 +12,9 @@ from aiohttp import web
 
 from wakeq.actors.messages import Refusal
 from wakeq.actors.queue_view import Gauges
-from wakeq.web.api import READ, Gate, answered, refused
+from wakeq.protocol.errors import Refused
+from wakeq.web.api import answered, refused
+from wakeq.web.callers import LOOK, Callers
 from wakeq.web.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_pieces
 from wakeq.web.families import ALL_QUEUES
 from wakeq.web.questions import Denied, Questions
@@ -40,19 +42,20 @@ class Health:
         self._queues_max = queues_max
         self._totals = Totals()
 
-    def serve_on(self, server: WebServer, gate: Gate) -> None:
+    def serve_on(self, server: WebServer, callers: Callers) -> None:
         """Serve the paths; the probes are open to everybody, for they say next to nothing."""
 
         async def metrics(request: web.Request) -> web.StreamResponse:
             try:
-                gate.check(request, READ, None)
+                callers.of(request).require(LOOK, None)
             except Denied as denied:
                 return refused(denied.code, denied.detail)
+            except Refused as error:
+                return refused(error.code, str(error))
             return await self.metrics(request)
 
-        server.add("GET", "/livez", self.livez)
-        server.add("GET", "/readyz", self.readyz)
-        server.add("GET", "/metrics", metrics)
+        for path, handler in (("/livez", self.livez), ("/readyz", self.readyz), ("/metrics", metrics)):
+            server.add("GET", path, handler, is_open=True)
 
     async def livez(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

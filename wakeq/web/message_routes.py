@@ -14,7 +14,8 @@ from wakeq.protocol.commands import PurgeQueue, Result
 from wakeq.protocol.dead_letters import ORIGIN, ORIGIN_UID
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.names import check_name
-from wakeq.web.api import ADMIN, READ, Route
+from wakeq.web.api import Route
+from wakeq.web.callers import ADMIN, READ, Caller
 from wakeq.web.questions import Denied, Questions
 from wakeq.web.queue_routes import Name, QueueQuery
 from wakeq.web.selection import UIDS_MAX, SelectBody, Selected, Selection, headers_of, moved_in_batches, shown
@@ -81,11 +82,29 @@ def message_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[
     return (
         Route("GET", "/messages", "Look at messages", READ, routes.peek, PeekQuery, answer=Peeked),
         Route("GET", "/messages/why", "Why is this message not being worked on?", READ, routes.why, UidQuery),
-        Route("POST", "/messages/move", "Move messages to another queue", ADMIN, routes.move, query, MoveBody, picked),
+        Route(
+            "POST",
+            "/messages/move",
+            "Move messages to another queue",
+            ADMIN,
+            routes.move,
+            query,
+            MoveBody,
+            picked,
+            by_caller=True,
+        ),
         Route("POST", "/messages/purge", "Throw messages away", ADMIN, routes.purge, query, SelectBody, picked),
         Route("POST", "/messages/requeue", "Let delayed ones go now", ADMIN, routes.requeue, query, SelectBody, picked),
         Route(
-            "POST", "/messages/redrive", "Bring dead letters back", ADMIN, routes.redrive, query, RedriveBody, picked
+            "POST",
+            "/messages/redrive",
+            "Bring dead letters back",
+            ADMIN,
+            routes.redrive,
+            query,
+            RedriveBody,
+            picked,
+            by_caller=True,
         ),
         Route("GET", "/leases", "Look at what workers have", READ, routes.leases, query, answer=Peeked),
         Route("POST", "/leases/release", "Take back from workers", ADMIN, routes.release, query, ReleaseBody, Released),
@@ -141,8 +160,9 @@ class _MessageRoutes:
 
     # --- changing --------------------------------------------------------------------------------------------------
 
-    async def move(self, query: QueueQuery, body: MoveBody) -> Selected:
+    async def move(self, caller: Caller, query: QueueQuery, body: MoveBody) -> Selected:
         queue, to = check_name(query.queue), check_name(body.to)
+        caller.require(ADMIN, to)
         if queue == to:
             raise BadField("the messages are in that queue already")
 
@@ -174,7 +194,7 @@ class _MessageRoutes:
             body = msgspec.structs.replace(body, where=[*body.where, "state=delayed"])
         return await self._select(queue, body, do)
 
-    async def redrive(self, query: QueueQuery, body: RedriveBody) -> Selected:
+    async def redrive(self, caller: Caller, query: QueueQuery, body: RedriveBody) -> Selected:
         queue, to = check_name(query.queue), body.to
         if to == queue:
             raise BadField("dead letters are in that queue already")
@@ -189,6 +209,7 @@ class _MessageRoutes:
                 by_queue.setdefault(headers_of(row).get(ORIGIN, "") if to is None else to, []).append(row)
             done = 0
             for target, mine in by_queue.items():
+                caller.require(ADMIN, target)  # whoever wrote the letter named it
                 done += await moved_in_batches(self._questions, queue, mine, target, redrive=True)
             return done
 

@@ -11,7 +11,8 @@ from msgspec import Meta
 from wakeq.actors.histogram import Histogram
 from wakeq.actors.messages import Describe
 from wakeq.actors.runtime import Process
-from wakeq.web.api import ADMIN, READ, Route
+from wakeq.web.api import Route
+from wakeq.web.callers import ADMIN, LOOK
 from wakeq.web.exposition import Sample
 from wakeq.web.families import FAMILIES
 from wakeq.web.questions import Denied, Questions
@@ -77,12 +78,12 @@ def node_routes(
     routes = _NodeRoutes(questions, samples, doors)
     one, some = ConnectionQuery, ConnectionsQuery
     return (
-        Route("GET", "/node", "Show the figures of the node", READ, routes.node, answer=NodeFacts),
-        Route("GET", "/cluster", "Show who belongs to the cluster", READ, routes.cluster),
+        Route("GET", "/node", "Show the figures of the node", LOOK, routes.node, answer=NodeFacts),
+        Route("GET", "/cluster", "Show who belongs to the cluster", LOOK, routes.cluster),
         Route(
             "POST", "/cluster", "Hand over leadership, or write an image", ADMIN, routes.administer, body=ClusterBody
         ),
-        Route("GET", "/connections", "Look at connections", READ, routes.connections, some, answer=Connections),
+        Route("GET", "/connections", "Look at connections", ADMIN, routes.connections, some, answer=Connections),
         Route("DELETE", "/connection", "Close a connection", ADMIN, routes.close, one, answer=Closed),
     )
 

@@ -60,7 +60,7 @@ def _operation(route: Route, schema_of: dict[int, Any], components: dict[str, An
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('.', '_')}",
         "summary": route.about,
-        "description": f"Needs the right {route.right}.",
+        "description": f"Needs the right to {route.need}.",
         "responses": {
             "200": {"description": "Done", "content": {content_type: {"schema": found}}},
             **{str(status): _refusal(schema_of) for status in sorted(set(STATUSES.values()))},

@@ -14,7 +14,8 @@ from wakeq.protocol.catalog import FIELDS, Policies, changed, check
 from wakeq.protocol.commands import PAUSE_MS_MAX, CreateQueue, DeleteQueue, PauseQueue, UpdateQueue
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.names import NAME_BYTES_MAX, check_name
-from wakeq.web.api import ADMIN, READ, Route
+from wakeq.web.api import Route
+from wakeq.web.callers import ADMIN, LOOK, Caller
 from wakeq.web.questions import Questions
 
 LIST_MAX = 1_000
@@ -93,9 +94,18 @@ def queue_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Ro
     """Return what can be done with queues."""
     routes = _QueueRoutes(questions, now_ms)
     return (
-        Route("GET", "/queues", "List queues with their figures", READ, routes.list, ListQuery, answer=Listed),
-        Route("POST", "/queues", "Create a queue", ADMIN, routes.create, body=CreateBody, answer=Done),
-        Route("GET", "/queue", "Show the figures and policies of a queue", READ, routes.show, QueueQuery),
+        Route(
+            "GET",
+            "/queues",
+            "List queues with their figures",
+            LOOK,
+            routes.list,
+            ListQuery,
+            answer=Listed,
+            by_caller=True,
+        ),
+        Route("POST", "/queues", "Create a queue", LOOK, routes.create, None, CreateBody, Done, by_caller=True),
+        Route("GET", "/queue", "Show the figures and policies of a queue", LOOK, routes.show, QueueQuery),
         Route("PATCH", "/queue", "Change policies", ADMIN, routes.update, QueueQuery, UpdateBody, Done),
         Route("DELETE", "/queue", "Delete a queue with its messages", ADMIN, routes.delete, QueueQuery, None, Emptied),
         Route("POST", "/queue/pause", "Hand out nothing", ADMIN, routes.pause, QueueQuery, PauseBody, Paused),
@@ -108,14 +118,16 @@ class _QueueRoutes:
         self._questions = questions
         self._now_ms = now_ms
 
-    async def list(self, query: ListQuery) -> Listed:
+    async def list(self, caller: Caller, query: ListQuery) -> Listed:
         found = await self._questions.queues(query.prefix, query.after, query.limit)
-        return Listed(found, found[-1]["qname"] if len(found) == query.limit else None)
+        after = found[-1]["qname"] if len(found) == query.limit else None
+        return Listed([row for row in found if caller.sees(row["qname"])], after)
 
     async def show(self, query: QueueQuery) -> dict[str, Any]:
         return await self._questions.stats(check_name(query.queue))
 
-    async def create(self, body: CreateBody) -> Done:
+    async def create(self, caller: Caller, body: CreateBody) -> Done:
+        caller.require(ADMIN, body.queue)
         policies = changed(Policies(), body.policies)
         check(check_name(body.queue), policies)
         await self._questions.change(CreateQueue(body.queue, policies))

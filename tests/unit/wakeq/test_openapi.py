@@ -114,7 +114,7 @@ def test_whatever_is_sent_is_answered_as_described(tmp_path: Path) -> None:
                 status, answer = await one(here, method, path, query, body)
                 await client.publish("jobs", b"more")  # it may have been deleted
                 done += status == 200
-                assert status == 200 or status in STATUSES.values(), (method, path, query, body, answer)
+                assert status == 200 or status in {*STATUSES.values()} - {500}, (method, path, query, body, answer)
                 assert status == 200 or set(answer) == {"error"}, (method, path, query, body, answer)
             assert done > len(cases) // 8, "nearly all of it was refused, so little was tried"
             assert here.node.failed is not None
