@@ -152,40 +152,42 @@ def test_a_histogram_counts_what_is_not_above_each_bound() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_queues_are_exported_quickly_and_hold_up_nobody(tmp_path: Path) -> None:
-    """The best of a few looks: the machine has other work too."""
+    """By processor time, the best of a few looks: the machine has other work too."""
 
-    def get(here: NodeHere) -> tuple[float, int]:
+    def get(here: NodeHere) -> int:
         host, _, port = here.http.removeprefix("http://").partition(":")
         connection = http.client.HTTPConnection(host, int(port))
-        began_s = time.perf_counter()
         connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().count(b"\n")
-        return time.perf_counter() - began_s, lines
+        return connection.getresponse().read().count(b"\n")
 
-    async def longest_stall(until: asyncio.Event) -> float:
-        loop, worst_s = asyncio.get_running_loop(), 0.0
+    async def longest_turn(until: asyncio.Event) -> float:
+        """How long the loop's thread worked at most until it came back here."""
+        worst_s, before_s = 0.0, time.thread_time()
         while not until.is_set():
-            before_s = loop.time()
-            await asyncio.sleep(0.001)
-            worst_s = max(worst_s, loop.time() - before_s - 0.001)
+            await asyncio.sleep(0)
+            now_s = time.thread_time()
+            worst_s, before_s = max(worst_s, now_s - before_s), now_s
         return worst_s
 
-    async def story() -> list[tuple[float, float, int]]:
+    async def story() -> tuple[int, list[float], list[float]]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             names = [f"queue-{number:05}" for number in range(QUEUES)]
             here.node.raft_log.tell(Propose([(Publish(name, [Draft(b"x")]), None) for name in names]))
             await client.publish("behind", b"all of them")
-            looks = []
-            for _ in range(6):
+            answers_s, turns_s = [], []
+            for _ in range(4):
+                began_s = time.process_time()
+                lines = await asyncio.to_thread(get, here)
+                answers_s.append(time.process_time() - began_s)
                 over = asyncio.Event()
-                watch = asyncio.create_task(longest_stall(over))
-                answer_s, lines = await asyncio.to_thread(get, here)
+                watch = asyncio.create_task(longest_turn(over))
+                await asyncio.to_thread(get, here)
                 over.set()
-                looks.append((answer_s, await watch, lines))
-            return looks
+                turns_s.append(await watch)
+            return lines, answers_s, turns_s
 
-    looks = uvloop.run(story())
+    lines, answers_s, turns_s = uvloop.run(story())
 
-    assert min(lines for _, _, lines in looks) > 8 * QUEUES
-    assert min(answer_s for answer_s, _, _ in looks) < ANSWER_S_MAX, looks
-    assert min(stall_s for _, stall_s, _ in looks) < STALL_S_MAX, looks
+    assert lines > 8 * QUEUES
+    assert min(answers_s) < ANSWER_S_MAX, answers_s
+    assert min(turns_s) < STALL_S_MAX, turns_s
