@@ -452,3 +452,16 @@ def test_what_is_staged_is_there_for_whoever_leads_next(directory: Path) -> None
     cluster.advance(70)
     assert sorted(fetched(client)) == ["a", "b", "c", "d"]
     cluster.close()
+
+
+def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a", "b")
+    broker.flush()
+    broker.crash_and_restart()
+    process = broker.queue("q")
+    assert process.leases is not None
+    assert process.leases.delayed is None
+
+    unstash(broker.client(), 1, ("t", 2))
+
+    assert process.ledger.chunks[0].only_sizes
