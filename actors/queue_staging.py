@@ -206,6 +206,8 @@ class QueueStaging(QueueEndings):
 
     def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
         results, ranges = self.ledger.unstash(entry, at_ms)
+        if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
+            self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
         for numbers in ranges:
             self._forget([number for number in numbers if not self.ledger.lives(number)])
             if results[0] > 0 and self.leases is not None:

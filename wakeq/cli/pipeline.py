@@ -2,13 +2,14 @@
 
 import click
 
+from wakeq.cli.pipeline_history import archive, forecast, report
 from wakeq.cli.pipeline_tasks import load, replay, settle
 
 
 @click.group()
 def pipeline() -> None:
-    """Make messages of files and of history, and look after streaming queries."""
+    """Make messages of files and of history, look after streaming queries, and say what a broker did."""
 
 
-for verb in (load, replay, settle):
+for verb in (report, archive, forecast, load, replay, settle):
     pipeline.add_command(verb)
