@@ -55,7 +55,7 @@ def check(queue: QueueReport, oracle: Figures) -> None:
     assert queue.cancelled == oracle.cancelled
     assert queue.backlog_last == len(oracle.held), queue.name
     assert sum(queue.published) == sum(queue.hours) == queue.events["published"]
-    assert sum(queue.done) == sum(queue.events[event] for event in ("acked", "expired", "dead"))
+    assert sum(queue.done) == sum(queue.events.get(event, 0) for event in ("acked", "expired", "dead", "dropped"))
     check_spans(queue.waiting, oracle.waiting_s)
     check_spans(queue.working, oracle.working_s)
 
