@@ -11,6 +11,9 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from wakeq.actors.access import Access
+from wakeq.protocol.addresses import is_this_machine
+
 CommandT = TypeVar("CommandT")  # what a protocol's codec makes of bytes
 ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)  # what it makes bytes of
 
@@ -24,6 +27,7 @@ UNREAD_BYTES_MAX = 4 * MIB  # of replies that a peer asked for and does not read
 BURST_BYTES_MAX = 128 * MIB  # of the answers to a burst of PUBs that nobody reads: then reading pauses
 STUCK_S_MAX = 60.0  # reading is paused and the peer takes nothing: then it is disconnected
 FRAME_S_MAX = 10.0  # until a frame that was begun is complete, and a closing connection closed
+HANDSHAKE_S_MAX = 5.0  # until a connection has said who it is, where that is asked
 CONNECTIONS_MAX = 50_000
 HELD_BYTES_MAX = 1024 * MIB  # unfinished lines and unread replies, of all together
 
@@ -71,6 +75,13 @@ class Door(Protocol[ReplyT_contra]):
     @property
     def peer(self) -> str: ...
 
+    @property
+    def access(self) -> Access | None:
+        """What the connection may do, if that was known before it said anything."""
+
+    def welcome(self) -> None:
+        """The peer has said who it is: it may stay as long as it likes."""
+
     def send(self, replies: Sequence[ReplyT_contra], /) -> None:
         """Write the replies, in their order, in one write."""
 
@@ -102,26 +113,50 @@ class CarefulDoor(Door[ReplyT_contra], Protocol[ReplyT_contra]):
 
 
 class Admission:
-    """What all doors of a node share: how many connections, and how many bytes are held for them."""
+    """What all doors of a node share: how many connections, from where, and how many bytes are held for them.
 
-    __slots__ = ("connections", "connections_max", "held_bytes", "held_bytes_max")
+    An address has no limit of its own if that is 0, and this machine's has none ever: who is here can do worse.
+    """
 
-    def __init__(self, connections_max: int = CONNECTIONS_MAX, held_bytes_max: int = HELD_BYTES_MAX) -> None:
+    __slots__ = ("_by_address", "connections", "connections_max", "held_bytes", "held_bytes_max", "per_address_max")
+
+    def __init__(
+        self,
+        connections_max: int = CONNECTIONS_MAX,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        per_address_max: int = 0,
+    ) -> None:
         self.connections_max = connections_max
         self.held_bytes_max = held_bytes_max
+        self.per_address_max = per_address_max
         self.connections = 0
         self.held_bytes = 0
+        self._by_address: dict[str, int] = {}
 
-    def enter(self) -> bool:
-        """Count one more connection, unless there are as many as may be."""
+    @property
+    def counts_addresses(self) -> bool:
+        """Whether it matters where a connection comes from."""
+        return self.per_address_max > 0
+
+    def enter(self, address: str = "") -> str:
+        """Count one more connection and return nothing; or return why there may not be one more."""
         if self.connections >= self.connections_max:
-            return False
+            return f"there are {self.connections_max} connections already"
+        here = self._by_address.get(address, 0)
+        if address and 0 < self.per_address_max <= here and not is_this_machine(address):
+            return f"there are {self.per_address_max} connections from {address} already"
         self.connections += 1
-        return True
+        self._by_address[address] = here + 1
+        return ""
 
-    def leave(self) -> None:
+    def leave(self, address: str = "") -> None:
         """Count one connection less."""
         self.connections -= 1
+        left = self._by_address[address] - 1
+        if left:
+            self._by_address[address] = left
+        else:
+            del self._by_address[address]
 
     @property
     def crowded(self) -> bool:

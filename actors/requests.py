@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.access import STRANGER, Gate
 from wakeq.actors.door import Door
 from wakeq.actors.messages import Leaving, Outcome, Refusal
 from wakeq.actors.runtime import Process
@@ -44,6 +45,7 @@ class Services(msgspec.Struct, frozen=True):
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog by now
     defaults: Policies | None = None  # of a queue that a publish creates; None: those that are built in
     refusal: Callable[[], Refusal | None] = lambda: None  # why this node may not serve at this moment
+    gate: Gate | None = None  # None: whoever can connect may do everything
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):
@@ -78,6 +80,7 @@ class Requests(Process):
         self._door = door
         self._worker = worker
         self._services = services
+        self._access = None if services.gate is None else door.access or STRANGER
         self._pendings: deque[Pending] | None = None  # in the order of the requests
         self._parked: deque[Sequence[Any]] | None = None  # runs that wait for what stands before them
         self._busy: dict[str, int] | None = None  # queues that something before may still change

@@ -8,14 +8,17 @@ begins which run.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
 
 from wakeq.actors.door import Closed, Ended, Received
 from wakeq.actors.messages import Answered, Gone, Refusal, Woken
+from wakeq.actors.permissions import refusals
 from wakeq.actors.staged_commands import StagedCommands
 from wakeq.actors.worker_replies import refused
+from wakeq.protocol.errors import Refused, Unauthorized
 from wakeq.protocol.wire import worker as wire
 
 
@@ -60,8 +63,24 @@ class Subscriber(StagedCommands):
             self._queue(name).tell(msgspec.structs.replace(gone, queue=name))
 
     def _begin_run(self, run: Sequence[Any]) -> None:
+        if self._closing:
+            return  # the client is being shown out: nothing that it said behind that counts
         if self._waits:
             self._end_waits(run)
+        if self._access is not None and (found := refusals(run, self._access)) is not None:
+            self._begin_permitted(run, found)
+            return
+        self._begin_alike(run)
+
+    def _begin_permitted(self, run: Sequence[Any], found: Sequence[Refused | None]) -> None:
+        """Begin what may be done, each in its place; the rest is refused."""
+        for is_refused, places in groupby(range(len(run)), lambda place: found[place] is not None):
+            if is_refused:
+                self._bad([wire.Bad(found[place], run[place].cmd_id) for place in places])  # type: ignore[arg-type]
+            else:
+                self._begin_alike([run[place] for place in places])
+
+    def _begin_alike(self, run: Sequence[Any]) -> None:
         kind = type(run[0])
         if kind not in _ANYWHERE:
             refusal = self._services.refusal()
@@ -82,6 +101,11 @@ class Subscriber(StagedCommands):
 
     def _hello(self, run: Sequence[Any]) -> None:
         (command,) = run
+        try:
+            self._log_in(command.token)
+        except Unauthorized as error:
+            self._bad([wire.Bad(error, command.cmd_id)])
+            return
         if command.session is not None:
             self._session = command.session
         limits = self._services.limits
@@ -92,6 +116,14 @@ class Subscriber(StagedCommands):
             cmd_id=command.cmd_id,
         )
         self._reply(self._begin(run), 0, reply)
+
+    def _log_in(self, token: str | None) -> None:
+        """See who this is, if the node wants to know; who is known already need not say it again."""
+        gate, access = self._services.gate, self._access
+        if gate is None or access is None or (token is None and access.is_known):
+            return
+        self._access = gate.login(token, self._door)
+        self._door.welcome()
 
     def _bad(self, run: Sequence[Any]) -> None:
         pending = self._begin(run)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from wakeq.actors.access import STRANGER, Access, Gate
 from wakeq.actors.door import CarefulDoor, Closed, Drained, Ended, Idle, Received
 from wakeq.actors.messages import (
     Answered,
@@ -21,12 +22,14 @@ from wakeq.actors.messages import (
     Leaving,
     Nack,
     Propose,
+    Refusal,
     Stats,
     Touch,
     Want,
 )
 from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
 from wakeq.actors.runtime import Alarm, Process, Timers
+from wakeq.actors.taskflux_permissions import refusal_of
 from wakeq.actors.taskflux_replies import (
     Holding,
     Known,
@@ -34,6 +37,7 @@ from wakeq.actors.taskflux_replies import (
     counted,
     dequeued,
     listed,
+    refusal,
     removed,
     returned,
     stored,
@@ -41,10 +45,13 @@ from wakeq.actors.taskflux_replies import (
 )
 from wakeq.protocol import commands as log
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.intents import Intent, Outcome, Remove, Return, StopWaiting, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (
+    METHOD_TOKEN,
+    AuthorizationRequest,
     ClusterMetadataRequest,
     Count,
     CreateQueue,
@@ -69,6 +76,7 @@ class Services(NamedTuple):
     timers: Timers
     now_ms: Callable[[], int]
     known: Known
+    gate: Gate | None = None  # None: whoever can connect may do everything
 
 
 class Asked(NamedTuple):
@@ -86,7 +94,8 @@ class TaskFluxSubscriber(Process):
         self._door = door
         self._worker = worker
         self._services = services
-        self._conversation = Conversation(dialect, services.known.payload_bytes_max)
+        self._conversation = Conversation(dialect, services.known.payload_bytes_max, self._authorize)
+        self._access = None if services.gate is None else STRANGER
         self._waiting: Fetch | None = None  # the last that may have waited for a record
         self._in_flight_bytes = 0
         self._paused = False
@@ -97,6 +106,17 @@ class TaskFluxSubscriber(Process):
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
+
+    def _authorize(self, request: AuthorizationRequest) -> str:
+        """See who this is; return why he may not come in, or nothing."""
+        gate = self._services.gate
+        if gate is not None:
+            try:
+                self._access = gate.login(request.token if request.method == METHOD_TOKEN else None, self._door)
+            except Unauthorized as error:
+                return str(error)
+        self._door.welcome()
+        return ""
 
     # --- in and out --------------------------------------------------------------------------------------------------
 
@@ -187,12 +207,26 @@ class TaskFluxSubscriber(Process):
         """Begin intents, in their order; return what is known of them at once."""
         items: list[Proposed] = []
         known: list[tuple[Intent, Outcome]] = []
+        if self._access is not None:
+            intents = self._permitted(intents, self._access, known)
         for _, alike in groupby(intents, self._kin):
             run = list(alike)
             _BEGIN[type(run[0].work)](self, run, items, known)
         if items:
             self._services.raft_log.tell(Propose(items))
         return known
+
+    def _permitted(
+        self, intents: Sequence[Intent], access: Access, known: list[tuple[Intent, Outcome]]
+    ) -> Sequence[Intent]:
+        """Return those that this client may have done; the others are answered at once."""
+        refused = [(intent, error) for intent in intents if (error := refusal_of(intent.work, access)) is not None]
+        if not refused:
+            return intents
+        answers = self._services.known
+        known += [(intent, refusal(Refusal(error.code, str(error)), answers)) for intent, error in refused]
+        out = {id(intent) for intent, _ in refused}
+        return [intent for intent in intents if id(intent) not in out]
 
     def _kin(self, intent: Intent) -> Any:
         """Return what intents in a row must have in common to be begun together."""

@@ -129,6 +129,21 @@ class DiskFull(Refused):
     code = "DISK_FULL"
 
 
+class Unauthorized(Refused):
+    """No token, or one that is not valid.  The same words for whatever is wrong with it."""
+
+    code = "UNAUTHORIZED"
+    closes = True
+    exit_status = 77
+
+
+class Forbidden(Refused):
+    """The token does not carry the right to do this to this queue."""
+
+    code = "FORBIDDEN"
+    exit_status = 77
+
+
 # What the disk did ------------------------------------------------------------------------------------------------
 
 
@@ -229,6 +244,6 @@ BY_CODE: dict[str, type[Refused]] = {
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
         StaleLease, EpochExpired, StashExpired, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy,
-        CommandSetAside, DiskFull,
+        CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip

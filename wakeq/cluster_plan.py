@@ -8,6 +8,7 @@ that all of them were given.
 
 import hashlib
 import socket
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused
@@ -15,6 +16,7 @@ from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, VERSION, VERSION_MIN, FrameReader, Hello, encode, split_address
 from wakeq.settings import Settings
+from wakeq.tls import PeerTls
 
 CLUSTER_ID_BYTES = 16
 ASK_S_MAX = 2.0
@@ -28,6 +30,7 @@ class ClusterPlan:
     node_id: int
     addresses: tuple[str, ...]
     joins: bool
+    tls: PeerTls | None = None
 
     @property
     def own_host(self) -> str:
@@ -58,13 +61,13 @@ class ClusterPlan:
         for node, address in enumerate(self.addresses):
             if node != self.node_id:
                 try:
-                    return _cluster_at(address, self.node_id)
+                    return _cluster_at(address, self.node_id, self.tls)
                 except (OSError, PeerRefused) as error:
                     tried.append(f"{address}: {error}")
         raise BrokerUnreachable(f"no node of the cluster to join answers; tried {'; '.join(tried)}")
 
 
-def plan_of(settings: Settings) -> ClusterPlan | None:
+def plan_of(settings: Settings, tls: PeerTls | None = None) -> ClusterPlan | None:
     """Return the plan, None for a node that is alone."""
     cluster = settings.cluster
     if cluster.peers is None and cluster.node is None:
@@ -79,13 +82,17 @@ def plan_of(settings: Settings) -> ClusterPlan | None:
         raise BadSettings(f"--peers: {error}") from error
     if cluster.node >= len(addresses):
         raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
-    return ClusterPlan(cluster.node, addresses, cluster.join)
+    return ClusterPlan(cluster.node, addresses, cluster.join, tls)
 
 
-def _cluster_at(address: str, node_id: int) -> bytes:
+def _cluster_at(address: str, node_id: int, tls: PeerTls | None) -> bytes:
     """Ask the node at an address which cluster it belongs to: it says so first."""
     reader = FrameReader()
-    with socket.create_connection(split_address(address), ASK_S_MAX) as connection:
+    host, port = split_address(address)
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((host, port), ASK_S_MAX))
+        if tls is not None:
+            connection = stack.enter_context(tls.dialing.wrap_socket(connection, server_hostname=host))
         connection.settimeout(ASK_S_MAX)
         nobody = Hello(MARK, VERSION_MIN, VERSION, NO_CLUSTER, node_id, 0, 0, {})
         connection.sendall(encode(nobody))

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from wakeq.actors.door import Admission
 from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_answers import Answers
 from wakeq.actors.monique_bridge import Bridge
@@ -26,6 +25,7 @@ from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.assembly import Guard
 from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
 from wakeq.protocol.errors import BadSettings, NotLeader
+from wakeq.security import Security
 from wakeq.settings import Monique
 from wakeq.web.monique import MoniquePath
 from wakeq.web.server import WebServer
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 READ_AGAIN_S = 60.0  # config.json, for controllers that were added (section 7)
 NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
+NOT_GUARDED = "ZeroMQ knows neither tokens nor TLS, and WebSocket needs both; say --insecure if the network is guarded"
 NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"
 
 logger = logging.getLogger("wakeq.monique")
@@ -48,7 +49,7 @@ class Services(NamedTuple):
     queues: QueueServices
     refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
     failed: Callable[[BaseException], None]
-    admission: Admission
+    security: Security
 
 
 class MoniqueDoors:
@@ -57,7 +58,8 @@ class MoniqueDoors:
     def __init__(self, settings: Monique, services: Services) -> None:
         self._settings = settings
         self._services = services
-        self._config = _checked(MoniqueConfig() if settings.config_file is None else read_config(settings.config_file))
+        config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
+        self._config = _checked(config, services.security)
         self._guard = services.runtime.spawn(Guard, services.failed)
         self._supervisor: Supervisor | None = None  # while this node leads
         self._exchange: Process
@@ -69,7 +71,8 @@ class MoniqueDoors:
         self._own_port: WebServer | None = None
         self.path = MoniquePath(
             self._make_subscriber,
-            admission=services.admission,
+            admission=services.security.admission,
+            gate=services.security.gate,
             wants_id_cookie=settings.id_cookie,
             refusal=services.refusal,
         )
@@ -85,7 +88,8 @@ class MoniqueDoors:
 
     async def _listen(self, where: WebSocket) -> str:
         """Serve WebSocket clients at `/` of a port of their own, as the original does."""
-        self._own_port = WebServer(greeting=None)
+        security = self._services.security
+        self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
         self._own_port.add("GET", "/", self.path.handle)
         host = "0.0.0.0" if where.host == "*" else where.host
         return f"{host}:{await self._own_port.start(host, where.port)}"
@@ -227,10 +231,17 @@ class MoniqueDoors:
         return self._services.runtime.spawn(MoniqueSubscriber, door, self._exchange)
 
 
-def _checked(config: MoniqueConfig) -> MoniqueConfig:
+def _checked(config: MoniqueConfig, security: Security) -> MoniqueConfig:
     """Raise BadSettings for what cannot be served."""
     if (config.scheduler_in is None) != (config.scheduler_out is None):
         raise BadSettings(NOT_BOTH)
     if config.wants_zeromq and find_spec("zmq") is None:
         raise BadSettings(NO_ZEROMQ)
+    ends = [end.host for end in (config.scheduler_in, config.scheduler_out) if end is not None]
+    ends += [config.bind_host] if config.connections else []
+    exposed = [host for host in ends if not security.may_listen(host, is_guarded=False)]
+    if config.websocket is not None and not security.may_listen(config.websocket.host):
+        exposed.append(config.websocket.host)
+    if exposed:
+        raise BadSettings(f"config.json opens ports at {exposed[0]}, which other machines reach; {NOT_GUARDED}")
     return config

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeq import __version__
-from wakeq.actors.door import Admission, CarefulDoor, Door
+from wakeq.actors.door import CarefulDoor, Door
 from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
 from wakeq.actors.monique_queues import QueueServices
@@ -51,9 +51,12 @@ from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello, split_ad
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
+from wakeq.reloading import reload
+from wakeq.security import Security
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.storage.journal import Keep
+from wakeq.systemd import Systemd
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
@@ -79,6 +82,7 @@ class Node:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
+        self.security = Security(settings, self.clock.wall_ms)
         self.runtime = Runtime()
         self.failed: asyncio.Future[Any] | None = None
         self._moment_turn, self._moment_ms = -1, 0
@@ -91,7 +95,7 @@ class Node:
         self._pressure = ""
         self._gave_history_up = False  # since the disk became full
         self._trimmed_bytes = 0
-        self._plan = plan_of(settings)
+        self._plan = plan_of(settings, self.security.peer_tls)
         self._peers: PeerTcp | None = None
         self._doors = Doors(None if self._plan is None else self._plan.node_id)
 
@@ -168,7 +172,7 @@ class Node:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
             return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
 
-        self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced))
+        self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
         election_ms = self.settings.cluster.election_ms
         return Cluster(
             plan.initial(),
@@ -256,31 +260,38 @@ class Node:
             self.queues.exists,
             None if defaults == Policies() else defaults,
             self.raft_log.refusal,
+            self.security.gate,
         )
-        admission = Admission(settings.connections_max)
+        admission, gate, tls = self.security.admission, self.security.gate, self.security.tls
 
         def make_subscriber(door: Door[Reply]) -> Subscriber:
             self._workers += 1
             return self.runtime.spawn(Subscriber, door, self._workers, services)
 
         self._tcp = WorkerTcpListener(
-            make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max
+            make_subscriber,
+            admission=admission,
+            message_bytes_max=settings.message_bytes_max,
+            tls=tls,
+            handshake_s=self.security.handshake_s,
         )
         worker_port = await self._tcp.start(settings.host, settings.worker_port)
-        self._web = WebServer()
-        self._connect = Connect(make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max)
+        self._web = WebServer(admission=admission, gate=gate, tls=tls)
+        self._connect = Connect(
+            make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max, gate=gate
+        )
         for path in ("/connect", "/connect/"):
-            self._web.add("GET", path, self._connect.handle)
+            self._web.add("GET", path, self._connect.handle, is_open=True)
         self._web.before_stop(self._connect.close)
-        self._monique = MoniqueDoors(settings.monique, self._monique_services(admission, services.defaults))
+        self._monique = MoniqueDoors(settings.monique, self._monique_services(services.defaults))
         self._web.add("GET", "/monique", self._monique.path.handle)
         self._web.before_stop(self._monique.close)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
-        return addresses | await self._listen_to_taskflux(host, admission) | await self._monique.start()
+        return addresses | await self._listen_to_taskflux(host) | await self._monique.start()
 
-    def _monique_services(self, admission: Admission, defaults: Policies | None) -> MoniqueServices:
+    def _monique_services(self, defaults: Policies | None) -> MoniqueServices:
         queues = QueueServices(
             self.raft_log,
             self.queues,
@@ -291,13 +302,13 @@ class Node:
             defaults,
             self.settings.message_bytes_max,
         )
-        return MoniqueServices(self.runtime, queues, self.raft_log.refusal, self._fail, admission)
+        return MoniqueServices(self.runtime, queues, self.raft_log.refusal, self._fail, self.security)
 
     def _new_worker(self) -> int:
         self._workers += 1
         return self._workers
 
-    async def _listen_to_taskflux(self, host: str, admission: Admission) -> dict[str, str]:
+    async def _listen_to_taskflux(self, host: str) -> dict[str, str]:
         """Open a port for one dialect, and another one for the other if that is wanted."""
         settings = self.settings
         ports = {settings.taskflux_dialect: settings.taskflux_port}
@@ -309,9 +320,10 @@ class Node:
             listener = TaskFluxTcpListener(
                 self._make_taskflux_subscriber(DIALECTS[name], addresses),
                 DIALECTS[name],
-                admission=admission,
+                admission=self.security.admission,
                 payload_bytes_max=settings.taskflux_payload_bytes_max,
                 idle_s=settings.taskflux_idle_s,
+                tls=self.security.tls,
             )
             self._taskflux.append(listener)
             door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
@@ -327,7 +339,9 @@ class Node:
             nodes=lambda: self._doors.taskflux_nodes(self.raft_log, door_name, addresses[door_name]),
             payload_bytes_max=self.settings.taskflux_payload_bytes_max,
         )
-        services = TaskFluxServices(self.raft_log, self.queues, self.assembly.timers, self.now_ms, known)
+        services = TaskFluxServices(
+            self.raft_log, self.queues, self.assembly.timers, self.now_ms, known, self.security.gate
+        )
 
         def make(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
             self._workers += 1
@@ -347,12 +361,18 @@ class Node:
                 "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
             )
         self._look_for_room()
+        self.security.look()
         if self._monique is not None:
             self._monique.look()
         self._give_memory_back()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
             self.files.store.reader_check()
+
+    def reload(self, settings: Settings) -> None:
+        """Take other settings while it runs; only those that can be reloaded differ."""
+        self.security.reload(settings)
+        self.settings = settings
 
     def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
@@ -461,23 +481,27 @@ def bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def run(settings: Settings) -> int:
-    """Run a broker until it is told to stop; return its exit status."""
+def run(settings: Settings, load: Callable[[], Settings]) -> int:
+    """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
     sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
-    connections_max = _raise_file_limit(settings.connections_max)
-    if connections_max < settings.connections_max:
-        logger.warning("the limit of open files allows %d connections; raise it (ulimit -n)", connections_max)
-        settings = dataclasses.replace(settings, connections_max=connections_max)
     try:
         import uvloop
 
-        return uvloop.run(_serve(settings))
+        return uvloop.run(_serve(_with_files(settings), lambda: _with_files(load())))
     except WakeqError as error:
         print(f"wakeq: {error}", file=sys.stderr)
         return error.exit_status
+
+
+def _with_files(settings: Settings) -> Settings:
+    """Return the settings with no more connections than files can be open."""
+    connections_max = _raise_file_limit(settings.connections_max)
+    if connections_max < settings.connections_max:
+        logger.warning("the limit of open files allows %d connections; raise it (ulimit -n)", connections_max)
+    return dataclasses.replace(settings, connections_max=connections_max)
 
 
 def _raise_file_limit(connections: int) -> int:
@@ -497,16 +521,21 @@ def _without_traceback(record: logging.LogRecord) -> bool:
     return True
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    systemd = Systemd(os.environ)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stopping)
+        loop.add_signal_handler(number, _on_signal, number, stopping, systemd)
     while True:
         node = Node(settings)
+        loop.add_signal_handler(signal.SIGHUP, _reload, node, load, systemd)
         addresses = await node.start()
         gc.freeze()
-        print("wakeq ready " + " ".join(f"{door}={address}" for door, address in addresses.items()), flush=True)
+        doors = " ".join(f"{door}={address}" for door, address in addresses.items())
+        print(f"wakeq ready {doors}", flush=True)
+        systemd.ready(doors)
+        systemd.keep_watch(loop)
         status = await _until_over(node, stopping)
         if status is not None:
             return status
@@ -536,11 +565,18 @@ def _at(settings: Settings, addresses: dict[str, str]) -> Settings:
     return dataclasses.replace(settings, **ports)  # type: ignore[arg-type]
 
 
-def _on_signal(number: int, stopping: asyncio.Event) -> None:
+def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
     """The first signal stops cleanly, the second at once."""
     if stopping.is_set():
         os._exit(128 + number)
     stopping.set()
+    systemd.stopping()
+
+
+def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
+    systemd.reloading()
+    reload(node.settings, load, node.reload)
+    systemd.tell("READY=1")
 
 
 def _broken(error: BaseException) -> int:

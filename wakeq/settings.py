@@ -21,14 +21,17 @@ import msgspec
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings
+from wakeq.settings_rules import check_together
 
 KIB = 1024
 MIB = 1024 * KIB
+TOKENS_NAME = "tokens.json"  # in the data directory
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 SPAN_S_MAX = 31_536_000  # 365 days, the longest delay of the worker protocol (section 2)
 
 ENVIRONMENT_PREFIX = "WAKEQ_"
-NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER"})  # read elsewhere
+# Read elsewhere: by the command line, and by clients.
+NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
 # Kubernetes puts these into every container when a service is called "wakeq".
 SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?")
@@ -160,6 +163,23 @@ class QueueDefaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Auth:
+    required: bool = setting(False, "Every client must show a token (`wakeq token create`)")
+    tokens_file: Path | None = setting(None, "Where the tokens are; unset = `tokens.json` in `data_dir`", kind=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    cert_file: Path | None = setting(
+        None, "Certificate and chain, PEM, that every door shows; unset = no TLS", kind=Path
+    )
+    key_file: Path | None = setting(None, "The key of that certificate, PEM", kind=Path)
+    peer_ca_file: Path | None = setting(
+        None, "PEM; nodes of the cluster show each other certificates of this CA; unset = no TLS among them", kind=Path
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     node: int | None = setting(
         None, "Which of `cluster.peers` this node is, from 0; unset = it is alone", kind=int, least=0, most=65535
@@ -221,13 +241,36 @@ class Settings:
         MIB, "The largest body taken by the worker protocol", unit="bytes", least=1, most=64 * MIB
     )
     node_bytes_max: int = setting(
-        0, "No publishes while all queues hold so much, looked at twice a second; 0 = no limit", unit="bytes", least=0
+        0,
+        "No publishes while all queues hold so much, looked at twice a second; 0 = no limit",
+        unit="bytes",
+        least=0,
+        reloadable=True,
     )
-    connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1)
+    insecure: bool = setting(
+        False, "Listen on an address that other machines reach without asking for tokens, or without TLS"
+    )
+    connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1, reloadable=True)
+    connections_per_address_max: int = setting(
+        4_096,
+        "Connections from one address, but for those of this machine; 0 = no limit; it matters only where other "
+        "machines can connect",
+        least=0,
+        reloadable=True,
+    )
+    buffer_bytes_max: int = setting(
+        1024 * MIB,
+        "Unfinished commands and unread answers of all connections; beyond it whoever has some is refused",
+        unit="bytes",
+        least=MIB,
+        reloadable=True,
+    )
     upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
     switch_interval_s: float = setting(
         0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1
     )
+    auth: Auth = section(Auth, "Who may connect, and do what.")
+    tls: Tls = section(Tls, "Certificates of all doors; their files are read again on SIGHUP.")
     cluster: Cluster = section(Cluster, "Several nodes that are one broker.")
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
     log: Log = section(Log, "The log, which is the truth.")
@@ -238,6 +281,11 @@ class Settings:
     queue: QueueDefaults = section(
         QueueDefaults, "Policies of queues that a publish makes, and of the default queue when it is made."
     )
+
+    @property
+    def tokens_path(self) -> Path:
+        """Where the tokens are."""
+        return self.auth.tokens_file or self.data_dir / TOKENS_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,8 +367,21 @@ def load(
                 raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, KNOWN)}")
             values[name], origins[name] = _checked(KNOWN[name], value, origin), origin
     settings: Settings = _build(Settings, values)
-    _check_together(settings)
+    check_together(settings)
     return Loaded(settings=settings, origins=origins)
+
+
+def reloaded(running: Settings, loaded: Settings) -> tuple[Settings, list[str]]:
+    """Take of newly loaded settings what a running node can; return also the names that wait for its next start."""
+    waiting = []
+    values: dict[str, object] = {}
+    for name, known in KNOWN.items():
+        old, new = value_of(running, name), value_of(loaded, name)
+        values[name] = new if known.reloadable else old
+        if new != old and not known.reloadable:
+            waiting.append(name)
+    settings: Settings = _build(Settings, values)
+    return settings, waiting
 
 
 def value_of(settings: Settings, name: str) -> object:
@@ -441,26 +502,3 @@ def _build(model: type[Any], values: Mapping[str, object], prefix: str = "") -> 
         elif name in values:
             arguments[item.name] = values[name]
     return model(**arguments)
-
-
-def _check_together(settings: Settings) -> None:
-    """Rules between two settings."""
-    queue = settings.queue
-    low, high = queue.priority_min, queue.priority_max
-    if low is not None and high is not None and low > high:
-        raise BadSettings("queue.priority_min is above queue.priority_max; exchange them")
-    if queue.structure == "QA" and (low is None or high is None):
-        raise BadSettings("queue.structure QA needs a range; set queue.priority_min and queue.priority_max")
-    if queue.retry.base > queue.retry.max:
-        raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause the smaller one")
-    _check_ports(settings)
-
-
-def _check_ports(settings: Settings) -> None:
-    """Every door needs a port of its own."""
-    taken: dict[int, str] = {}
-    for name in ("worker_port", "http_port", "taskflux_port", "taskflux_other_port"):
-        port = getattr(settings, name)
-        if port and port in taken:
-            raise BadSettings(f"{taken[port]} and {name} are both {port}; change one of them")
-        taken[port] = name

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from wakeq.protocol.access import TOKEN_CHARS_MAX
+
 SECONDS_MAX = 31_536_000  # 365 days (spec, "Parameters of PUB"); the timeout has no stated maximum: the same
 EXPIRES_S_MAX = 10 * SECONDS_MAX
 TIMEOUT_S_MIN = 5
@@ -179,6 +181,7 @@ class Ping(CommandBase, tag="PING", frozen=True):
 
 class Hello(CommandBase, tag="HELLO", frozen=True):
     session: Annotated[str, Meta(min_length=1, max_length=SESSION_CHARS_MAX)] | None = None
+    token: Annotated[str, Meta(min_length=1, max_length=TOKEN_CHARS_MAX)] | None = None
 
 
 class Policies(CommandBase, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from wakeq.protocol.access import TOKEN_CHARS_MAX
 from wakeq.protocol.errors import BadCommand, BadField, BadJson, Refused
 from wakeq.protocol.wire.worker_checks import CHECKS
 from wakeq.protocol.wire.worker_commands import (
@@ -103,6 +104,7 @@ MUST_BE = {
     "failed": _BOOLEAN,
     "dead": _BOOLEAN,
     "session": f"text of 1 to {SESSION_CHARS_MAX} characters",
+    "token": f"text of 1 to {TOKEN_CHARS_MAX} characters",
     "max_size": _SIZE,
     "max_bytes": _SIZE,
     "max_deliveries": _SIZE,

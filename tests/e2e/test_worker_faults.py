@@ -326,7 +326,7 @@ def test_a_broker_that_vanished_without_a_word_is_found_dead_in_real_time(
 ) -> None:
     """It waits for the 11 s of keepalive (a worker that sleeps) and TCP_USER_TIMEOUT (one that has said something)."""
     gate, ran = threading.Event(), SimpleQueue[str]()
-    with BrokerProcess(tmp_path / "data", "--host", namespace.host, prefix=namespace.prefix) as broker:
+    with BrokerProcess(tmp_path / "data", "--host", namespace.host, "--insecure", prefix=namespace.prefix) as broker:
         address = "{}:{}".format(*broker.worker_address)
         sleeper, speaker = Worker(address), Worker(address)
         sleeper.task("quiet")(lambda: ran.put("quiet"))

@@ -76,12 +76,17 @@ class HandDoor:
 
     kind = DOOR_WORKER_TCP
     peer = "test"
+    access = None
+    is_welcome = False
 
     def __init__(self) -> None:
         self.sent: list[Json] = []
         self.closed = ""
         self.paused = False
         self.told: Callable[[Json], None] = self.sent.append
+
+    def welcome(self) -> None:
+        self.is_welcome = True
 
     def send(self, replies: Sequence[wire.Reply], /) -> None:
         for line in wire.encode(replies).splitlines():

@@ -82,7 +82,7 @@ class Cluster:
 
     def _make(self, node: int, peers: str, *extra_args: str) -> BrokerProcess:
         place = ("--node", str(node), "--peers", peers, "--worker-port", str(self._worker_ports[node]))
-        place += ("--host", self._host(node), "--taskflux-port", str(self._taskflux_ports[node]))
+        place += ("--host", self._host(node), "--insecure", "--taskflux-port", str(self._taskflux_ports[node]))
         arguments = (*place, *self._extra_args, *extra_args)
         prefix = () if self._network is None else self._network.prefix(node)
         return BrokerProcess(self._directory / f"node-{node}", *arguments, prefix=prefix)

@@ -31,12 +31,16 @@ class HandTaskFluxDoor:
 
     kind = DOOR_TASKFLUX
     peer = "test"
+    is_welcome = False
 
     def __init__(self) -> None:
         self.sent: list[Response] = []
         self.ended = ""
         self.paused = self.is_congested = False
         self.kept_bytes = 0
+
+    def welcome(self) -> None:
+        self.is_welcome = True
 
     def send(self, replies: Sequence[Response], /) -> None:
         self.sent += replies

@@ -25,6 +25,7 @@ from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
 from wakeq.cli.taskflux import taskflux
+from wakeq.cli.tokens import token
 from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
@@ -42,14 +43,35 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     show_envvar=True,
     help="The worker port of the broker.",
 )
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    envvar="WAKEQ_TOKEN_FILE",
+    show_envvar=True,
+    help="A file with the token to show; WAKEQ_TOKEN is one itself.",
+)
+@click.option(
+    "--tls",
+    metavar="FILE",
+    envvar="WAKEQ_TLS",
+    show_envvar=True,
+    help="Connect with TLS, and trust the authorities in this file; `system`: those of the system.",
+)
 @click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, broker: str) -> None:
+def cli(context: click.Context, broker: str, token_file: str | None, tls: str | None) -> None:
     """A durable task broker: start one, talk to one, look at one."""
     context.obj = Broker(broker)
+    # Where every client looks, those too that are made by what a verb runs.
+    os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
+    os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
 
-for verb in (serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster, ping, inspect, config):
+VERBS = (
+    *(serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster),
+    *(ping, inspect, config, token),
+)
+for verb in VERBS:
     cli.add_command(verb)
 
 

@@ -32,6 +32,10 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--join", is_flag=True, help="Come to a cluster that exists already."),
             click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
             click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
+            click.option("--auth", is_flag=True, help="Ask every client for a token; see `wakeq token`."),
+            click.option("--tls-cert", type=click.Path(path_type=Path), help="The certificate of all doors, PEM."),
+            click.option("--tls-key", type=click.Path(path_type=Path), help="The key of that certificate, PEM."),
+            click.option("--insecure", is_flag=True, help="Let other machines in without tokens, or without TLS."),
             click.option(
                 "-f",
                 "--config-file",
@@ -59,6 +63,10 @@ def given_settings(
     join: bool,
     taskflux_port: int | None,
     taskflux_dialect: str | None,
+    auth: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    insecure: bool,
     monique_config_file: Path | None,
     no_upgrade: bool,
     others: tuple[str, ...],
@@ -79,6 +87,8 @@ def given_settings(
         "taskflux_dialect": taskflux_dialect,
         "monique.config_file": monique_config_file,
     }
+    named |= {"auth.required": auth or None, "insecure": insecure or None}
+    named |= {"tls.cert_file": tls_cert, "tls.key_file": tls_key}
     named |= {"cluster.node": node, "cluster.peers": peers, "cluster.join": join or None}
     flags |= {name: value for name, value in named.items() if value is not None}
     if no_upgrade:
@@ -92,13 +102,14 @@ def serve(**given: object) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT.
 
     One line is printed when it is ready, with the real ports.  The first signal lets it stop cleanly, a
-    second one stops it at once.  All settings: docs/reference/settings.md, or `wakeq config show`.
+    second one stops it at once; SIGHUP reads settings and certificates again.  All settings:
+    docs/reference/settings.md, or `wakeq config show`.
     """
     loaded = given_settings(**given)  # type: ignore[arg-type]
     from wakeq.node import run
 
     try:
-        return run(loaded.settings)
+        return run(loaded.settings, lambda: given_settings(**given).settings)  # type: ignore[arg-type]
     except OSError as error:
         raise _explained(error, loaded.settings) from error
 

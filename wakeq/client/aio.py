@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
+from wakeq.client.credentials import Credentials, Tls, context_of, token_source
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
@@ -36,14 +37,19 @@ class AsyncClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
+        token: str | None = None,
+        tls: Tls = None,
         listener: Listener | None = None,
     ) -> None:
         """Talk to `address`, HOST:PORT or several with commas between; else to WAKEQ_BROKER, else to 127.0.0.1:2601.
 
-        The connection is made by `async with`, by `connect`, or by the first call.
+        `token` says who we are, else WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE.  `tls`: True, a file of authorities to
+        trust, or an SSLContext; else WAKEQ_TLS.  The connection is made by `async with`, by `connect`, or by the
+        first call.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._caller = AsyncCaller(address or default_address(), timeouts, listener)
+        credentials = Credentials(token_source(token), context_of(tls))
+        self._caller = AsyncCaller(address or default_address(), timeouts, listener, credentials)
 
     @property
     def address(self) -> str:

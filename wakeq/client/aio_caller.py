@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Protocol, TypeVar, cast
 
+from wakeq.client.credentials import NONE, Credentials
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere, parse_address
 from wakeq.client.session import (
@@ -77,10 +78,13 @@ class Link(asyncio.Protocol):
 class AsyncCaller:
     """One conversation with the broker, over as many connections as it takes."""
 
-    def __init__(self, addresses: str, timeouts: Timeouts, listener: Listener | None) -> None:
+    def __init__(
+        self, addresses: str, timeouts: Timeouts, listener: Listener | None, credentials: Credentials = NONE
+    ) -> None:
         self._route = Route(addresses, reconnect_for_s=timeouts.reconnect_for_s)
         self._timeouts = timeouts
         self._listener = listener
+        self._credentials = credentials
         self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s)
         self._futures: dict[Ticket, asyncio.Future[wire.Reply | WakeqError]] = {}
         self._room = asyncio.Semaphore(UNDER_WAY_MAX - 1)  # one place is kept for the session's own PING
@@ -301,14 +305,17 @@ class AsyncCaller:
         address = self._route.address
         host, port = parse_address(address)
         try:
+            token, context = self._credentials.token(), self._credentials.context
             async with asyncio.timeout(self._timeouts.connect_s):
-                _, link = await loop.create_connection(lambda: Link(self, address), host, port)
+                _, link = await loop.create_connection(lambda: Link(self, address), host, port, ssl=context)
         except OSError as error:  # a timeout is one too
             return unreachable(address, error)
+        except WakeqError as error:
+            return error
         if link.ended.done():
             return closed(address)
         self._link = link
-        self._session.connected(loop.time())
+        self._session.connected(loop.time(), token)
         self._flush()
         self._look_later(loop)
         await asyncio.wait([link.greeted], timeout=self._timeouts.connect_s)

@@ -13,12 +13,13 @@ from typing import Any, Self, TypeVar, cast
 
 from wakeq.client import requests
 from wakeq.client.caller import Caller
+from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.message import Body, Message, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
 from wakeq.client.requests import Settled
 from wakeq.client.route import DEFAULT_ADDRESS, default_address
 from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
-from wakeq.client.transport import Transport, Wire
+from wakeq.client.transport import Wire, dial
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 
@@ -37,14 +38,18 @@ class Client:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
+        token: str | None = None,
+        tls: Tls = None,
     ) -> None:
         """Connect to `address`, HOST:PORT or several with commas between; else to WAKEQ_BROKER, else to 127.0.0.1:2601.
 
-        Raises BrokerUnreachable if there is nobody.
+        `token` says who we are, else WAKEQ_TOKEN or the file WAKEQ_TOKEN_FILE.  `tls`: True, a file of authorities to
+        trust, or an SSLContext; else WAKEQ_TLS.  Raises BrokerUnreachable if there is nobody.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._connect_timeout_s = connect_timeout_s
-        self._caller = Caller(address or default_address(), timeouts, self._dial)
+        self._context = context_of(tls)
+        self._caller = Caller(address or default_address(), timeouts, self._dial, token_source(token))
 
     @property
     def address(self) -> str:
@@ -235,7 +240,7 @@ class Client:
 
     def _dial(self, address: str) -> Wire:
         """Connect to one address; a subclass may lead to a broker of another kind."""
-        return Transport(address, timeout_s=self._connect_timeout_s)
+        return dial(address, self._context, timeout_s=self._connect_timeout_s)
 
     def _message(self, queue: str, one: wire.Msg | wire.Delivery) -> Message:
         return Message(settler=self, **requests.facts_of(queue, one))

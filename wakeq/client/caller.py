@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from wakeq.client.credentials import TokenSource, no_token
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere
 from wakeq.client.session import Answer, Event, Moved, NotTheProtocol, Session, Ticket, repeatable
@@ -47,11 +48,14 @@ class Waiting:
 class Caller:
     """One conversation with the broker, over as many connections as it takes."""
 
-    def __init__(self, addresses: str, timeouts: Timeouts, dial: Callable[[str], Wire]) -> None:
+    def __init__(
+        self, addresses: str, timeouts: Timeouts, dial: Callable[[str], Wire], token: TokenSource = no_token
+    ) -> None:
         """Connect; raise what is in the way."""
         self._route = Route(addresses, reconnect_for_s=timeouts.reconnect_for_s)
         self._timeouts = timeouts
         self._dial = dial
+        self._token = token
         self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s)
         self._connection: Wire | None = None
         self._lost: WakeqError | None = None  # why the last connection ended, while there is no other one
@@ -250,6 +254,7 @@ class Caller:
             self._lock.release()
             if self._closed.wait(pause_s):
                 raise was_closed()
+            token = self._token()
             connection = self._dial(self.address)
         except Closed:
             raise
@@ -258,7 +263,7 @@ class Caller:
         finally:
             self._lock.acquire()
         self._connection = connection
-        self._session.connected(time.monotonic())
+        self._session.connected(time.monotonic(), token)
         self._send()
         until_s = time.monotonic() + self._timeouts.connect_s
         try:

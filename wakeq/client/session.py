@@ -212,8 +212,8 @@ class Session:
 
     # Connections ------------------------------------------------------------------------------------------
 
-    def connected(self, now_s: float) -> None:
-        """There is a new connection: greet, restate, repeat."""
+    def connected(self, now_s: float, token: str | None = None) -> None:
+        """There is a new connection: greet, say who we are, restate, repeat."""
         self._online = True
         self._heard_s = now_s
         self._reader = BlockReader(REPLY_BYTES_MAX)
@@ -223,7 +223,7 @@ class Session:
         restated = [Sub(qname=queue) for queue in self._subscribed]
         repeated = [question.command for question in self._unanswered.values()]
         repeated.sort(key=lambda command: isinstance(command, Fet))  # a restarted broker must first hear what is done
-        self._unsent = [encode_commands([Hello(session=self.session_id), *restated, *repeated])]
+        self._unsent = [encode_commands([Hello(session=self.session_id, token=token), *restated, *repeated])]
 
     def disconnected(self) -> list[Answer]:
         """The connection is gone: answer what must not be repeated, keep the rest for the next one."""

@@ -8,10 +8,13 @@ BrokerUnreachable.
 import contextlib
 import os
 import socket
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wakeq.client.route import parse_address
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
+
+if TYPE_CHECKING:
+    import ssl
 
 READ_BYTES = 64 * 1024  # a larger buffer is mapped anew for each read, which costs more than it saves
 TIMEOUT_S_MIN = 0.001  # none at all would mean not to wait, which is another kind of socket
@@ -60,6 +63,10 @@ def guard(sock: Settable) -> None:
 def unreachable(address: str, error: OSError) -> BrokerUnreachable:
     """The error for a connection that could not be made."""
     reason = error.strerror or str(error) or type(error).__name__
+    if "SSL" in type(error).__name__:
+        return BrokerUnreachable(
+            f"no TLS with {address} ({reason}); see whether that port has TLS (tls=, WAKEQ_TLS) and who signed for it"
+        )
     return BrokerUnreachable(f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or name another")
 
 
@@ -71,6 +78,15 @@ def broken(address: str, error: OSError) -> Disconnected:
 def closed(address: str) -> Disconnected:
     """The error for a connection that the peer ended."""
     return Disconnected(f"{address} closed the connection")
+
+
+def dial(address: str, context: "ssl.SSLContext | None", *, timeout_s: float) -> Wire:
+    """Connect to a broker, with TLS or without."""
+    if context is None:
+        return Transport(address, timeout_s=timeout_s)
+    from wakeq.client.secured import Secured  # most connections stay within a machine
+
+    return Secured(address, context, timeout_s=timeout_s)
 
 
 class Transport:

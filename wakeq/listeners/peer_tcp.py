@@ -9,18 +9,22 @@ two nodes have one connection.  Must never look inside a message of the core.
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from wakeq.actors.door import Told
+from wakeq.actors.door import Admission, Told
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import Broken, Heard, Writable
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer import NO_CLUSTER, Frame, FrameReader, Hello, check_hello, encode
+from wakeq.tls import PeerTls, TlsServer, listen_at
 
 HELLO_S_MAX = 2.0  # for a connection to be made and its other end to say who it is
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0  # between two attempts to connect
 UNSENT_BYTES_MAX = 1 << 20  # beyond it the peer's process keeps what it has to say
+CONNECTIONS_MAX = 256  # a cluster has a few; who else connects is not let in
+ACCEPT_BACKLOG = 64
 UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up
 
 logger = logging.getLogger("wakeq.peers")
@@ -49,6 +53,9 @@ class PeerTcpDoor(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX, low=UNSENT_BYTES_MAX // 4)
         self._deadline = asyncio.get_running_loop().call_later(HELLO_S_MAX, self.close, "it did not say who it is")
         self._tcp.doors.add(self)
+        if len(self._tcp.doors) > CONNECTIONS_MAX:
+            self.close("there are too many connections")
+            return
         self._transport.write(encode(self._tcp.hello()))
 
     def data_received(self, data: bytes) -> None:
@@ -127,11 +134,14 @@ class PeerTcpDoor(asyncio.Protocol):
 class PeerTcp:
     """All connections of one node to its peers."""
 
-    def __init__(self, hello: Callable[[], Hello], introduced: Callable[[Introduced], None]) -> None:
+    def __init__(
+        self, hello: Callable[[], Hello], introduced: Callable[[Introduced], None], tls: PeerTls | None = None
+    ) -> None:
         self.hello = hello
         self.introduced = introduced
+        self._tls = tls
         self.doors: set[PeerTcpDoor] = set()
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsServer | None = None
         self._addresses: dict[int, tuple[str, int]] = {}
         self._dialers: dict[int, asyncio.Task[None]] = {}
         self._complained: dict[int | None, str] = {}
@@ -147,7 +157,13 @@ class PeerTcp:
     async def start(self, host: str, port: int) -> None:
         """Let other nodes connect."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: PeerTcpDoor(self), host, port, reuse_address=True)
+        if self._tls is None:
+            self._server = await loop.create_server(lambda: PeerTcpDoor(self), host, port, reuse_address=True)
+            return
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listening = listen_at(found[0], ACCEPT_BACKLOG)
+        admission = Admission(CONNECTIONS_MAX)  # of those whose handshake is not done
+        self._server = TlsServer(listening, self._tls.accepting, admission, lambda: PeerTcpDoor(self))
 
     def dial(self, node_id: int, address: tuple[str, int]) -> None:
         """Keep a connection to a node; one with a higher number dials us."""
@@ -166,9 +182,13 @@ class PeerTcp:
     async def _connect(self, node_id: int) -> bool:
         """Connect, and return once that is lost: whether it was of use."""
         host, port = self._addresses[node_id]
-        made = asyncio.get_running_loop().create_connection(lambda: PeerTcpDoor(self, node_id), host, port)
+        tls = None if self._tls is None else self._tls.dialing
+        made = asyncio.get_running_loop().create_connection(lambda: PeerTcpDoor(self, node_id), host, port, ssl=tls)
         try:
             _transport, door = await asyncio.wait_for(made, HELLO_S_MAX)
+        except ssl.SSLError as error:  # a certificate, most likely, which waiting will not mend
+            self.refused(node_id, f"{host}:{port}", PeerRefused(f"no TLS with it: {error.reason or error}"))
+            return False
         except OSError as error:  # a timeout is one too
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False

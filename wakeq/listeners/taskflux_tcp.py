@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from wakeq.actors.door import (
     DOOR_TASKFLUX,
+    HANDSHAKE_S_MAX,
     UNREAD_BYTES_MAX,
     Admission,
     Drained,
@@ -27,6 +28,7 @@ from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.errors import Crowded
 from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, Response
 from wakeq.protocol.wire.taskflux.reader import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, RequestReader
+from wakeq.tls import ServerTls
 
 IDLE_S = 60.0
 IDLE_SLICE = 128  # connections looked at in one turn of the loop
@@ -63,8 +65,8 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
     def forget_unfinished(self) -> None:
         self._reader.forget()
 
-    def turn_away(self, connections_max: int) -> None:
-        self.refuse([], f"there are {connections_max} connections already")  # before the handshake nothing is said
+    def turn_away(self, reason: str) -> None:
+        self.refuse([], reason)  # before the handshake nothing is said
 
     def data_received(self, data: bytes) -> None:
         if not self.receives or self._subscriber is None:
@@ -127,8 +129,10 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         idle_s: float = IDLE_S,
         clock: Callable[[], float] | None = None,
+        tls: ServerTls | None = None,
+        handshake_s: float | None = HANDSHAKE_S_MAX,
     ) -> None:
-        super().__init__(make_subscriber, admission=admission, clock=clock)
+        super().__init__(make_subscriber, admission=admission, clock=clock, tls=tls, handshake_s=handshake_s)
         self.dialect = dialect
         self.packet_bytes_max = max(PACKET_BYTES_MAX, payload_bytes_max + PACKET_ROOM_BYTES)
         self._idle_s = idle_s

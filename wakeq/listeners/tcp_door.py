@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from wakeq.actors.access import Access
 from wakeq.actors.door import FRAME_S_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
 
 ReplyT = TypeVar("ReplyT")
@@ -40,6 +41,8 @@ class Port(Protocol):
 
     def unwatch(self, door: Any, /) -> None: ...
 
+    def welcome(self, door: Any, /) -> None: ...
+
 
 class _Watch:
     """What the sweep must know about a connection that is not at rest."""
@@ -62,8 +65,9 @@ class _Watch:
 class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
     """See the head of this file."""
 
-    __slots__ = ("_listener", "_state", "_subscriber", "_transport", "_watch")
+    __slots__ = ("_listener", "_state", "_subscriber", "_transport", "_watch", "counted_at")
 
+    access: Access | None = None  # nothing is known before the first command
     pauses_early = False  # reading pauses as soon as the peer leaves much unread, whatever it asked for
 
     def __init__(self, listener: Port) -> None:
@@ -72,6 +76,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._subscriber: Told | None = None
         self._watch: _Watch | None = None  # only while something is unusual
         self._state = 0
+        self.counted_at = ""  # the address for which the connection is counted, if they are counted by address
 
     # --- what a protocol says ---
 
@@ -93,7 +98,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         """Drop what is not complete: nothing more will come."""
 
     @abstractmethod
-    def turn_away(self, connections_max: int, /) -> None:
+    def turn_away(self, reason: str, /) -> None:
         """There are too many connections: close, without ever having had a subscriber."""
 
     # --- the socket's side ---
@@ -103,7 +108,12 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._listener.enter(self)
 
     def eof_received(self) -> bool:
-        """The peer says no more; it may wait for answers (`printf ... | nc`), or be gone."""
+        """The peer says no more; it may wait for answers (`printf ... | nc`), or be gone.
+
+        TLS has no half of a connection: there it is gone.
+        """
+        if self._transport is None or not self._transport.can_write_eof():
+            return False
         if self._subscriber is not None:
             self._subscriber.tell(Ended())
         else:
@@ -140,6 +150,9 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         address = self._transport.get_extra_info("peername")
         return f"{address[0]}:{address[1]}" if address else ""
 
+    def welcome(self) -> None:
+        self._listener.welcome(self)
+
     def begin(self, subscriber: Told) -> None:
         """From now on this is who is told."""
         self._subscriber = subscriber
@@ -164,7 +177,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         watch = self._watched()
         watch.reason = reason
         watch.closing_at_s = self._listener.clock()
-        if self._state & (_ENDED | _SAID_GOODBYE) == _ENDED:
+        if self._state & (_ENDED | _SAID_GOODBYE) == _ENDED and self._transport.can_write_eof():
             self._state |= _SAID_GOODBYE
             self._transport.write_eof()  # the peer closes when it has read that far, or the sweep does
         else:

@@ -8,6 +8,7 @@ One timer serves the whole port, and none runs while every connection is at rest
 import asyncio
 import contextlib
 import socket
+import sys
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from wakeq.actors.door import Admission, Told
 from wakeq.listeners.tcp_door import TcpDoor
+from wakeq.tls import ServerTls, TlsServer
 
 DoorT = TypeVar("DoorT", bound=TcpDoor[Any])
 
@@ -34,16 +36,21 @@ class TcpListener(Generic[DoorT]):
         *,
         admission: Admission | None = None,
         clock: Callable[[], float] | None = None,
+        tls: ServerTls | None = None,
+        handshake_s: float | None = None,
     ) -> None:
         self.admission = admission or Admission()
         self.clock = clock or asyncio.get_running_loop().time
         self.doors: set[DoorT] = set()
         self.refused = 0  # connections turned away because there were too many
         self._make_subscriber = make_subscriber
+        self._tls = tls
+        self._handshake_s = handshake_s  # a peer must say who it is in that time; None: it need not
+        self._strangers: dict[DoorT, float] = {}  # those who have not, and since when; the longest first
         self._watched: set[DoorT] = set()
         self._departed: deque[DoorT] = deque()  # their peers have closed, they have not
         self._sweeping: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsServer | None = None
         self._empty = asyncio.Event()
 
     @abstractmethod
@@ -55,7 +62,11 @@ class TcpListener(Generic[DoorT]):
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         listening = _listening_socket(found[0][0], found[0][4])
-        self._server = await loop.create_server(self.make_door, sock=listening, backlog=ACCEPT_BACKLOG)
+        if self._tls is None:
+            self._server = await loop.create_server(self.make_door, sock=listening, backlog=ACCEPT_BACKLOG)
+        else:
+            listening.listen(ACCEPT_BACKLOG)
+            self._server = TlsServer(listening, self._tls, self.admission, self.make_door)
         return int(listening.getsockname()[1])
 
     def stop_reading(self) -> None:
@@ -91,19 +102,30 @@ class TcpListener(Generic[DoorT]):
     def enter(self, door: DoorT) -> None:
         """A connection was made: give it a subscriber, or turn it away."""
         self.doors.add(door)
-        if self.admission.enter():
-            door.begin(self._make_subscriber(door))
+        if self.admission.counts_addresses:  # to ask for it costs memory for as long as the connection lasts
+            door.counted_at = sys.intern(door.peer.rpartition(":")[0])
+        refusal = self.admission.enter(door.counted_at)
+        if refusal:
+            self.refused += 1
+            door.turn_away(refusal)
             return
-        self.refused += 1
-        door.turn_away(self.admission.connections_max)
+        door.begin(self._make_subscriber(door))
+        if self._handshake_s is not None:
+            self._strangers[door] = self.clock()
+            self._sweep_later()
+
+    def welcome(self, door: DoorT) -> None:
+        """The peer of this connection has said who it is."""
+        self._strangers.pop(door, None)
 
     def leave(self, door: DoorT, held_bytes: int, *, entered: bool) -> None:
         """A connection is gone."""
         self.doors.discard(door)
         self._watched.discard(door)
+        self._strangers.pop(door, None)
         self.admission.held_bytes -= held_bytes
         if entered:
-            self.admission.leave()
+            self.admission.leave(door.counted_at)
         if not self.doors:
             self._empty.set()
 
@@ -122,8 +144,7 @@ class TcpListener(Generic[DoorT]):
     def watch(self, door: DoorT) -> None:
         """Look at this connection from time to time."""
         self._watched.add(door)
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
+        self._sweep_later()
 
     def unwatch(self, door: DoorT) -> None:
         self._watched.discard(door)
@@ -133,12 +154,25 @@ class TcpListener(Generic[DoorT]):
         now_s = self.clock()
         for door in list(self._watched):
             door.check(now_s)
+        self._drop_strangers(now_s)
+
+    def _drop_strangers(self, now_s: float) -> None:
+        while self._strangers and self._handshake_s is not None:
+            door, since_s = next(iter(self._strangers.items()))
+            if now_s - since_s < self._handshake_s:
+                return
+            del self._strangers[door]
+            door.drop(f"it did not say who it is within {self._handshake_s:g} s")
+
+    def _sweep_later(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
 
     def _sweep_again(self) -> None:
         self._sweeping = None
         self.sweep()
-        if self._watched and self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
+        if self._watched or self._strangers:
+            self._sweep_later()
 
 
 def _listening_socket(family: int, address: Any) -> socket.socket:

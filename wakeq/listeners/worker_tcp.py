@@ -14,6 +14,7 @@ from wakeq.protocol.errors import Busy, Refused
 from wakeq.protocol.wire.blocks import BadFrame, BlockReader, may_hold_frames
 from wakeq.protocol.wire.lines import LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, encode, nok
+from wakeq.tls import ServerTls
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 
@@ -43,8 +44,14 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def forget_unfinished(self) -> None:
         self._reader = None
 
-    def turn_away(self, connections_max: int) -> None:
-        self.refuse([nok(Busy(f"there are {connections_max} connections already"))], "too many connections")
+    def turn_away(self, reason: str) -> None:
+        self.refuse([nok(Busy(reason))], "too many connections")
+
+    def close(self, reason: str) -> None:
+        """Close behind the last answer; what still comes is thrown away, so that the answer is not lost."""
+        if self.receives:
+            self.stop_receiving()
+        super().close(reason)
 
     def data_received(self, data: bytes) -> None:
         if not self.receives:
@@ -89,8 +96,10 @@ class WorkerTcpListener(TcpListener[WorkerTcpDoor]):
         admission: Admission | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         clock: Callable[[], float] | None = None,
+        tls: ServerTls | None = None,
+        handshake_s: float | None = None,
     ) -> None:
-        super().__init__(make_subscriber, admission=admission, clock=clock)
+        super().__init__(make_subscriber, admission=admission, clock=clock, tls=tls, handshake_s=handshake_s)
         self.line_bytes_max = line_bytes_max(message_bytes_max)
 
     def make_door(self) -> WorkerTcpDoor:

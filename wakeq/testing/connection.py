@@ -23,10 +23,14 @@ class MemoryDoor:
 
     kind = DOOR_WORKER_TCP
     peer = "this test"
+    access = None
 
     def __init__(self) -> None:
         self.unread = bytearray()
         self.closed = ""
+
+    def welcome(self) -> None:
+        """Nobody is asked who he is."""
 
     def send(self, replies: Sequence[wire.Reply], /) -> None:
         self.unread += wire.encode(replies)

@@ -11,6 +11,7 @@ from typing import Any
 
 from aiohttp import WSMessage, WSMsgType, web
 
+from wakeq.actors.access import Gate
 from wakeq.actors.door import DOOR_WORKER_WS, Admission, Received, Told
 from wakeq.protocol.errors import BadJson
 from wakeq.protocol.wire.lines import line_bytes_max
@@ -53,6 +54,8 @@ class ConnectDoor(WebSocketDoor[Reply]):
 class Connect(WebSocketPath[ConnectDoor]):
     """The path of the worker protocol."""
 
+    says_hello = True
+
     def __init__(
         self,
         make_subscriber: Callable[[Any], Told],
@@ -60,9 +63,10 @@ class Connect(WebSocketPath[ConnectDoor]):
         admission: Admission | None = None,
         message_bytes_max: int = MESSAGE_BYTES_MAX,
         clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         frame_bytes_max = line_bytes_max(message_bytes_max)
-        super().__init__(make_subscriber, frame_bytes_max=frame_bytes_max, admission=admission, clock=clock)
+        super().__init__(make_subscriber, frame_bytes_max=frame_bytes_max, admission=admission, clock=clock, gate=gate)
 
     def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> ConnectDoor:
         return ConnectDoor(self, socket, transport)

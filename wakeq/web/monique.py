@@ -15,11 +15,14 @@ from typing import Any
 import msgspec
 from aiohttp import WSCloseCode, WSMessage, web
 
+from wakeq.actors.access import Access, Gate
 from wakeq.actors.door import DOOR_MONIQUE, UNREAD_BYTES_MAX, Admission, Received, Told
 from wakeq.actors.messages import Refusal
+from wakeq.protocol.access import Right
 from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame
+from wakeq.web.authorization import as_response
 from wakeq.web.websocket import WebSocketDoor, WebSocketPath
 
 JOINED_BYTES_MAX = 64 * 1024  # frames that are longer together are written one by one, so that nothing is copied
@@ -86,14 +89,21 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
         wants_id_cookie: bool = False,
         refusal: Callable[[], Refusal | None] = lambda: None,
         clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """`refusal` says why this node serves nobody now, if it does not."""
-        super().__init__(make_subscriber, frame_bytes_max=FRAME_BYTES_MAX, admission=admission, clock=clock)
+        super().__init__(make_subscriber, frame_bytes_max=FRAME_BYTES_MAX, admission=admission, clock=clock, gate=gate)
         self._wants_id_cookie = wants_id_cookie
         self._refusal = refusal
 
     def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> MoniqueDoor:
         return MoniqueDoor(self, socket, transport)
+
+    def check_access(self, access: Access) -> None:
+        """Whoever is here hears every message, and may push a task to any queue."""
+        for right in (Right.PUBLISH, Right.FETCH):
+            if not access.may_all(right):
+                raise as_response(access.refusal_of_all(right))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if self._wants_id_cookie and not request.cookies.get(ID_COOKIE):

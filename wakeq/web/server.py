@@ -1,39 +1,71 @@
 """The HTTP port: one aiohttp server for everything that comes by HTTP, with a line of greeting at `/`.
 
-Handlers are added by path before `start`; requests go in, their responses come out.  A connection that sends
-no request in time is closed.  Must never know what its handlers do, or keep an access log of its own.
+    connection --> counted, heard of in time --> request --> who sends it, from which site --> handler --> response
+
+Handlers are added by path before `start`; where tokens are asked for, nobody without one comes to a handler that was
+not added as open.  Must never know what its handlers do, or keep an access log of its own.
 """
 
 import asyncio
+import logging
+import socket
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-HANDSHAKE_S_MAX = 5.0  # from the connection to the end of the first request's header
-KEEPALIVE_S = 15.0  # between two requests
+from wakeq.actors.access import Gate
+from wakeq.actors.complaints import Complaints
+from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
+from wakeq.tls import ServerTls, TlsServer, listen_at
+from wakeq.web.authorization import ACCESS, is_foreign, log_in
+from wakeq.web.connection import HttpConnection
+
 SHUTDOWN_S_MAX = 10.0
 ACCEPT_BACKLOG = 4096
-HEADER_BYTES_MAX = 8190  # of a request line, and of each header
+
+logger = logging.getLogger("wakeq.web")
 
 
 class WebServer:
     """Serve what was added."""
 
-    def __init__(self, greeting: str | None = "wakeq: workers connect by WebSocket at /connect") -> None:
+    def __init__(
+        self,
+        greeting: str | None = "wakeq: workers connect by WebSocket at /connect",
+        *,
+        admission: Admission | None = None,
+        gate: Gate | None = None,
+        tls: ServerTls | None = None,
+    ) -> None:
         """Without a greeting nothing is at `/` until it is added."""
+        self.admission = admission or Admission()
+        self._gate = gate
+        self._tls = tls
+        self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
+        self._open: set[web.AbstractRoute] = set()  # what is served to strangers too
         self._silent: set[asyncio.BaseProtocol] = set()  # connections that have not sent a request yet
-        self._server: asyncio.Server | None = None
+        self._server: asyncio.Server | TlsServer | None = None
         self._runner: web.AppRunner | None = None
-        self._app = web.Application(middlewares=[self._heard])
+        self._app = web.Application(middlewares=[self._heard, self._guard])
         if greeting is not None:
             self._greeting = greeting + "\n"
-            self._app.router.add_get("/", self._greet)
+            self.add("GET", "/", self._greet, is_open=True)
 
-    def add(self, method: str, path: str, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> None:
-        """Serve a path; only before `start`."""
-        self._app.router.add_route(method, path, handler)
+    def add(
+        self,
+        method: str,
+        path: str,
+        handler: Callable[[web.Request], Awaitable[web.StreamResponse]],
+        *,
+        is_open: bool = False,
+    ) -> None:
+        """Serve a path; only before `start`.  What is open asks for no token, or does so itself."""
+        route = self._app.router.add_route(method, path, handler)
+        if is_open:
+            self._open.add(route)
 
     def before_stop(self, step: Callable[[], Awaitable[None]]) -> None:
         """Do this when the server stops, before its connections are closed."""
@@ -45,19 +77,16 @@ class WebServer:
 
     async def start(self, host: str, port: int) -> int:
         """Accept connections; return the real port."""
-        self._runner = web.AppRunner(
-            self._app,
-            access_log=None,
-            handle_signals=False,
-            keepalive_timeout=KEEPALIVE_S,
-            shutdown_timeout=SHUTDOWN_S_MAX,
-            max_line_size=HEADER_BYTES_MAX,
-            max_field_size=HEADER_BYTES_MAX,
-        )
+        self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S_MAX)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, host, port, backlog=ACCEPT_BACKLOG)
-        return int(self._server.sockets[0].getsockname()[1])
+        if self._tls is None:
+            server = self._server = await loop.create_server(self._connection, host, port, backlog=ACCEPT_BACKLOG)
+            return int(server.sockets[0].getsockname()[1])
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        listening = listen_at(found[0], ACCEPT_BACKLOG)
+        self._server = TlsServer(listening, self._tls, self.admission, self._connection)
+        return int(listening.getsockname()[1])
 
     async def close(self) -> None:
         """Accept nothing more, then close what is open."""
@@ -69,7 +98,7 @@ class WebServer:
     def _connection(self) -> asyncio.Protocol:
         assert self._runner is not None
         assert self._runner.server is not None
-        protocol = self._runner.server()
+        protocol = HttpConnection(self.admission, self._runner.server, self._complaints)
         self._silent.add(protocol)
         asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._close_silent, protocol)
         return protocol
@@ -82,6 +111,21 @@ class WebServer:
     @web.middleware
     async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._silent.discard(request.protocol)
+        return await handler(request)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Let a request pass if it comes from somebody who may send one, and is whole in time."""
+        if is_foreign(request, asks_for_tokens=self._gate is not None):
+            raise web.HTTPForbidden(text="this request comes from a page of another site\n")
+        if self._gate is not None and request.match_info.route not in self._open:
+            request[ACCESS] = log_in(self._gate, request)
+        if request.can_read_body:
+            try:
+                async with asyncio.timeout(FRAME_S_MAX):
+                    await request.read()
+            except TimeoutError as error:
+                raise web.HTTPRequestTimeout(text=f"the body was not complete after {FRAME_S_MAX:g} s\n") from error
         return await handler(request)
 
     async def _greet(self, _: web.Request) -> web.Response:

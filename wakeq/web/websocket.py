@@ -14,8 +14,11 @@ from typing import Any, Generic, TypeVar
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from wakeq.actors.door import FRAME_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
+from wakeq.actors.access import Access, Gate
+from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
 from wakeq.protocol.wire.websocket import PING, PONG, frame
+from wakeq.web.authorization import log_in, token_of
+from wakeq.web.connection import HttpConnection
 
 ReplyT = TypeVar("ReplyT")
 DoorT = TypeVar("DoorT", bound="WebSocketDoor[Any]")
@@ -23,6 +26,7 @@ DoorT = TypeVar("DoorT", bound="WebSocketDoor[Any]")
 TOGETHER_FRAMES_MAX = 1024  # told at once
 WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
 SWEEP_EVERY_S = 1.0
+CONTROL_BYTES = 6  # of a client's control frame, its payload apart (RFC 6455, 5.2: masked)
 REASON_BYTES_MAX = 120  # a control frame has at most 125 bytes, two of them the code
 
 _BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
@@ -35,7 +39,8 @@ class WebSocketDoor(Generic[ReplyT]):
 
     __slots__ = (
         "_backlog", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason", "_resumed",
-        "_socket", "_subscriber", "_transport", "heard", "pinged",
+        "_socket", "_subscriber", "_transport", "_unfinished_bytes", "_unfinished_since_s", "access", "heard", "pinged",
+        "stranger_since_s",
     )  # fmt: skip
 
     kind = 0
@@ -54,6 +59,10 @@ class WebSocketDoor(Generic[ReplyT]):
         self._reason = ""
         self.heard = True
         self.pinged = False
+        self.access: Access | None = None  # by the token of the request, if it had one
+        self.stranger_since_s: float | None = None
+        self._unfinished_bytes = 0  # of frames and fragments that are no message yet, as far as one can tell
+        self._unfinished_since_s: float | None = None
 
     # --- what a protocol says ---
 
@@ -79,6 +88,11 @@ class WebSocketDoor(Generic[ReplyT]):
         """From now on this is who is told."""
         self._subscriber = subscriber
 
+    def hears(self, size_bytes: int) -> None:
+        """So much came, which may be the end of a message or only a part."""
+        self._unfinished_bytes += size_bytes
+        self._path.watch(self)
+
     def end(self, reason: str) -> None:
         """The connection is gone: tell what came before, then that."""
         self._tell()
@@ -94,11 +108,13 @@ class WebSocketDoor(Generic[ReplyT]):
             self.heard = True
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
+                    self._unfinished_bytes = 0
                     self._take(self.kept(message))
                 case WSMsgType.PING:
+                    self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
                     self._write(frame(PONG, bytes(message.data)), burst=False)
                 case WSMsgType.PONG:
-                    pass
+                    self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
                 case WSMsgType.ERROR:
                     return f"connection lost: {message.data}"
                 case _:
@@ -133,6 +149,9 @@ class WebSocketDoor(Generic[ReplyT]):
     def peer(self) -> str:
         address = self._transport.get_extra_info("peername")
         return f"{address[0]}:{address[1]}" if address else ""
+
+    def welcome(self) -> None:
+        self.stranger_since_s = None
 
     def send(self, replies: Sequence[ReplyT]) -> None:
         if self._subscriber is None or self._closing_at_s is not None:
@@ -193,13 +212,29 @@ class WebSocketDoor(Generic[ReplyT]):
         if self._transport.is_closing():
             self._wake()
             return self._closing_at_s is not None
+        if reason := self._takes_too_long(now_s):
+            self.drop(reason)
+            return False
         waiting = self._transport.get_write_buffer_size()
-        self._hold(waiting)
+        self._hold(waiting + max(self._unfinished_bytes, 0))
         if self._backlog is not None:
             self._obey(self._backlog.check(waiting, now_s))
             if waiting <= WATCHED_BYTES_MIN:
                 self._backlog = None
-        return self._backlog is not None or self._closing_at_s is not None
+        is_at_rest = self.stranger_since_s is None and self._unfinished_since_s is None and not self._held_bytes
+        return not is_at_rest or self._backlog is not None or self._closing_at_s is not None
+
+    def _takes_too_long(self, now_s: float) -> str:
+        """Return what is missing for too long.  While we do not read, the rest of a message cannot come."""
+        if self.stranger_since_s is not None and now_s - self.stranger_since_s >= HANDSHAKE_S_MAX:
+            return f"it did not say who it is within {HANDSHAKE_S_MAX:g} s"
+        if self._unfinished_bytes <= 0 or self._paused:
+            self._unfinished_since_s = None
+        elif self._unfinished_since_s is None:
+            self._unfinished_since_s = now_s
+        elif now_s - self._unfinished_since_s >= FRAME_S_MAX:
+            return f"a message was not complete after {FRAME_S_MAX:g} s"
+        return ""
 
     def _write(self, data: bytes, *, burst: bool) -> None:
         if self._transport.is_closing():
@@ -212,7 +247,7 @@ class WebSocketDoor(Generic[ReplyT]):
         if self._backlog is None:
             self._backlog = Backlog(waiting - len(data), now_s)
             self._path.watch(self)
-        self._hold(waiting)
+        self._hold(waiting + max(self._unfinished_bytes, 0))
         crowded = self._path.admission.crowded
         self._obey(self._backlog.wrote(len(data), waiting, now_s, burst=burst, crowded=crowded))
 
@@ -237,14 +272,15 @@ class WebSocketDoor(Generic[ReplyT]):
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
 
-    def _hold(self, waiting: int) -> None:
-        self._path.admission.held_bytes += waiting - self._held_bytes
-        self._held_bytes = waiting
+    def _hold(self, held_bytes: int) -> None:
+        self._path.admission.held_bytes += held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
 
 
 class WebSocketPath(Generic[DoorT]):
-    """Makes WebSockets of requests, keeps count of them, and looks after them."""
+    """Makes WebSockets of requests, and looks after them.  The server has counted them."""
 
+    says_hello = False  # the protocol has a word of its own to say who one is
     heartbeat_s = 20  # a peer that was silent so long is asked; silent as long again, it is gone
     decodes_text = True
 
@@ -255,8 +291,10 @@ class WebSocketPath(Generic[DoorT]):
         frame_bytes_max: int,
         admission: Admission | None = None,
         clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.admission = admission or Admission()
+        self._gate = gate
         self.frame_bytes_max = frame_bytes_max
         self.clock = clock or asyncio.get_running_loop().time
         self.doors: set[DoorT] = set()
@@ -273,12 +311,13 @@ class WebSocketPath(Generic[DoorT]):
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection, from the handshake to its end."""
-        if not self.admission.enter():
-            raise web.HTTPServiceUnavailable(text="there are too many connections; try again later\n")
-        try:
-            return await self._serve(request)
-        finally:
-            self.admission.leave()
+        token = token_of(request)
+        if self._gate is not None and (token is not None or not self.says_hello):
+            self.check_access(log_in(self._gate, request))
+        return await self._serve(request, token)
+
+    def check_access(self, access: Access) -> None:
+        """Refuse who may not connect at all."""
 
     def stop_reading(self) -> None:
         """Take no more commands; what was taken is still answered."""
@@ -292,7 +331,7 @@ class WebSocketPath(Generic[DoorT]):
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
+    async def _serve(self, request: web.Request, token: str | None) -> web.StreamResponse:
         socket = web.WebSocketResponse(
             compress=False,
             max_msg_size=self.frame_bytes_max,
@@ -306,6 +345,10 @@ class WebSocketPath(Generic[DoorT]):
         part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
         self.doors.add(door)
         part.add(door)
+        if isinstance(request.protocol, HttpConnection):
+            request.protocol.hears = door.hears
+        if self._gate is not None:
+            self._ask_who_it_is(door, self._gate, token)
         door.begin(self._make_subscriber(door))
         self._sweep_later()
         reason = "the broker stops"
@@ -317,6 +360,14 @@ class WebSocketPath(Generic[DoorT]):
             part.discard(door)
             door.end(reason)
         return socket
+
+    def _ask_who_it_is(self, door: DoorT, gate: Gate, token: str | None) -> None:
+        """Let those in who showed a token with their request; the others have to say HELLO in time."""
+        if token is not None:
+            door.access = gate.login(token, door)
+        else:
+            door.stranger_since_s = self.clock()
+            self.watch(door)
 
     # --- what the doors tell it ---
 

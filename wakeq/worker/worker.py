@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
+from wakeq.client.credentials import Tls
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.coroutines import CoroutinePool
@@ -52,13 +53,15 @@ class Worker:
         prefetch: int = PREFETCH,
         grace: float = GRACE_S,
         trace_parent: bool = False,
+        token: str | None = None,
+        tls: Tls = None,
     ) -> None:
         """Serve the queues of the broker at `address`; else of WAKEQ_BROKER, else of 127.0.0.1:2601.
 
         `concurrency` handlers run at once: in threads, as coroutines and in processes, so many of each.  `prefetch`
         messages at most are fetched ahead for each of them, and only while handlers take less than 50 ms.  At a stop
         handlers have `grace` seconds to end.  With `trace_parent` the span of a handler is a child of the
-        publisher's, not linked to it.
+        publisher's, not linked to it.  `token` and `tls` are those of Client.
         """
         if concurrency < 1:
             raise ValueError(f"Worker: concurrency is {concurrency}; it takes at least 1 to work")
@@ -70,6 +73,7 @@ class Worker:
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
+        self._token, self._tls = token, tls
         self._outbox: Outbox | None = None
         self._outbox_lock = threading.Lock()
         self._service: Service | None = None
@@ -130,7 +134,7 @@ class Worker:
             if self._outbox is None:
                 from wakeq.client.blocking import Client  # a worker that publishes nothing has no second connection
 
-                self._outbox = Client(self.address)
+                self._outbox = Client(self.address, token=self._token, tls=self._tls)
             return self._outbox
 
     # Work ---------------------------------------------------------------------------------------------------
@@ -223,7 +227,9 @@ class Worker:
 
     def _make_engine(self, *, drain: bool, limit: int | None) -> "Engine[AsyncClient]":
         def make_client(engine: "Engine[AsyncClient]") -> AsyncClient:
-            return AsyncClient(self.address, listener=engine, reconnect_for_s=math.inf)
+            return AsyncClient(
+                self.address, listener=engine, reconnect_for_s=math.inf, token=self._token, tls=self._tls
+            )
 
         tasks = list(self.tasks.values())
         return Engine(make_client, self._make_pool, tasks, prefetch=self._prefetch, drain=drain, limit=limit)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from wakeq.protocol.commands import Reason
 from wakeq.protocol.wire.taskflux.answers import Answers, added, in_dialect, interleaved
 from wakeq.protocol.wire.taskflux.dialects import SPEC, Dialect
-from wakeq.protocol.wire.taskflux.handshake import Handshake, Phase, described
+from wakeq.protocol.wire.taskflux.handshake import Authorize, Handshake, Phase, anybody, described
 from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, Store, Take, Work
 from wakeq.protocol.wire.taskflux.packets import (
     EMPTY,
@@ -55,11 +55,16 @@ class Conversation:
         "_under_way", "closing", "dialect",
     )  # fmt: skip
 
-    def __init__(self, dialect: Dialect = SPEC, payload_bytes_max: int = PAYLOAD_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        dialect: Dialect = SPEC,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        authorize: Authorize = anybody,
+    ) -> None:
         self.dialect = dialect  # the listener's, until the handshake shows that it is another
         self.closing = ""
         self._payload_bytes_max = payload_bytes_max  # a record with more is not stored, and goes alone
-        self._handshake: Handshake | None = Handshake(dialect)  # until it is over
+        self._handshake: Handshake | None = Handshake(dialect, authorize)  # until it is over
         self._parked: Parked | None = None  # what waits for what stands before it
         self._under_way = UnderWay()
         self._answers = Answers()
@@ -136,6 +141,7 @@ class Conversation:
         """The connection is gone, or was idle for too long: forget what was not begun, give back what is held."""
         self._close(self.closing or "the connection is lost")
         self._answers.clear()
+        self._handshake = None  # and with it whom it would have asked
         self._under_way.stop_waiting()
         self._let_go()
         return self._go_on()

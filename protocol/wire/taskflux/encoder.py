@@ -24,6 +24,7 @@ from wakeq.protocol.wire.taskflux.fields import (
     VERSION_FIELDS,
 )
 from wakeq.protocol.wire.taskflux.packets import (
+    METHOD_TOKEN,
     Ack,
     AuthorizationRequest,
     AuthorizationResponse,
@@ -124,7 +125,7 @@ class Writers:
             BusinessError: self._business_error,
         }
         self.by_type: dict[type, Write] = {
-            AuthorizationRequest: lambda packet: (b"A", bytes((packet.method,))),
+            AuthorizationRequest: _authorization,
             AuthorizationResponse: lambda packet: (b"a", *_success(packet)),
             BootstrapRequest: lambda packet: (b"B", VERSION_FIELDS.pack(packet.major, packet.minor, packet.patch)),
             BootstrapResponse: lambda packet: (b"b", *_success(packet)),
@@ -212,6 +213,11 @@ class Writers:
     def _key_range_violation(self, packet: KeyRangeViolation) -> Pieces:
         number = INT32.pack(self._dialect.key_range_violation)
         return b"cp", number, INT64_PAIR.pack(packet.key_min, packet.key_max)
+
+
+def _authorization(packet: AuthorizationRequest) -> Pieces:
+    token = _text(packet.token) if packet.method == METHOD_TOKEN else ()
+    return b"A", bytes((packet.method,)), *token
 
 
 def _success(packet: AuthorizationResponse | BootstrapResponse) -> Pieces:

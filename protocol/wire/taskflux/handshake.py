@@ -5,11 +5,14 @@
 Nothing is said about what is out of place: the dialect, and so an error's form, is not known yet (section 3).
 """
 
+from collections.abc import Callable
 from enum import Enum, auto
+from typing import TypeAlias
 
 from wakeq.protocol.wire.taskflux.dialects import VERSION, Dialect, dialect_of
 from wakeq.protocol.wire.taskflux.packets import (
     METHOD_NONE,
+    METHOD_TOKEN,
     AuthorizationRequest,
     AuthorizationResponse,
     Bad,
@@ -18,6 +21,10 @@ from wakeq.protocol.wire.taskflux.packets import (
     Packet,
     Response,
 )
+
+METHODS = {METHOD_NONE: "none", METHOD_TOKEN: "token"}
+
+Authorize: TypeAlias = Callable[[AuthorizationRequest], str]
 
 
 class Phase(Enum):
@@ -29,26 +36,34 @@ class Phase(Enum):
 
 
 class Handshake:
-    """See the head of this file.  `dialect` is the listener's until the client's version shows that it is another."""
+    """See the head of this file.  `dialect` is the listener's until the client's version shows that it is another.
 
-    __slots__ = ("dialect", "phase")
+    `authorize` says why a client may not come in, or nothing.
+    """
 
-    def __init__(self, dialect: Dialect) -> None:
+    __slots__ = ("_authorize_by", "dialect", "phase")
+
+    def __init__(self, dialect: Dialect, authorize: Authorize) -> None:
         self.dialect = dialect
+        self._authorize_by = authorize
         self.phase = Phase.CONNECTED
 
     def step(self, packet: Packet | Bad) -> tuple[Response | None, str]:
         """Return the answer, if there is one, and why the connection is to be closed, or nothing."""
         match self.phase, packet:
-            case Phase.CONNECTED, AuthorizationRequest(method=method):
-                return self._authorize(method)
+            case Phase.CONNECTED, AuthorizationRequest():
+                return self._authorize(packet)
             case Phase.AUTHORIZED, BootstrapRequest():
                 return self._bootstrap(packet)
         return None, f"bad handshake: {described(packet)}"
 
-    def _authorize(self, method: int) -> tuple[Response, str]:
-        if method != METHOD_NONE:
-            reason = f"authorization method 0x{method:02X} is unknown; use 0x{METHOD_NONE:02X}, none"
+    def _authorize(self, request: AuthorizationRequest) -> tuple[Response, str]:
+        if request.method in METHODS:
+            reason = self._authorize_by(request)
+        else:
+            known = " or ".join(f"0x{method:02X}, {name}" for method, name in METHODS.items())
+            reason = f"authorization method 0x{request.method:02X} is unknown; use {known}"
+        if reason:
             return AuthorizationResponse(False, reason), reason
         self.phase = Phase.AUTHORIZED
         return AuthorizationResponse(True), ""
@@ -61,6 +76,11 @@ class Handshake:
             return BootstrapResponse(False, reason), reason
         self.phase, self.dialect = Phase.READY, dialect
         return BootstrapResponse(True), ""
+
+
+def anybody(_: AuthorizationRequest) -> str:
+    """Let everybody in, with a token or without."""
+    return ""
 
 
 def described(packet: Packet | Bad) -> str:

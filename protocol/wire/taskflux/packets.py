@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from wakeq.protocol.errors import WakeqError
 
-METHOD_NONE = ord("N")  # the only method of authorization: there is none
+METHOD_NONE = ord("N")  # the only method of authorization that the protocol has: there is none
+METHOD_TOKEN = ord("T")  # ours: a String with the token follows
 PAYLOAD_BYTES_MAX = 16 << 20  # the manual's limit for all queues (section 6)
 UNLIMITED = -1  # of a size in CreateQueue
 UNKNOWN_NODE = -1  # of a leader's id
@@ -47,7 +48,10 @@ class Bad(Struct, frozen=True, gc=False):
 
 
 class AuthorizationRequest(Struct, frozen=True, gc=False):
+    """`token` is sent only with its method."""
+
     method: int = METHOD_NONE
+    token: str = ""
 
 
 class BootstrapRequest(Struct, frozen=True, gc=False):

@@ -6,6 +6,7 @@ A decoder gets bytes and the offset behind its marker; it returns a packet and t
 taskflux/fields.py says.  Must never copy a payload before it is whole, or look behind the end of a frame.
 """
 
+from wakeq.protocol.access import TOKEN_CHARS_MAX
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.errors import BadBody
 from wakeq.protocol.wire.taskflux.fields import (
@@ -22,9 +23,11 @@ from wakeq.protocol.wire.taskflux.fields import (
     by_marker,
     check_length,
     end_of,
+    text_at,
 )
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
+    METHOD_TOKEN,
     NACK,
     AuthorizationRequest,
     Bad,
@@ -45,7 +48,11 @@ STRAY_BYTES_MAX = 64 * 1024  # of a packet that is read only to be ignored
 
 
 def _authorization(data: bytes, at: int) -> tuple[Packet, int]:
-    return AuthorizationRequest(data[at]), at + 1
+    method = data[at]
+    if method != METHOD_TOKEN:
+        return AuthorizationRequest(method), at + 1
+    token, end = text_at(data, at + 1, "token", at + 1 + INT32.size + TOKEN_CHARS_MAX)
+    return AuthorizationRequest(method, token), end
 
 
 def _bootstrap(data: bytes, at: int) -> tuple[Packet, int]:

@@ -442,7 +442,7 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(
     status: int,
     words: str,
 ) -> None:
-    def run(_: Settings) -> int:
+    def run(_: Settings, load: object) -> int:
         raise error
 
     monkeypatch.setattr("wakeq.node.run", run)

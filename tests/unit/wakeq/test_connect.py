@@ -57,7 +57,7 @@ class Port:
         self.session = session
         self.writers: list[Writer] = []
         self.connect = Connect(self.make, clock=lambda: self.now_s, **limits)  # type: ignore[arg-type]
-        self.server = WebServer("hello")
+        self.server = WebServer("hello", admission=self.connect.admission)
         self.url = ""
         self._open: list[aiohttp.ClientWebSocketResponse] = []  # aiohttp closes what nobody holds
 
@@ -125,13 +125,18 @@ def test_both_paths_are_the_same_door(run: Run) -> None:
     run(test)
 
 
-def test_a_request_that_is_no_websocket_is_refused_and_not_counted(run: Run) -> None:
+def test_a_request_that_is_no_websocket_is_refused_and_its_connection_counted_while_it_lasts(run: Run) -> None:
     async def test() -> None:
         async with serving() as port:
             async with port.session.get(port.url + "/connect") as response:
                 assert response.status == 400
+            assert port.connect.admission.connections == 1
 
-            assert port.connect.admission.connections == 0
+            await port.session.close()
+
+            async with asyncio.timeout(5):
+                while port.connect.admission.connections:
+                    await asyncio.sleep(0)
 
     run(test)
 

@@ -16,13 +16,13 @@ import zmq.asyncio
 from tests.helpers.monique_component import config_json, free_port, packed
 from tests.helpers.monique_raw import RawMonique
 from wakeq import monique_doors as module
-from wakeq.actors.door import Admission
 from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.monique_doors import MoniqueDoors, Services
 from wakeq.protocol.errors import BadSettings
-from wakeq.settings import Monique
+from wakeq.security import Security
+from wakeq.settings import Monique, Settings
 from wakeq.web.server import WebServer
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -48,7 +48,9 @@ class Place:
         silent = self.runtime.spawn(Silent)
         timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
         queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
-        services = Services(self.runtime, queues, lambda: self.refusal, self.failures.append, Admission())
+        services = Services(
+            self.runtime, queues, lambda: self.refusal, self.failures.append, Security(Settings(), lambda: 0)
+        )
         self.doors = MoniqueDoors(settings, services)
         self.web = WebServer()
         self.web.add("GET", "/monique", self.doors.path.handle)

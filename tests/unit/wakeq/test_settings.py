@@ -19,13 +19,13 @@ def test_without_any_layer_everything_is_at_its_default() -> None:
 
 def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "wakeq.toml"
-    file.write_text('host = "file"\nworker_port = 1\nhttp_port = 1\n[log]\nsegment_bytes_max = "2MiB"\n')
+    file.write_text('host = "localhost"\nworker_port = 1\nhttp_port = 1\n[log]\nsegment_bytes_max = "2MiB"\n')
     environment = {"WAKEQ_WORKER_PORT": "2", "WAKEQ_HTTP_PORT": "2"}
 
     loaded = load(config_file=file, environment=environment, flags={"http_port": 3})
 
     settings = loaded.settings
-    assert (settings.host, settings.worker_port, settings.http_port) == ("file", 2, 3)
+    assert (settings.host, settings.worker_port, settings.http_port) == ("localhost", 2, 3)
     assert settings.log.segment_bytes_max == 2 * MIB
     assert loaded.origins["host"] == f"file {file}"
     assert loaded.origins["worker_port"] == "environment WAKEQ_WORKER_PORT"
@@ -49,11 +49,12 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "monique.routes": "a=b",
     }
     range_ = {"WAKEQ_QUEUE_PRIORITY_MIN": "-5", "WAKEQ_QUEUE_PRIORITY_MAX": "9"}  # which QA needs
+    pair = {"WAKEQ_TLS_CERT_FILE": "cert.pem", "WAKEQ_TLS_KEY_FILE": "key.pem"}  # one needs the other
     for known in KNOWN.values():
         default = next(word for word in (odd.get(known.name), known.default, 7) if word is not None)
         text = known.one_of[-1] if known.one_of else str(default)
 
-        loaded = load(environment={**range_, known.environment_name: text})
+        loaded = load(environment={**range_, **pair, known.environment_name: text})
 
         value = value_of(loaded.settings, known.name)
         assert isinstance(value, known.kind | type(known.default)), known.name

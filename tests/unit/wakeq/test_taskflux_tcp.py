@@ -93,6 +93,7 @@ class Port:
             while not self.writers or not self.writers[-1].packets:
                 await asyncio.sleep(0)
         subscriber = self.writers[-1]
+        subscriber.door.welcome()
         subscriber.told.clear()
         return reader, writer, subscriber
 

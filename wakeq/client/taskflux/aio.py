@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeVar, assert_never
 
+from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.route import parse_address
 from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.course import DEFAULT_ADDRESS, Course, Dial, Hang, Hear, Link, Pause, Say, Step, Steps
@@ -69,12 +70,19 @@ class AsyncTaskFluxClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
+        token: str | None = None,
+        tls: Tls = None,
     ) -> None:
-        """`address` is HOST:PORT, or several with commas between; `dialect` what the server speaks."""
+        """`address` is HOST:PORT, or several with commas between; `dialect` what the server speaks.
+
+        `token` and `tls` are those of AsyncClient.
+        """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._connect_timeout_s = connect_timeout_s
         self._dialect = calls.dialect_named(dialect)
-        self._course = Course(address, self._dialect, timeouts, lambda: asyncio.get_running_loop().time())
+        self._context = context_of(tls)
+        clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
+        self._course = Course(address, self._dialect, timeouts, clock, token_source(token))
         self._closed = asyncio.Event()
 
     @property
@@ -186,7 +194,7 @@ class AsyncTaskFluxClient:
 
     async def _dial(self, address: str) -> Stream:
         try:
-            made = asyncio.open_connection(*parse_address(address))
+            made = asyncio.open_connection(*parse_address(address), ssl=self._context)
             reader, writer = await asyncio.wait_for(made, self._connect_timeout_s)
         except OSError as error:  # of which TimeoutError is one
             raise unreachable(address, error) from error

@@ -10,13 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Self, TypeVar, assert_never
+from typing import Self, TypeVar, assert_never, cast
 
+from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.course import DEFAULT_ADDRESS, Course, Dial, Hang, Hear, Link, Pause, Say, Step, Steps
 from wakeq.client.taskflux.records import Cluster, QueueInfo, Record
 from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, was_closed
-from wakeq.client.transport import Transport
+from wakeq.client.transport import Wire, dial
 from wakeq.protocol.errors import Disconnected
 
 T = TypeVar("T")
@@ -33,15 +34,18 @@ class TaskFluxClient:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
+        token: str | None = None,
+        tls: Tls = None,
     ) -> None:
         """Connect to `address`, HOST:PORT or several with commas between; raises BrokerUnreachable if there is nobody.
 
-        `dialect` is what the server speaks: "spec", or "csharp" for the original one.
+        `dialect` is what the server speaks: "spec", or "csharp" for the original one; `token` and `tls` as for Client.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._connect_timeout_s, self._answer_timeout_s = connect_timeout_s, answer_timeout_s
         self._dialect = calls.dialect_named(dialect)
-        self._course = Course(address, self._dialect, timeouts, time.monotonic)
+        self._context = context_of(tls)
+        self._course = Course(address, self._dialect, timeouts, time.monotonic, token_source(token))
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._run(self._course.connect())
@@ -138,7 +142,7 @@ class TaskFluxClient:
     def _take(self, step: Step) -> object:
         match step:
             case Dial(address=address):
-                return Transport(address, timeout_s=self._connect_timeout_s)
+                return dial(address, self._context, timeout_s=self._connect_timeout_s)
             case Say(link=link, data=data):
                 _transport(link).send(data, timeout_s=self._answer_timeout_s)
             case Hear(link=link, timeout_s=timeout_s):
@@ -195,6 +199,5 @@ class Taking:
                 raise
 
 
-def _transport(link: Link) -> Transport:
-    assert isinstance(link.wire, Transport), "this client makes no other"
-    return link.wire
+def _transport(link: Link) -> Wire:
+    return cast(Wire, link.wire)  # this client makes no other

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from wakeq.client.credentials import TokenSource, no_token
 from wakeq.client.route import Route, elsewhere
 from wakeq.client.taskflux.requests import Greeting, Request, Single, Unexpected, cluster_in
 from wakeq.client.timeouts import Timeouts, hung, was_closed
@@ -90,10 +91,18 @@ def with_port(addresses: str) -> str:
 class Course:
     """See the head of this file.  Steps of several calls may be taken in turn; none is taken by two at once."""
 
-    def __init__(self, addresses: str, dialect: Dialect, timeouts: Timeouts, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        addresses: str,
+        dialect: Dialect,
+        timeouts: Timeouts,
+        clock: Callable[[], float],
+        token: TokenSource = no_token,
+    ) -> None:
         self.dialect = dialect
         self._timeouts = timeouts
         self._clock = clock
+        self._token = token
         self._route = Route(with_port(addresses), reconnect_for_s=timeouts.reconnect_for_s)
         self._idle: list[Link] = []
         self._is_closed = False
@@ -187,9 +196,10 @@ class Course:
         while True:
             address = self._route.address
             try:
+                token = self._token()
                 link = Link(address, (yield Dial(address)), self.dialect)
                 try:
-                    yield from self._exchange(link, Greeting(self.dialect))
+                    yield from self._exchange(link, Greeting(self.dialect, token))
                 except BaseException:
                     yield Hang(link)
                     raise

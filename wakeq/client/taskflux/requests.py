@@ -19,6 +19,7 @@ from wakeq.protocol.errors import (
     QueueNotFound,
     Refused,
     TooLarge,
+    Unauthorized,
     WakeqError,
 )
 from wakeq.protocol.wire.taskflux import packets as wire
@@ -228,8 +229,9 @@ def cluster_in(answer: wire.Packet) -> Cluster | None:
 class Greeting(Request[None]):
     """The handshake: both packets at once."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, token: str | None = None) -> None:
         super().__init__("", dialect)
+        self._token = token
         self._said = False
         self._answers: list[wire.Packet] = []
 
@@ -237,7 +239,10 @@ class Greeting(Request[None]):
         if self._said:
             return []
         self._said = True
-        return [wire.AuthorizationRequest(), wire.BootstrapRequest(1, 0, 0)]
+        authorization = wire.AuthorizationRequest()
+        if self._token is not None:
+            authorization = wire.AuthorizationRequest(wire.METHOD_TOKEN, self._token)
+        return [authorization, wire.BootstrapRequest(1, 0, 0)]
 
     def take(self, answer: wire.Packet) -> bool:
         self._answers.append(answer)
@@ -247,4 +252,6 @@ class Greeting(Request[None]):
         last = self._answers[-1]
         if not getattr(last, "success", False):
             reason = getattr(last, "reason", "") or f"it answered {type(last).__name__}"
+            if isinstance(last, wire.AuthorizationResponse):
+                raise Unauthorized(f"the server refuses us: {reason}")
             raise Unexpected(f"the server refuses us: {reason}")

@@ -1,0 +1,155 @@
+"""Gate: who may come in, and what each connection may do; the same for every protocol.
+
+    token --> Gate.login --> Access of this connection --> may(right, queue)
+    tokens that changed, time that went by --> Gate.renew --> connections whose token is not valid any more are closed
+
+What was found out about a queue is remembered with the connection, so that it costs a look into a set.  Must never read
+a file, or say in a log or an error what a token was.
+"""
+
+import logging
+from collections.abc import Callable, Set
+from typing import Protocol
+from weakref import WeakSet
+
+from wakeq.actors.complaints import Complaints
+from wakeq.protocol.access import Book, Grant, Right, digest_of
+from wakeq.protocol.errors import Forbidden, Unauthorized
+
+QUEUES_REMEMBERED_MAX = 10_000  # by one connection for one right: as many as it may know
+
+NO_TOKEN = "a token is needed here (WAKEQ_TOKEN, or token= of a client); `wakeq token create` at the broker makes one"
+BAD_TOKEN = "the token is not valid here: unknown, expired or revoked; see `wakeq token list` at the broker"
+TOKEN_ENDED = "its token has expired or was revoked"
+
+logger = logging.getLogger("wakeq.access")
+
+
+class Closable(Protocol):
+    """A connection, as far as it can be ended when its token is."""
+
+    @property
+    def peer(self) -> str: ...
+
+    def close(self, reason: str, /) -> None: ...
+
+
+class Access:
+    """What one connection may do, by the token that it showed, or by none."""
+
+    __slots__ = ("__weakref__", "_allowed", "_connection", "_grant", "digest")
+
+    def __init__(self, grant: Grant | None = None, digest: bytes = b"", connection: Closable | None = None) -> None:
+        self.digest = digest
+        self._grant = grant
+        self._connection = connection
+        self._allowed: dict[Right, set[str]] = {}
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a valid token was shown."""
+        return self._grant is not None
+
+    @property
+    def name(self) -> str:
+        """The name of the token, for people."""
+        return "" if self._grant is None else self._grant.name
+
+    def covers(self, right: Right, queues: Set[str]) -> bool:
+        """Whether this may be done to all of these queues, of which one read of a connection brings a few."""
+        known = self._allowed.get(right)
+        if known is not None and queues <= known:
+            return True
+        return all([self.may(right, queue) for queue in queues])
+
+    def may(self, right: Right, queue: str) -> bool:
+        """Whether this may be done to the queue."""
+        if self._grant is None or not self._grant.allows(right, queue):
+            return False
+        known = self._allowed.setdefault(right, set())
+        if len(known) >= QUEUES_REMEMBERED_MAX:
+            known.clear()
+        known.add(queue)
+        return True
+
+    def may_all(self, right: Right, prefix: str = "") -> bool:
+        """Whether this may be done to every queue whose name begins so."""
+        return self._grant is not None and self._grant.allows_all(right, prefix)
+
+    def may_any(self, queue: str) -> bool:
+        """Whether anything at all may be done to the queue: then its figures are no secret."""
+        return any(self.may(right, queue) for right in Right)
+
+    def require(self, right: Right, queue: str) -> None:
+        """Raise Forbidden unless this may be done to the queue."""
+        if not self.may(right, queue):
+            raise self.refusal(right, queue)
+
+    def refusal(self, right: Right, queue: str) -> Forbidden | Unauthorized:
+        """Why it may not be done."""
+        if self._grant is None:
+            return Unauthorized(NO_TOKEN)
+        where = f"queue {queue!a}" if queue else "the default queue"
+        return Forbidden(f"the token {self.name} has no right to {right.value} for {where}; ask for one that has")
+
+    def refusal_of_all(self, right: Right) -> Forbidden | Unauthorized:
+        """Why it may not be done to all queues."""
+        if self._grant is None:
+            return Unauthorized(NO_TOKEN)
+        return Forbidden(f"the token {self.name} has no right to {right.value} for all queues; ask for one that has")
+
+    def renew(self, grant: Grant | None) -> None:
+        """Its token stands for something else now, or for nothing: then the connection ends."""
+        if grant == self._grant:
+            return
+        self._grant = grant
+        self._allowed.clear()
+        if grant is None and self._connection is not None:
+            self._connection.close(TOKEN_ENDED)
+
+
+STRANGER = Access()  # nobody has said who is there
+
+
+class Gate:
+    """See the head of this file.  A node that wants no tokens has no gate."""
+
+    def __init__(self, book: Book, now_ms: Callable[[], int]) -> None:
+        self._book = book
+        self._now_ms = now_ms
+        self._inside: WeakSet[Access] = WeakSet()
+        self._complaints = Complaints(logger, now_ms)
+        self._next_end_ms = book.next_end_ms(now_ms())
+        self.refused = 0  # logins, for the figures
+
+    def login(self, token: str | None, connection: Closable | None = None, *, peer: str = "") -> Access:
+        """Return what a token is good for; the connection is closed when that ends.  Raise Unauthorized."""
+        if token is None:
+            raise Unauthorized(NO_TOKEN)
+        digest = digest_of(token)
+        grant = self._book.find(digest, self._now_ms())
+        if grant is None:
+            self.refused += 1
+            where = peer if connection is None else connection.peer
+            self._complaints.say(f"a login from {where} was refused: its token is not valid")
+            raise Unauthorized(BAD_TOKEN)
+        access = Access(grant, digest, connection)
+        if connection is not None:
+            self._inside.add(access)
+        return access
+
+    def renew(self, book: Book) -> None:
+        """These are the tokens now."""
+        self._book = book
+        self._look_at_all()
+
+    def look(self) -> None:
+        """See whether a token has expired meanwhile."""
+        if self._next_end_ms is not None and self._next_end_ms <= self._now_ms():
+            self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        now_ms = self._now_ms()
+        self._next_end_ms = self._book.next_end_ms(now_ms)
+        for access in list(self._inside):
+            access.renew(self._book.find(access.digest, now_ms))

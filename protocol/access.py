@@ -1,0 +1,107 @@
+"""Who may do what: tokens as the broker knows them, and the rights that they carry.  Pure.
+
+    a token --> Book.find --> Grant --> allows(right, queue)
+
+A token is 256 random bits, so one round of SHA-256 hides it: there is nothing to guess it from, and a slow hash would
+only slow down those who log in.  Must never keep a token itself, or let a text say what one was.
+"""
+
+import hmac
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from enum import Enum
+from hashlib import sha256
+
+from msgspec import Struct
+
+from wakeq.protocol.errors import BadField
+from wakeq.protocol.names import check_name
+
+TOKEN_PREFIX = "wakeq_"  # so that whoever looks for lost secrets knows one when he sees it
+TOKEN_CHARS_MAX = 256
+NAME_CHARS_MAX = 64
+ANY_QUEUE = "*"
+
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
+
+
+class Right(Enum):
+    """What a token may be good for.  None of them includes another."""
+
+    PUBLISH = "publish"
+    FETCH = "fetch"  # and all that belongs to working: acknowledge, give back, sleep, look at messages
+    ADMIN = "admin"  # make, change, empty and delete queues; look at the node
+
+
+class Grant(Struct, frozen=True, forbid_unknown_fields=True):
+    """What stands in the file for one token.  A pattern is a queue's name, or the beginning of names with * behind."""
+
+    name: str
+    sha256: str
+    queues: tuple[str, ...]
+    rights: tuple[Right, ...]
+    created_at: datetime
+    expires_at: datetime | None = None
+
+    def allows(self, right: Right, queue: str) -> bool:
+        """Whether this may be done to the queue."""
+        return right in self.rights and any(_matches(pattern, queue) for pattern in self.queues)
+
+    def allows_all(self, right: Right, prefix: str = "") -> bool:
+        """Whether this may be done to every queue whose name begins so."""
+        if right not in self.rights:
+            return False
+        return any(pattern.endswith("*") and prefix.startswith(pattern[:-1]) for pattern in self.queues)
+
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it has expired."""
+        return self.expires_at is not None and self.expires_at.timestamp() * 1000 <= now_ms
+
+
+NO_DIGEST = bytes(32)
+
+
+class Book:
+    """All tokens that the broker takes."""
+
+    def __init__(self, grants: Iterable[Grant] = ()) -> None:
+        self.grants = tuple(grants)
+        self._by_digest = {bytes.fromhex(grant.sha256): grant for grant in self.grants}
+
+    def find(self, digest: bytes, now_ms: int) -> Grant | None:
+        """Return what a token is good for now; the same work is done whether it is unknown, wrong or over."""
+        found = self._by_digest.get(digest)
+        known = NO_DIGEST if found is None else bytes.fromhex(found.sha256)
+        if not hmac.compare_digest(known, digest) or found is None or found.is_over(now_ms):
+            return None
+        return found
+
+    def next_end_ms(self, now_ms: int) -> int | None:
+        """Return when the next of them expires."""
+        ends = [int(grant.expires_at.timestamp() * 1000) for grant in self.grants if grant.expires_at is not None]
+        return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
+
+
+def digest_of(token: str) -> bytes:
+    """Return what is kept and compared instead of a token."""
+    return sha256(token.encode(errors="surrogatepass")).digest()
+
+
+def check_pattern(pattern: str) -> str:
+    """Return a pattern if it is one; "" is the default queue."""
+    if "*" in pattern[:-1]:
+        raise BadField(f"{pattern!r} is no pattern; it is a queue's name, or the beginning of names with * at the end")
+    check_name(pattern.removesuffix("*"))
+    return pattern
+
+
+def check_token_name(name: str) -> str:
+    """Return the name of a token if it is one."""
+    if not _NAME.fullmatch(name):
+        raise BadField(f"{name!r} is no name of a token; take 1 to {NAME_CHARS_MAX} letters, digits, dots, - and _")
+    return name
+
+
+def _matches(pattern: str, queue: str) -> bool:
+    return queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern

@@ -1,0 +1,114 @@
+"""TokenFile: the tokens that a broker takes, as they lie on disk.
+
+    tokens.json --> read --> grants          grants --> change --> tokens.json, whole, or as it was
+
+It holds hashes, never a token.  A broker reads it again when it has changed, so a change needs no restart.  Never half
+written; two that change it at once take turns.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from wakeq.protocol.access import Grant, check_pattern, check_token_name
+from wakeq.protocol.errors import BadField, BadName, BadSettings
+from wakeq.storage.files import replace_durably
+
+VERSION = 1
+DIGEST_CHARS = 64
+
+Grants = list[Grant]
+
+
+class _Content(msgspec.Struct, forbid_unknown_fields=True):
+    """What the file says."""
+
+    version: int
+    tokens: Grants
+
+
+class TokenFile:
+    """See the head of this file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._seen: tuple[int, ...] | None = None
+
+    def read(self) -> Grants:
+        """Return all grants; none if there is no file."""
+        self._seen = self._stamp()
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise self._unusable(error.strerror or str(error), "check its owner and rights") from error
+        try:
+            content = msgspec.json.decode(data, type=_Content)
+            if content.version != VERSION:
+                raise self._unusable(f"it is of version {content.version}, this release reads {VERSION}", "upgrade")
+            _check(content.tokens)
+        except (msgspec.MsgspecError, UnicodeError, ValueError, BadField, BadName) as error:
+            raise self._unusable(str(error), "restore it, or delete it and create the tokens again") from error
+        return content.tokens
+
+    def has_changed(self) -> bool:
+        """Whether the file is another one than at the last `read`."""
+        return self._stamp() != self._seen
+
+    def change(self, step: Callable[[Grants], Grants]) -> None:
+        """Make of the grants what the step returns; nobody else changes them meanwhile."""
+        with self._alone():
+            grants = step(self.read())
+            content = msgspec.json.format(msgspec.json.encode(_Content(VERSION, grants)), indent=2)
+            replace_durably(self.path, content + b"\n")
+            self._give_to_owner()
+
+    def _stamp(self) -> tuple[int, ...] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the folder: the file itself is another one after each change."""
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise self._unusable(error.strerror or str(error), "name another data directory or file") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _give_to_owner(self) -> None:
+        """An administrator may change it for the broker, which must be able to read it."""
+        folder = self.path.parent.stat()
+        if os.geteuid() == 0 and folder.st_uid != 0:
+            os.chown(self.path, folder.st_uid, folder.st_gid)
+
+    def _unusable(self, reason: str, hint: str) -> BadSettings:
+        return BadSettings(f"{self.path}: the tokens cannot be read: {reason}; {hint}")
+
+
+def _check(grants: Grants) -> None:
+    """Raise for what the types cannot say."""
+    names = [check_token_name(grant.name) for grant in grants]
+    if len(set(names)) < len(names):
+        raise ValueError("two tokens have the same name")
+    for grant in grants:
+        if len(grant.sha256) != DIGEST_CHARS or bytes.fromhex(grant.sha256).hex() != grant.sha256:
+            raise ValueError(f"sha256 of {grant.name} is no SHA-256 in hexadecimal")
+        if grant.expires_at is not None and grant.expires_at.tzinfo is None:
+            raise ValueError(f"expires_at of {grant.name} has no time zone")
+        for pattern in grant.queues:
+            check_pattern(pattern)

@@ -1,0 +1,468 @@
+"""What strangers do to a broker: each of it costs little, is answered clearly, and is nobody else's loss.
+
+The broker is a real process; while it is abused, an honest client must get its answers.
+"""
+
+import asyncio
+import random
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.e2e.conftest import Connect, StartBroker
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.certificates import Authority
+from tests.helpers.line_client import LineClient
+from tests.helpers.started import eventually
+
+MIB = 1024 * 1024
+ANSWER_S_MAX = 2.0  # for an honest client while others do their worst, on a machine that others use too
+FORGET_S_MAX = 30.0
+SILENT = 5_000
+MUTATED = 10_000
+AT_ONCE = 64
+SEED = 20_261_118
+
+pytestmark = pytest.mark.long
+
+
+def rss_bytes(broker: BrokerProcess) -> int:
+    """How much memory the broker holds."""
+    pages = Path(f"/proc/{broker.pid}/statm").read_text().split()[1]
+    return int(pages) * 4096
+
+
+def open_files(broker: BrokerProcess) -> int:
+    return len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
+
+
+class Honest:
+    """A client that does its work; `answered_in_s` is the longest that one answer took."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self._client = LineClient(broker.worker_address)
+        self._queue = f"honest-{random.randrange(10**9)}"
+        self.longest_s = 0.0
+
+    def works(self, times: int = 20) -> None:
+        for _ in range(times):
+            began_s = time.monotonic()
+            assert self._client.ask("PUB", self._queue, message="x")["cmd"] == "ok"
+            message = self._client.ask("FET", self._queue)
+            assert self._client.ask("ACK", self._queue, uid=message["uid"])["cmd"] == "okack"
+            self.longest_s = max(self.longest_s, time.monotonic() - began_s)
+        assert self.longest_s < ANSWER_S_MAX, f"an honest client waited for {self.longest_s:.2f} s"
+
+
+@pytest.fixture
+def honest(shared_broker: BrokerProcess) -> Iterator[Honest]:
+    """Return an honest client, which works before the abuse and after it; the broker has not ended meanwhile."""
+    client = Honest(shared_broker)
+    client.works()
+    yield client
+    client.works()
+    assert shared_broker.running, shared_broker.stderr
+    assert "Traceback" not in shared_broker.stderr
+
+
+def dial(address: tuple[str, int]) -> socket.socket:
+    return socket.create_connection(address, timeout=20)
+
+
+def is_shut_out(connection: socket.socket, timeout_s: float = 20.0) -> bool:
+    """Whether the broker ends the connection in that time."""
+    connection.settimeout(timeout_s)
+    try:
+        while connection.recv(65_536):
+            pass
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+# --- many, and slow ----------------------------------------------------------------------------------------------
+
+
+def test_five_thousand_silent_connections_cost_little_and_leave_nothing(
+    shared_broker: BrokerProcess, honest: Honest
+) -> None:
+    before_bytes, before_files = rss_bytes(shared_broker), open_files(shared_broker)
+    silent = [dial(shared_broker.worker_address) for _ in range(SILENT)]
+    honest.works()
+    held_bytes = rss_bytes(shared_broker) - before_bytes
+    assert held_bytes / SILENT < 16 * 1024, f"{held_bytes / SILENT:.0f} bytes for each"
+
+    for connection in silent:
+        connection.close()
+
+    eventually(lambda: open_files(shared_broker) <= before_files, "the connections are forgotten", FORGET_S_MAX)
+
+
+def test_one_more_than_may_connect_is_told_so_at_every_door(start_broker: StartBroker, connect: Connect) -> None:
+    broker = start_broker("--set", "connections_max=2")
+    held = [connect(broker), connect(broker)]
+    for client in held:
+        client.ask("PING")
+
+    refused = connect(broker).recv()
+    assert (refused["cmd"], refused["err"]) == ("nok", "BUSY")
+    with dial(broker.http_address) as http:
+        http.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert http.recv(100).startswith(b"HTTP/1.1 503 ")
+    with dial(broker.taskflux_address) as flux:
+        assert is_shut_out(flux)
+
+    held[0].close()
+    eventually(lambda: _gets_in(broker), "there is room again")
+
+
+def _gets_in(broker: BrokerProcess) -> bool:
+    client = LineClient(broker.worker_address)
+    try:
+        return bool(client.ask("PING")["cmd"] == "pong")
+    except (ConnectionError, OSError):
+        return False
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize("door", ["worker", "http", "taskflux", "websocket"])
+def test_a_byte_a_second_is_not_waited_for(shared_broker: BrokerProcess, honest: Honest, door: str) -> None:
+    beginnings = {
+        "worker": (shared_broker.worker_address, b'{"cmd":"PUB","qname":"q","message":"'),
+        "http": (shared_broker.http_address, b"GET / HTTP/1.1\r\nX-Slow: "),
+        "taskflux": (shared_broker.taskflux_address, b"\x41"),
+        "websocket": (shared_broker.http_address, _upgrade() + b"\x81\xfe\x10\x00mask"),
+    }
+    address, beginning = beginnings[door]
+    with dial(address) as slow:
+        slow.sendall(beginning)
+        began_s = time.monotonic()
+        slow.settimeout(1.0)
+        while time.monotonic() - began_s < 20:
+            try:
+                slow.sendall(b"x")
+                while slow.recv(4096):
+                    pass
+                break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+
+        assert time.monotonic() - began_s < 15, "it was listened to for too long"
+
+
+def _upgrade() -> bytes:
+    return (
+        b"GET /connect HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+
+
+def test_fragments_without_end_are_not_collected_for_ever(shared_broker: BrokerProcess, honest: Honest) -> None:
+    before_bytes = rss_bytes(shared_broker)
+    with dial(shared_broker.http_address) as endless:
+        endless.sendall(_upgrade())
+        assert b" 101 " in endless.recv(4096)
+        began_s, first = time.monotonic(), True
+        payload = bytes(1000)
+        endless.settimeout(0.5)
+        while time.monotonic() - began_s < 20:
+            head = bytes([0x01 if first else 0x00, 0xFE]) + struct.pack("!H", len(payload)) + bytes(4)
+            first = False
+            try:
+                endless.sendall(head + payload + b"\x8a\x80" + bytes(4))  # and a pong, as a sign of life
+                endless.recv(4096)
+                break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+
+        assert time.monotonic() - began_s < 15, "a message was not complete for too long"
+    assert rss_bytes(shared_broker) - before_bytes < 32 * MIB
+
+
+def test_a_flood_of_pings_that_nobody_reads_the_answers_of_ends(shared_broker: BrokerProcess, honest: Honest) -> None:
+    before_bytes = rss_bytes(shared_broker)
+    ping = b"\x89\xfd" + bytes(4) + bytes(125)
+    with dial(shared_broker.http_address) as flood:
+        flood.sendall(_upgrade())
+        flood.settimeout(2.0)
+        with suppress(OSError):
+            for _ in range(1000):
+                flood.sendall(ping * 1000)
+            pytest.fail("131 MB of pings were taken without an end")
+        honest.works()
+    assert rss_bytes(shared_broker) - before_bytes < 64 * MIB
+
+
+def test_a_reader_that_never_reads_is_ended_and_its_answers_forgotten(
+    shared_broker: BrokerProcess, honest: Honest, connect: Connect
+) -> None:
+    connect(shared_broker).ask("PUB", "large", message="x" * 500_000)
+    before_bytes = rss_bytes(shared_broker)
+    with dial(shared_broker.worker_address) as greedy:
+        greedy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        greedy.settimeout(5.0)
+        with suppress(OSError):
+            for _ in range(500):
+                greedy.sendall(b'{"cmd":"PEEK","qname":"large","state":"any"}\n')
+        honest.works()
+        assert is_shut_out(greedy)
+    eventually(lambda: rss_bytes(shared_broker) - before_bytes < 64 * MIB, "memory returns", FORGET_S_MAX)
+
+
+# --- wrong lengths, depths, names ------------------------------------------------------------------------------------
+
+
+def test_lengths_beyond_everything_are_refused_before_they_are_read(
+    shared_broker: BrokerProcess, honest: Honest
+) -> None:
+    before_bytes = rss_bytes(shared_broker)
+    greeting = b"\x41\x4e\x42" + struct.pack(">iii", 1, 0, 0)
+    enqueue = b"CE\x01q" + struct.pack(">q", 0)
+    for size in (2**31 - 1, -1, -(2**31), 65 * MIB):
+        with dial(shared_broker.taskflux_address) as flux:
+            flux.sendall(greeting + enqueue + struct.pack(">i", size) + b"x" * 1000)
+            assert is_shut_out(flux), size
+    for size in (2**31, 2**63 - 1, 2**64 - 1):
+        with dial(shared_broker.http_address) as frames:
+            frames.sendall(_upgrade() + b"\x81\xff" + struct.pack("!Q", size) + bytes(4) + b"x" * 1000)
+            assert is_shut_out(frames), size
+    with dial(shared_broker.worker_address) as line:
+        with suppress(OSError):
+            for _ in range(64):
+                line.sendall(b"x" * MIB)
+        assert is_shut_out(line)
+    with dial(shared_broker.http_address) as http:
+        http.sendall(b"POST /connect HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n")
+        assert is_shut_out(http)
+    assert rss_bytes(shared_broker) - before_bytes < 64 * MIB
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"[" * 100_000,
+        b'{"cmd":"PUB","qname":"q","message":"x","headers":' + b'{"a":' * 100_000,
+        b'{"cmd":"PUB","qname":"q","messages":[' + b"{}," * 300_000 + b"{}]}",
+        b'{"cmd":"PUB","qname":"q","x":[' + b"{}," * 400_000 + b"{}]}",
+        b'{"cmd":"PUB","qname":"q","message":' + b"9" * 100_000 + b"}",
+        b'{"cmd":"PUB","qname":"q","priority":1e999999}',
+        b'{"cmd":"\xff\xfe"}',
+        b"\x00" * 1000,
+    ],
+    ids=["lists", "objects", "many messages", "many empty maps", "digits", "exponent", "not UTF-8", "zeros"],
+)
+def test_a_line_that_is_meant_to_hurt_is_one_refusal(
+    shared_broker: BrokerProcess, honest: Honest, connect: Connect, line: bytes
+) -> None:
+    client = connect(shared_broker)
+    began_s = time.monotonic()
+
+    client.send_raw(line + b"\n")
+
+    assert client.recv()["cmd"] == "nok"
+    assert time.monotonic() - began_s < ANSWER_S_MAX
+    assert client.ask("PING")["cmd"] == "pong"
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 512, "a\nINFO wakeq: all is well", "‮txt.exe", "\x1b[2J"])
+def test_a_name_that_is_meant_to_mislead_is_refused_and_not_in_the_log(
+    shared_broker: BrokerProcess, honest: Honest, connect: Connect, name: str
+) -> None:
+    reply = connect(shared_broker).ask("PUB", name, message="x")
+
+    assert (reply["cmd"], reply["err"]) == ("nok", "BAD_NAME")
+    assert name not in reply["detail"]
+    assert name not in shared_broker.stderr
+
+
+def test_a_name_that_looks_like_a_path_is_a_name(
+    shared_broker: BrokerProcess, honest: Honest, connect: Connect
+) -> None:
+    client = connect(shared_broker)
+    before = set(shared_broker.data_dir.parent.rglob("*"))
+
+    for name in ("..", "../../etc/passwd", "/etc/passwd", "."):
+        assert client.ask("PUB", name, message="x")["cmd"] == "ok"
+        assert client.ask("FET", name)["cmd"] == "msg"
+
+    outside = {path for path in shared_broker.data_dir.parent.rglob("*") if shared_broker.data_dir not in path.parents}
+    assert outside <= before | {shared_broker.data_dir}
+
+
+# --- tokens and TLS -----------------------------------------------------------------------------------------------
+
+
+def test_ten_thousand_guesses_are_refused_and_logged_in_a_few_lines(start_broker: StartBroker) -> None:
+    broker = start_broker("--auth")
+    guesses = [f"wakeq_guess-{number}" for number in range(MUTATED)]
+
+    async def guess(token: str, limit: asyncio.Semaphore) -> bytes:
+        async with limit:
+            reader, writer = await asyncio.open_connection(*broker.worker_address)
+            writer.write(b'{"cmd":"HELLO","token":"%s"}\n' % token.encode())
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    async def all_of_them() -> set[bytes]:
+        limit = asyncio.Semaphore(AT_ONCE)
+        return set(await asyncio.gather(*(guess(token, limit) for token in guesses)))
+
+    (answer,) = asyncio.run(all_of_them())
+
+    assert b'"err":"UNAUTHORIZED"' in answer
+    lines = [line for line in broker.stderr.splitlines() if "was refused" in line]
+    assert 0 < len(lines) < 200
+    assert "wakeq_guess" not in broker.stderr
+
+
+def test_who_does_not_say_who_he_is_is_shut_out_in_time(start_broker: StartBroker) -> None:
+    broker = start_broker("--auth")
+    upgraded = dial(broker.http_address)
+    upgraded.sendall(_upgrade())
+    strangers = [dial(broker.worker_address), dial(broker.taskflux_address), dial(broker.http_address), upgraded]
+    began_s = time.monotonic()
+
+    assert all(is_shut_out(stranger, 15) for stranger in strangers)
+
+    assert 4 < time.monotonic() - began_s < 12
+
+
+def test_stalled_and_plain_handshakes_keep_nobody_out(start_broker: StartBroker, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    pair = authority.issue("broker")
+    broker = start_broker("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
+    before_files = open_files(broker) + 4  # the first connection opens one or two that stay
+    doors = (broker.worker_address, broker.http_address, broker.taskflux_address)
+    stalled = [dial(door) for door in doors for _ in range(100)]
+    for connection in stalled[::2]:
+        connection.sendall(b"\x16\x03\x01\x02\x00\x01")
+    plain = [dial(door) for door in doors]
+    for connection in plain:
+        connection.sendall(b'{"cmd":"PING"}\n' + b"GET / HTTP/1.1\r\n\r\n")
+
+    from wakeq import Client
+
+    with Client("{}:{}".format(*broker.worker_address), tls=str(authority.ca.cert)) as client:
+        client.ping()
+
+    assert all(is_shut_out(connection) for connection in plain + stalled)
+    eventually(lambda: open_files(broker) <= before_files, "they are forgotten", FORGET_S_MAX)
+    assert "Traceback" not in broker.stderr
+
+
+# --- anything -----------------------------------------------------------------------------------------------------
+
+
+SESSIONS = {
+    "worker": (
+        b'{"cmd":"HELLO","session":"s"}\n{"cmd":"SUB","qname":"m"}\n{"cmd":"PUB","qname":"m","message":"x","n":1}\n'
+        b'{"cmd":"PUB","qname":"m","messages":["a",{"message":"b","headers":{"k":"v"}}],"id":"i"}\n'
+        b'{"cmd":"FET","qname":"m","count":10}\n{"cmd":"ACK","qname":"m","uid":"0000003_00000001"}\n'
+        b'{"cmd":"NACK","qname":"m","uid":"0000003_00000002","delay":1}\n{"cmd":"ISLP","qname":"m"}\n'
+        b'{"cmd":"CREATE","qname":"n","max_size":10}\n{"cmd":"LIST"}\n{"cmd":"PEEK","qname":"m"}\n{"cmd":"PURGE","qname":"m"}\n'
+    ),
+    "taskflux": (
+        b"\x41\x4e\x42" + struct.pack(">iii", 1, 0, 0) + b"CQ\x01t" + struct.pack(">iii?", 1, -1, -1, False)
+        + b"CE\x01t" + struct.pack(">qi", 5, 3) + b"abcQ" + b"CC\x01t" + b"CD\x01t" + struct.pack(">I", 0)
+        + b"QCLCR\x01tM"
+    ),
+    "http": _upgrade() + b"\x81\x8e" + bytes(4) + b'{"cmd":"PING"}' + b"\x89\x80" + bytes(4) + b"\x88\x80" + bytes(4),
+}  # fmt: skip
+
+
+def mutated(session: bytes, draw: random.Random) -> bytes:
+    """Some bytes changed, lost, doubled, moved or added."""
+    data = bytearray(session)
+    for _ in range(draw.randint(1, 6)):
+        at, size = draw.randrange(len(data) + 1), draw.choice((1, 1, 2, 4, 16, 64))
+        piece = data[at : at + size]
+        match draw.randrange(6):
+            case 0:
+                data[at : at + size] = bytes(draw.randrange(256) for _ in piece)
+            case 1:
+                del data[at : at + size]
+            case 2:
+                data[at:at] = piece * draw.choice((1, 2, 50))
+            case 3:
+                data[at:at] = draw.randbytes(size)
+            case 4:
+                data[at : at + size] = draw.choice((b"\xff", b"\x00", b"\x7f", b"9", b'"', b"[", b"{", b"\\")) * len(
+                    piece
+                )
+            case 5:
+                del data[at:]
+        data = data or bytearray(b"x")
+    return bytes(data)
+
+
+def test_ten_thousand_mutated_sessions_under_load_hurt_nobody(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    draw = random.Random(SEED)
+    addresses = {"worker": broker.worker_address, "taskflux": broker.taskflux_address, "http": broker.http_address}
+
+    async def speak(door: str, data: bytes, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection(*addresses[door])
+                writer.write(data)
+                if writer.can_write_eof():
+                    writer.write_eof()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(65_536), 0.5)
+                writer.close()
+
+    async def rounds(count: int, work: Callable[[], Awaitable[None]]) -> None:
+        limit = asyncio.Semaphore(AT_ONCE)
+        sessions = [(door, mutated(SESSIONS[door], draw)) for door in list(SESSIONS) * (count // len(SESSIONS) + 1)]
+        busy = asyncio.ensure_future(work())
+        for start in range(0, count, 500):
+            await asyncio.gather(*(speak(*session, limit) for session in sessions[start : start + 500]))
+        busy.cancel()
+        with suppress(asyncio.CancelledError):
+            await busy
+
+    async def honest_work() -> None:
+        client = Honest(broker)
+        while True:
+            await asyncio.to_thread(client.works, 5)
+
+    asyncio.run(rounds(MUTATED // 5, honest_work))  # buffers and caches are as large as they get
+    before_bytes, before_files = rss_bytes(broker), open_files(broker)
+    asyncio.run(rounds(MUTATED, honest_work))
+
+    assert broker.running, broker.stderr
+    assert "Traceback" not in broker.stderr, f"seed {SEED}: {broker.stderr}"
+    eventually(lambda: open_files(broker) <= before_files + 2, "the connections are forgotten", FORGET_S_MAX)
+    eventually(
+        lambda: rss_bytes(broker) < before_bytes * 1.1 + 16 * MIB,
+        f"memory returns to {before_bytes} bytes; it is {rss_bytes(broker)}",
+        FORGET_S_MAX,
+    )
+    Honest(broker).works()
+    assert broker.terminate() == 0
+
+
+def test_a_websocket_client_of_before_still_works(shared_broker: BrokerProcess, honest: Honest) -> None:
+    async def talk() -> None:
+        async with aiohttp.ClientSession() as session:
+            url = "http://{}:{}/connect".format(*shared_broker.http_address)
+            ws = await session.ws_connect(url)
+            await ws.send_str('{"cmd":"PING"}')
+            assert await ws.receive_json() == {"cmd": "pong"}
+            await ws.close()
+
+    asyncio.run(talk())

@@ -1,0 +1,295 @@
+"""The gate, and what each command needs; on the real broker in memory where that matters."""
+
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from wakeq.actors import permissions, taskflux_permissions, taskflux_subscriber
+from wakeq.actors.access import QUEUES_REMEMBERED_MAX, STRANGER, TOKEN_ENDED, Access, Gate
+from wakeq.actors.complaints import PAUSE_MS
+from wakeq.protocol.access import Book, Grant, Right, digest_of
+from wakeq.protocol.errors import Forbidden, Unauthorized
+from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker_commands import COMMANDS
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+class Clock:
+    now_ms = int(NOW.timestamp() * 1000)
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+class Connection:
+    peer = "10.0.0.1:5"
+    closed = ""
+
+    def close(self, reason: str, /) -> None:
+        self.closed = reason
+
+
+def grant(token: str, queues: str, rights: str = "publish,fetch", end: datetime | None = None) -> Grant:
+    chosen = tuple(Right(word) for word in rights.split(","))
+    return Grant(token, digest_of(token).hex(), tuple(queues.split()), chosen, NOW, end)
+
+
+def gate(*grants: Grant, clock: Clock | None = None) -> Gate:
+    return Gate(Book(grants), clock or Clock())
+
+
+# --- the gate ---
+
+
+def test_no_token_a_wrong_one_and_one_that_is_over_are_refused() -> None:
+    door = gate(grant("old", "*", end=NOW), grant("good", "*"))
+
+    assert door.login("good").is_known
+    refusals = set()
+    for token in ("bad", "old", "goo", "goodd", ""):
+        with pytest.raises(Unauthorized) as refusal:
+            door.login(token)
+        refusals.add(str(refusal.value))
+    assert len(refusals) == 1  # nobody learns what is wrong with it
+    with pytest.raises(Unauthorized):
+        door.login(None)
+
+
+def test_who_is_inside_goes_when_the_token_is_revoked_or_expires() -> None:
+    clock, revoked, expired, kept = Clock(), Connection(), Connection(), Connection()
+    end = datetime.fromtimestamp(clock.now_ms / 1000 + 60, UTC)
+    first, second, third = grant("a", "*"), grant("b", "*", end=end), grant("c", "*")
+    door = gate(first, second, third, clock=clock)
+    accesses = [door.login(*each) for each in (("a", revoked), ("b", expired), ("c", kept))]
+
+    door.renew(Book([second, third]))
+    assert revoked.closed == TOKEN_ENDED
+    assert not accesses[0].may(Right.FETCH, "q")
+    assert not expired.closed
+
+    door.look()
+    assert not expired.closed
+    clock.now_ms += 60_000
+    door.look()
+    assert expired.closed == TOKEN_ENDED
+    assert not kept.closed
+
+
+def test_rights_that_change_hold_for_who_is_inside() -> None:
+    connection = Connection()
+    door = gate(grant("a", "q r"))
+    access = door.login("a", connection)
+    assert access.covers(Right.FETCH, {"q", "r"})
+
+    door.renew(Book([grant("a", "q", "fetch")]))
+
+    assert access.covers(Right.FETCH, {"q"})
+    assert not access.covers(Right.FETCH, {"q", "r"})
+    assert not access.covers(Right.PUBLISH, {"q"})
+    assert not connection.closed
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    access = gate(grant("a", "*")).login("a")
+
+    for number in range(QUEUES_REMEMBERED_MAX + 10):
+        assert access.may(Right.FETCH, str(number))
+
+    assert len(access._allowed[Right.FETCH]) <= QUEUES_REMEMBERED_MAX
+
+
+def test_refused_logins_are_logged_with_their_address_seldom_and_without_the_token(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    door = gate(clock=clock)
+    with caplog.at_level(logging.DEBUG):
+        for number in range(1000):
+            with pytest.raises(Unauthorized):
+                door.login(f"guess-{number}", Connection())
+        clock.now_ms += PAUSE_MS
+        with pytest.raises(Unauthorized):
+            door.login("guess", Connection())
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "a login from 10.0.0.1:5 was refused: its token is not valid",
+        "a login from 10.0.0.1:5 was refused: its token is not valid (and 999 times more or less the same)",
+    ]
+    assert door.refused == 1001
+
+
+# --- what each command needs ---
+
+
+def test_somebody_has_decided_about_every_command_and_every_intent() -> None:
+    decided = {*permissions.FREE, *permissions.OF_A_QUEUE, *permissions._OTHERWISE}
+    assert set(COMMANDS.values()) <= decided, "list the new command in actors/permissions.py"
+    decided = {*taskflux_permissions.FREE, *taskflux_permissions.OF_A_QUEUE, *taskflux_permissions.OTHERS}
+    assert set(taskflux_subscriber._BEGIN) <= decided, "list the new intent in actors/taskflux_permissions.py"
+
+
+class Unlisted(wire.CommandBase, tag="NEW", frozen=True):
+    qname: str = "q"
+
+
+def test_what_nobody_has_decided_about_needs_an_operator() -> None:
+    worker = gate(grant("a", "*", "publish,fetch")).login("a")
+    operator = gate(grant("a", "*", "admin")).login("a")
+
+    assert isinstance((permissions.refusals([Unlisted()], worker) or [None])[0], Forbidden)
+    assert permissions.refusals([Unlisted()], operator) is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in COMMANDS.values() if kind not in permissions.FREE])
+def test_a_stranger_may_do_nothing(kind: type[wire.CommandBase]) -> None:
+    fields = {field.name: "q" for field in msgspec.structs.fields(kind) if field.required}
+
+    found = permissions.refusals([kind(**fields)], STRANGER)
+
+    assert found is not None
+    assert isinstance(found[0], Unauthorized)
+
+
+class Only(Access):
+    """An access that has each right for its own queues, which one token cannot have."""
+
+    def __init__(self, rights: list[tuple[str, ...]]) -> None:
+        super().__init__(grant("t", "*"))
+        self.grants = [grant("t", queue, right) for queue, right in rights]
+
+    def may(self, right: Right, queue: str) -> bool:
+        return any(each.allows(right, queue) for each in self.grants)
+
+    def may_all(self, right: Right, prefix: str = "") -> bool:
+        return any(each.allows_all(right, prefix) for each in self.grants)
+
+
+FOLLOWUP = [wire.Followup(qname="other", message="x")]
+
+
+@pytest.mark.parametrize(
+    ("command", "needed"),
+    [
+        (wire.Pub(qname="q", message="x"), "q publish"),
+        (wire.Fet(qname="q"), "q fetch"),
+        (wire.Ack(qname="q", uid="u"), "q fetch"),
+        (wire.Ack(qname="q", uid="u", publish=FOLLOWUP), "q fetch, other publish"),
+        (wire.Del(qname="q", uid="u", publish=FOLLOWUP), "q fetch, other publish"),
+        (wire.Nack(qname="q", uid="u"), "q fetch"),
+        (wire.Touch(qname="q", uid="u"), "q fetch"),
+        (wire.Peek(qname="q"), "q fetch"),
+        (wire.Purge(qname="q"), "q admin"),
+        (wire.Create(qname="q"), "q admin"),
+        (wire.Update(qname="q", dead_letter="other"), "q admin, other admin"),
+        (wire.Create(qname="q", dead_letter="other"), "q admin, other admin"),
+        (wire.List(prefix="q"), "q* admin"),
+        (wire.List(), "* admin"),
+        (wire.Stats(), "* admin"),
+        (wire.Cluster(do="remove"), "* admin"),
+    ],
+    ids=str,
+)
+def test_a_command_needs_all_of_its_rights_and_no_other(command: wire.CommandBase, needed: str) -> None:
+    rights = [tuple(part.split()) for part in needed.split(", ")]
+
+    assert permissions.refusals([command], Only(rights)) is None
+    for left_out in rights:
+        others = [right for right in rights if right != left_out]
+        assert permissions.refusals([command], Only(others)) is not None, f"without {left_out}"
+
+
+def test_only_the_commands_of_a_run_that_may_not_be_done_are_refused() -> None:
+    access = gate(grant("a", "q")).login("a")
+
+    found = permissions.refusals([wire.Fet(qname=name) for name in ("q", "r", "q")], access)
+
+    assert found is not None
+    assert [type(refusal) for refusal in found] == [type(None), Forbidden, type(None)]
+
+
+# --- on a broker ---
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[tuple[Broker, Gate]]:
+    door = gate(grant("web", "q*"), grant("boss", "*", "publish,fetch,admin"))
+    broker = Broker(tmp_path)
+    broker._services = msgspec.structs.replace(broker._services, gate=door)
+    yield broker, door
+    broker.close()
+
+
+def hello(client: Client, token: str | None, **fields: str) -> dict[str, object]:
+    return client.call("HELLO", **({} if token is None else {"token": token}), **fields)
+
+
+def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate]) -> None:
+    broker, _ = guarded
+    client = broker.client()
+
+    reply = client.call("PUB", "q", message="x", cmd_id=7)
+
+    assert (reply["cmd"], reply["err"], reply["cmd_id"]) == ("nok", "UNAUTHORIZED", 7)
+    assert client.door.closed
+    assert not client.door.is_welcome
+
+
+def test_nothing_counts_behind_a_login_that_was_refused(guarded: tuple[Broker, Gate]) -> None:
+    broker, _ = guarded
+    client = broker.client()
+
+    client.send(
+        {"cmd": "HELLO", "token": "wrong"},
+        {"cmd": "HELLO", "token": "web"},
+        {"cmd": "PUB", "qname": "q", "message": "x"},
+    )
+
+    assert [reply["cmd"] for reply in client.take()] == ["nok"]
+    boss = broker.client()
+    hello(boss, "boss")
+    assert boss.call("STATS", "q")["cmd"] == "nok"
+
+
+def test_who_has_said_who_he_is_may_do_what_his_token_allows(guarded: tuple[Broker, Gate]) -> None:
+    broker, _ = guarded
+    client = broker.client()
+
+    replies = client.ask(
+        {"cmd": "HELLO", "token": "web"},
+        {"cmd": "PUB", "qname": "q1", "message": "a"},
+        {"cmd": "PUB", "qname": "other", "message": "b"},
+        {"cmd": "PUB", "qname": "q2", "message": "c"},
+        {"cmd": "FET", "qname": "q2"},
+        {"cmd": "PURGE", "qname": "q2"},
+    )
+
+    assert [reply["cmd"] for reply in replies] == ["hello", "ok", "nok", "ok", "msg", "nok"]
+    assert {reply["err"] for reply in replies if reply["cmd"] == "nok"} == {"FORBIDDEN"}
+    assert client.door.is_welcome
+    assert not client.door.closed
+
+
+def test_a_revoked_token_ends_the_connection(guarded: tuple[Broker, Gate]) -> None:
+    broker, door = guarded
+    client = broker.client()
+    hello(client, "web")
+
+    door.renew(Book())
+
+    assert client.door.closed == TOKEN_ENDED
+    assert client.call("PUB", "q", message="x")["err"] == "UNAUTHORIZED"
+
+
+def test_hello_may_come_again_without_the_token(guarded: tuple[Broker, Gate]) -> None:
+    broker, _ = guarded
+    client = broker.client()
+    hello(client, "web")
+
+    assert hello(client, None, session="s")["session"] == "s"
+    assert client.call("PUB", "q", message="x")["cmd"] == "ok"

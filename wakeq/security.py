@@ -1,0 +1,99 @@
+"""Security: what stands between a node's doors and whoever comes: tokens, certificates, limits.
+
+    settings --> Gate, ServerTls, Admission, for every door
+    a file that changed, SIGHUP --> the same, renewed; what is wrong with the new is logged, and the old goes on
+
+Must never let somebody in because a file cannot be read.
+"""
+
+import logging
+import ssl
+from collections.abc import Callable
+
+from wakeq.actors.access import Gate
+from wakeq.actors.door import HANDSHAKE_S_MAX, Admission
+from wakeq.protocol.access import Book
+from wakeq.protocol.addresses import is_this_machine
+from wakeq.protocol.errors import WakeqError
+from wakeq.settings import Settings
+from wakeq.storage.tokens import TokenFile
+from wakeq.tls import PeerTls, ServerTls, server_context
+
+logger = logging.getLogger("wakeq.security")
+
+
+class Security:
+    """See the head of this file."""
+
+    def __init__(self, settings: Settings, wall_ms: Callable[[], int]) -> None:
+        self.admission = Admission()
+        self.gate: Gate | None = None
+        self.tls: ServerTls | None = None
+        self.peer_tls: PeerTls | None = None
+        self._is_insecure = settings.insecure
+        self._tokens = TokenFile(settings.tokens_path)
+        self._limit(settings)
+        if settings.auth.required:
+            self.gate = Gate(self._read_tokens(), wall_ms)
+        if settings.tls.cert_file is not None:
+            self.tls = ServerTls(lambda: _server_context(settings))
+            self.peer_tls = peer_tls_of(settings)
+
+    @property
+    def handshake_s(self) -> float | None:
+        """How long a connection may take to say who it is, if that is asked."""
+        return None if self.gate is None else HANDSHAKE_S_MAX
+
+    def may_listen(self, host: str, *, is_guarded: bool = True) -> bool:
+        """Whether a door may be opened there; one that is not guarded knows neither tokens nor TLS."""
+        if self._is_insecure or is_this_machine(host):
+            return True
+        return is_guarded and self.gate is not None and self.tls is not None
+
+    def look(self) -> None:
+        """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""
+        if self.gate is None:
+            return
+        if self._tokens.has_changed():
+            try:
+                self.gate.renew(self._read_tokens())
+            except WakeqError as error:
+                logger.error("the tokens stay as they were: %s", error)
+        self.gate.look()
+
+    def reload(self, settings: Settings) -> None:
+        """Take what can be taken while connections go on: limits, and certificates."""
+        self._limit(settings)
+        for tls in (self.tls, self.peer_tls):
+            if tls is not None:
+                tls.reload()
+
+    def _limit(self, settings: Settings) -> None:
+        admission = self.admission
+        admission.connections_max = settings.connections_max
+        admission.held_bytes_max = settings.buffer_bytes_max
+        # Where nobody else can connect, addresses are all the same and not looked at.
+        admission.per_address_max = 0 if is_this_machine(settings.host) else settings.connections_per_address_max
+
+    def _read_tokens(self) -> Book:
+        grants = self._tokens.read()
+        if grants:
+            logger.info("%d tokens are taken (%s)", len(grants), self._tokens.path)
+        else:
+            logger.warning("no client can connect: no token is in %s; see `wakeq token create`", self._tokens.path)
+        return Book(grants)
+
+
+def peer_tls_of(settings: Settings) -> PeerTls | None:
+    """Return how the nodes of a cluster secure what they say to each other; None: not at all."""
+    tls = settings.tls
+    if tls.peer_ca_file is None or tls.cert_file is None or tls.key_file is None:
+        return None
+    return PeerTls(tls.cert_file, tls.key_file, tls.peer_ca_file)
+
+
+def _server_context(settings: Settings) -> ssl.SSLContext:
+    tls = settings.tls
+    assert tls.cert_file is not None, "asked before"
+    assert tls.key_file is not None, "checked with the settings"
+    return server_context(tls.cert_file, tls.key_file)

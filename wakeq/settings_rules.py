@@ -1,0 +1,67 @@
+"""Rules between settings, each of which is right by itself.
+
+Settings --> nothing, or BadSettings that names both and what to change
+"""
+
+from typing import TYPE_CHECKING
+
+from wakeq.protocol.addresses import is_this_machine
+from wakeq.protocol.errors import BadSettings
+
+if TYPE_CHECKING:
+    from wakeq.settings import Settings
+
+
+def check_together(settings: "Settings") -> None:
+    """Rules between two settings."""
+    queue = settings.queue
+    low, high = queue.priority_min, queue.priority_max
+    if low is not None and high is not None and low > high:
+        raise BadSettings("queue.priority_min is above queue.priority_max; exchange them")
+    if queue.structure == "QA" and (low is None or high is None):
+        raise BadSettings("queue.structure QA needs a range; set queue.priority_min and queue.priority_max")
+    if queue.retry.base > queue.retry.max:
+        raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause the smaller one")
+    _check_ports(settings)
+    _check_safety(settings)
+
+
+def _check_safety(settings: "Settings") -> None:
+    """What other machines reach needs tokens and TLS, or somebody who says that it does not."""
+    tls = settings.tls
+    if (tls.cert_file is None) != (tls.key_file is None):
+        raise BadSettings("tls.cert_file and tls.key_file belong together; set both or none")
+    if tls.peer_ca_file is not None and tls.cert_file is None:
+        raise BadSettings("tls.peer_ca_file needs a certificate to show; set tls.cert_file and tls.key_file")
+    if settings.insecure:
+        return
+    _check_peers(settings)
+    if is_this_machine(settings.host):
+        return
+    missing = [] if settings.auth.required else ["asks for no tokens (auth.required)"]
+    missing += [] if tls.cert_file is not None else ["speaks no TLS (tls.cert_file, tls.key_file)"]
+    if missing:
+        raise BadSettings(
+            f"host {settings.host} is reached by other machines, and the broker {' and '.join(missing)}; "
+            "set that, or say --insecure if something else protects it"
+        )
+
+
+def _check_ports(settings: "Settings") -> None:
+    """Every door needs a port of its own."""
+    taken: dict[int, str] = {}
+    for name in ("worker_port", "http_port", "taskflux_port", "taskflux_other_port"):
+        port = getattr(settings, name)
+        if port and port in taken:
+            raise BadSettings(f"{taken[port]} and {name} are both {port}; change one of them")
+        taken[port] = name
+
+
+def _check_peers(settings: "Settings") -> None:
+    """Whoever reaches the port of the nodes could be one of them."""
+    hosts = [address.strip().rpartition(":")[0].strip("[]") for address in (settings.cluster.peers or "").split(",")]
+    if settings.tls.peer_ca_file is None and not all(is_this_machine(host) for host in hosts if host):
+        raise BadSettings(
+            "the nodes in cluster.peers are on several machines and speak no TLS (tls.peer_ca_file); set that, or say "
+            "--insecure if their network is one of their own"
+        )

@@ -1,0 +1,83 @@
+"""HttpConnection: one connection of the HTTP port, counted like those of the other doors.
+
+    accepted, or a 503 --> aiohttp's parser and handlers --> closed; what is no HTTP leaves one line in the log
+
+Must never log what a peer sent: a token may be in it.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from wakeq.actors.complaints import Complaints
+from wakeq.actors.door import Admission
+
+KEEPALIVE_S = 15.0  # between two requests
+HEADER_BYTES_MAX = 8190  # of a request line, and of each header
+
+
+class HttpConnection(web.RequestHandler):
+    """One connection, counted like those of the other doors."""
+
+    __slots__ = ("_admission", "_complaints", "_counted_at", "_is_counted", "hears")
+
+    def __init__(self, admission: Admission, server: web.Server, complaints: Complaints) -> None:
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # none is kept
+            keepalive_timeout=KEEPALIVE_S,
+            max_line_size=HEADER_BYTES_MAX,
+            max_field_size=HEADER_BYTES_MAX,
+        )
+        self.hears: Callable[[int], None] | None = None  # who wants to know how much comes, after an upgrade
+        self._admission = admission
+        self._complaints = complaints
+        self._is_counted = False
+        self._counted_at = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername") if self._admission.counts_addresses else None
+        self._counted_at = sys.intern(str(peer[0])) if peer else ""
+        refusal = self._admission.enter(self._counted_at)
+        self._is_counted = not refusal
+        if refusal:
+            cast(asyncio.Transport, transport).write(_too_many(refusal))
+            self.force_close()
+
+    def data_received(self, data: bytes) -> None:
+        if self.hears is not None:
+            self.hears(len(data))
+        super().data_received(data)
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
+        error = kw.get("exc_info") or sys.exc_info()[1]
+        if isinstance(error, HttpProcessingError | web.HTTPException | ConnectionError):
+            self._complaints.say(f"a request that is no HTTP came from {self._peer}")
+        else:
+            super().log_exception(*args, **kw)
+
+    @property
+    def _peer(self) -> str:
+        address = self.transport.get_extra_info("peername") if self.transport is not None else None
+        return str(address[0]) if address else "a connection that has ended"
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.hears = None
+        if self._is_counted:
+            self._is_counted = False
+            self._admission.leave(self._counted_at)
+        super().connection_lost(exc)
+
+
+def _too_many(reason: str) -> bytes:
+    """The whole answer to a connection that there is no room for."""
+    body = f"{reason}; try again later\n".encode()
+    lines = ("HTTP/1.1 503 Service Unavailable", "Retry-After: 1", "Connection: close", f"Content-Length: {len(body)}")
+    return "\r\n".join((*lines, "", "")).encode() + body
