@@ -5,10 +5,12 @@ The broker is a real process; while it is abused, an honest client must get its 
 
 import asyncio
 import random
+import select
 import socket
 import struct
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -134,31 +136,29 @@ def _gets_in(broker: BrokerProcess) -> bool:
         client.close()
 
 
-@pytest.mark.parametrize("door", ["worker", "http", "taskflux", "websocket"])
-def test_a_byte_a_second_is_not_waited_for(shared_broker: BrokerProcess, honest: Honest, door: str) -> None:
-    beginnings = {
-        "worker": (shared_broker.worker_address, b'{"cmd":"PUB","qname":"q","message":"'),
-        "http": (shared_broker.http_address, b"GET / HTTP/1.1\r\nX-Slow: "),
-        "taskflux": (shared_broker.taskflux_address, b"\x41"),
-        "websocket": (shared_broker.http_address, _upgrade() + b"\x81\xfe\x10\x00mask"),
-    }
-    address, beginning = beginnings[door]
-    with dial(address) as slow:
-        slow.sendall(beginning)
-        began_s = time.monotonic()
-        slow.settimeout(1.0)
-        while time.monotonic() - began_s < 20:
-            try:
-                slow.sendall(b"x")
-                while slow.recv(4096):
-                    pass
-                break
-            except TimeoutError:
-                continue
-            except OSError:
-                break
+def test_a_byte_a_second_is_not_waited_for_at_any_door(shared_broker: BrokerProcess, honest: Honest) -> None:
+    beginnings = (
+        (shared_broker.worker_address, b'{"cmd":"PUB","qname":"q","message":"'),
+        (shared_broker.http_address, b"GET / HTTP/1.1\r\nX-Slow: "),
+        (shared_broker.taskflux_address, b"\x41\x4e\x42"),
+        (shared_broker.http_address, _upgrade() + b"\x81\xfe\x10\x00mask"),
+    )
+    with ThreadPoolExecutor(len(beginnings)) as pool:
+        listened_s = list(pool.map(_seconds_listened_to, *zip(*beginnings, strict=True)))
 
-        assert time.monotonic() - began_s < 15, "it was listened to for too long"
+    assert max(listened_s) < 15, f"it was listened to for too long: {listened_s}"
+
+
+def _seconds_listened_to(address: tuple[str, int], beginning: bytes) -> float:
+    """How long the broker bears a peer that says a byte a second."""
+    began_s = time.monotonic()
+    with dial(address) as slow, suppress(OSError):
+        slow.sendall(beginning)
+        while time.monotonic() - began_s < 20:
+            slow.sendall(b"x")
+            if is_shut_out(slow, 1.0):
+                break
+    return time.monotonic() - began_s
 
 
 def _upgrade() -> bytes:
@@ -218,7 +218,9 @@ def test_a_reader_that_never_reads_is_ended_and_its_answers_forgotten(
             for _ in range(500):
                 greedy.sendall(b'{"cmd":"PEEK","qname":"large","state":"any"}\n')
         honest.works()
-        assert is_shut_out(greedy)
+        ended = select.poll()
+        ended.register(greedy, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
+        assert ended.poll(20_000), "it is still served"
     eventually(lambda: rss_bytes(shared_broker) - before_bytes < 64 * MIB, "memory returns", FORGET_S_MAX)
 
 

@@ -17,6 +17,7 @@ from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import Admission
 
 KEEPALIVE_S = 15.0  # between two requests
+LINGER_S = 2.0  # for the rest of a request that was refused, so that the peer gets to read why
 HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 
 
@@ -31,6 +32,7 @@ class HttpConnection(web.RequestHandler):
             loop=asyncio.get_running_loop(),
             access_log=None,  # type: ignore[arg-type]  # none is kept
             keepalive_timeout=KEEPALIVE_S,
+            lingering_time=LINGER_S,
             max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
         )

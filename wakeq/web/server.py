@@ -25,6 +25,7 @@ from wakeq.web.connection import HttpConnection
 
 SHUTDOWN_S_MAX = 10.0
 ACCEPT_BACKLOG = 4096
+BODY_BYTES_MAX = 1024 * 1024  # of a request
 
 logger = logging.getLogger("wakeq.web")
 
@@ -49,7 +50,7 @@ class WebServer:
         self._silent: set[asyncio.BaseProtocol] = set()  # connections that have not sent a request yet
         self._server: asyncio.Server | TlsServer | None = None
         self._runner: web.AppRunner | None = None
-        self._app = web.Application(middlewares=[self._heard, self._guard])
+        self._app = web.Application(middlewares=[self._heard, self._guard], client_max_size=BODY_BYTES_MAX)
         if greeting is not None:
             self._greeting = greeting + "\n"
             self.add("GET", "/", self._greet, is_open=True)
@@ -116,11 +117,15 @@ class WebServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Let a request pass if it comes from somebody who may send one, and is whole in time."""
+        if not all([value.isascii() for value in request.headers.values()]):  # aiohttp takes that for granted
+            raise web.HTTPBadRequest(text="a header has bytes that are not ASCII\n")
         if is_foreign(request, asks_for_tokens=self._gate is not None):
             raise web.HTTPForbidden(text="this request comes from a page of another site\n")
         if self._gate is not None and request.match_info.route not in self._open:
             request[ACCESS] = log_in(self._gate, request)
         if request.can_read_body:
+            if (request.content_length or 0) > BODY_BYTES_MAX:
+                raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, request.content_length or 0)
             try:
                 async with asyncio.timeout(FRAME_S_MAX):
                     await request.read()
