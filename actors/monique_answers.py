@@ -65,7 +65,7 @@ class Answers(QueueUser):
 
     def _pass_on(self, deliveries: list[Delivery]) -> None:
         transfers: list[Transfer] = []
-        done: dict[int, list[int]] = {}  # numbers by the id of the queue
+        done: list[Delivery] = []
         for delivery in deliveries:
             try:
                 transfers.append(self._answer_in(delivery))
@@ -73,11 +73,10 @@ class Answers(QueueUser):
                 self._dropped.note(error)
                 self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
             else:
-                done.setdefault(delivery.queue_id, []).append(delivery.number)
+                done.append(delivery)
         if transfers:
             self._exchange.tell(Relayed(transfers))
-        for queue_id, numbers in done.items():
-            self._acknowledge(self._name, queue_id, numbers)
+        self._acknowledge_all(self._name, done)
 
     def _answer_in(self, delivery: Delivery) -> Transfer:
         return answer_of(

@@ -137,13 +137,15 @@ class Bridge(QueueUser):
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def on_pushed(self, message: Pushed) -> None:
+        done: list[Delivery] = []
         for parcel in message.parcels:
             task_id = parcel.transfer.tag.pid
             delivery = self._out.pop(task_id, None) or self._late.pop(task_id, None)
             if task_id in self._line:  # answered by who had it before
                 delivery, _ = self._line.pop(task_id)
             if delivery is not None:
-                self._acknowledge(self._name, delivery.queue_id, [delivery.number])
+                done.append(delivery)
+        self._acknowledge_all(self._name, done)
         self._give()
 
     # --- time -------------------------------------------------------------------------------------------------------

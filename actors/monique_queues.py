@@ -72,6 +72,14 @@ class QueueUser(Process):
         entry = Ack(queue, queue_id, numbers, [ANY_TOKEN] * len(numbers), worker=self._worker, door=DOOR_MONIQUE)
         self._propose([(entry, Asker(self, Acknowledged(queue, queue_id, numbers), None))])
 
+    def _acknowledge_all(self, queue: str, deliveries: Iterable[Delivery]) -> None:
+        """The same of deliveries, which may be of several incarnations of their queue."""
+        numbers: dict[int, list[int]] = {}
+        for delivery in deliveries:
+            numbers.setdefault(delivery.queue_id, []).append(delivery.number)
+        for queue_id, mine in numbers.items():
+            self._acknowledge(queue, queue_id, mine)
+
     def _acknowledged(self, ticket: Acknowledged, answer: Any) -> None:
         """If the log did not take it, nothing is leaving: the messages come again."""
         if isinstance(answer, Refusal):

@@ -19,14 +19,17 @@ from wakeq.actors.monique_queues import Acknowledged, QueueServices, QueueUser
 from wakeq.actors.runtime import Process
 from wakeq.actors.worker_replies import REFUSALS
 from wakeq.protocol.commands import Draft, Publish, Result
-from wakeq.protocol.errors import Refused, TooLarge, WakeqError
+from wakeq.protocol.errors import Busy, Refused, TooLarge, WakeqError
 from wakeq.protocol.uid import parse
+from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTag, BadTransfer
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.tasks import TAG, draft_of, headers_of
 
 KNOWN_MAX = 100_000  # tasks of which we know where they are, 0.3 KB each; of the others, the oldest are forgotten
 PAGE = 64  # messages that are looked at together
+UNDER_WAY_MAX = 16_384  # tasks on their way to the disk; more are refused
+UNDER_WAY_BYTES_MAX = 64 << 20
 CANCELS_MAX = 10_000  # kills that wait for a queue to be looked through
 
 Place = tuple[str, int, int]  # queue, its id, number of the message
@@ -52,6 +55,7 @@ class Tasks(QueueUser):
         self._exchange: Process | None = None
         self._places: dict[str, Place] = {}  # of tasks by their id, the oldest first
         self._under_way: dict[str, bool] = {}  # tasks that are being kept; True: it is killed already
+        self._under_way_bytes = 0
         self._unseen = deque(queues)  # whose older tasks we do not know
         self._after = 0  # the last number that was looked at in the first of them
         self._cancels: dict[str, None] = {}  # killed, and perhaps among those
@@ -65,27 +69,37 @@ class Tasks(QueueUser):
 
     def on_keep(self, message: Keep) -> None:
         self._exchange = message.exchange
-        unwanted: list[Task] = []
+        ended: list[tuple[Task, WakeqError | None]] = []  # refused, or not wanted any more
         batches: dict[str, tuple[list[Task], list[Draft]]] = {}
         for task in message.tasks:
             draft = draft_of(task.parcel.transfer, self._services.now_ms())
-            if draft is None:
-                unwanted.append(task)
-            elif len(draft.body) > self._services.body_bytes_max:
-                self._end([task], [_too_large(draft, self._services.body_bytes_max)])
+            refusal = None if draft is None else self._refusal(draft)
+            if draft is None or refusal is not None:
+                ended.append((task, refusal))
             else:
                 tasks, drafts = batches.setdefault(task.queue, ([], []))
                 tasks.append(task)
                 drafts.append(draft)
                 self._under_way[_id_of(task)] = False
-        self._propose(
-            [
-                (Publish(queue, drafts, door=DOOR_MONIQUE, worker=self._worker), Asker(self, Keeping(tasks), None))
-                for queue, (tasks, drafts) in batches.items()
-            ],
-            batches,
-        )
-        self._end(unwanted, [None] * len(unwanted))
+                self._under_way_bytes += _size_of(task)
+        if batches:
+            self._propose(
+                [
+                    (Publish(queue, drafts, door=DOOR_MONIQUE, worker=self._worker), Asker(self, Keeping(tasks), None))
+                    for queue, (tasks, drafts) in batches.items()
+                ],
+                batches,
+            )
+        self._end(ended)
+
+    def _refusal(self, draft: Draft) -> WakeqError | None:
+        """Return why a task cannot be kept, as far as it is no queue's affair."""
+        if len(draft.body) > self._services.body_bytes_max:
+            size, limit = len(draft.body), self._services.body_bytes_max
+            return TooLarge(f"a task of {size} bytes, a queue takes {limit}; raise message_bytes_max")
+        if len(self._under_way) >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
+            return Busy("too many tasks are on their way to the disk; push it again later")
+        return None
 
     def on_answered(self, message: Answered) -> None:
         for ticket, _, answer in message.answers:
@@ -98,28 +112,33 @@ class Tasks(QueueUser):
 
     def _kept(self, tasks: list[Task], answer: Outcome | Refusal) -> None:
         killed = [self._under_way.pop(_id_of(task), False) for task in tasks]
+        self._under_way_bytes -= sum(map(_size_of, tasks))
         if isinstance(answer, Refusal):
-            self._end(tasks, [Refused(f"{answer.code}: {answer.detail}")] * len(tasks))
+            self._end([(task, Refused(f"{answer.code}: {answer.detail}")) for task in tasks])
             return
         for task, number, is_killed in zip(tasks, answer.results, killed, strict=True):
             if number > 0:
                 self._remember(_id_of(task), (answer.queue, answer.queue_id, number))
                 if is_killed:
                     self._cancel(_id_of(task))
-        self._end(tasks, [None if number > 0 else _refused(number) for number in answer.results])
+        results = zip(tasks, answer.results, strict=True)
+        self._end([(task, None if number > 0 else _refused(number)) for task, number in results])
 
-    def _end(self, tasks: Sequence[Task], errors: Sequence[WakeqError | None]) -> None:
-        """Say what became of tasks; those that are kept are passed on."""
+    def _end(self, outcomes: Sequence[tuple[Task, WakeqError | None]]) -> None:
+        """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
         kept: list[Parcel] = []
-        for task, error in zip(tasks, errors, strict=True):
+        done: dict[Process, list[tuple[Intent, WakeqError | None]]] = {}
+        for task, error in outcomes:
             if error is None:
                 kept.append(task.parcel)
-            elif task.subscriber is None:
-                self._dropped.note(BadTransfer(f"the task {_id_of(task)} is not kept: {error}"))
             if task.subscriber is not None and task.intent is not None:
-                task.subscriber.tell(Done([(task.intent, error)]))
+                done.setdefault(task.subscriber, []).append((task.intent, error))
+            elif error is not None:
+                self._dropped.note(BadTransfer(f"the task {_id_of(task)} is not kept: {error}"))
         if kept and self._exchange is not None:
             self._exchange.tell(Kept(kept))
+        for subscriber, mine in done.items():
+            subscriber.tell(Done(mine))
 
     def _remember(self, task_id: str, place: Place) -> None:
         self._places.pop(task_id, None)
@@ -181,8 +200,8 @@ def _id_of(task: Task) -> str:
     return task.parcel.transfer.tag.id
 
 
-def _too_large(draft: Draft, limit: int) -> TooLarge:
-    return TooLarge(f"a task of {len(draft.body)} bytes, a queue takes {limit}; raise message_bytes_max")
+def _size_of(task: Task) -> int:
+    return len(task.parcel.transfer.message)
 
 
 def _refused(code: int) -> Refused:

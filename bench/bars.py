@@ -86,6 +86,12 @@ BARS: tuple[Bar, ...] = (
     Bar("W10", "enqueue_ratio", "Enqueue+Ack, to PUB", 1.1, aim=True),
     Bar("W10", "fresh_ratio", "Dequeue+Ack, to PUB", 0.9),
     _most("W10", "idle_mb", "MB with 5,000 idle connections", 100),
+    Bar("W11", "frames", "frames a second", 39_000),
+    _most("W11", "grown_mb", "MB that memory grew meanwhile", 10),
+    _most("W11", "all_ms", "ms until 1,000 have one message", 50),
+    Bar("W11", "beside_cpu_ratio", "frames for a server-CPU-s beside a stopped reader", 0.8),
+    _most("W11", "beside_mb", "MB grown beside it", 20),
+    _most("W11", "beside_ms_ratio", "ms to all beside it, to without", 1.2),
 )
 
 

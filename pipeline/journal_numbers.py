@@ -33,6 +33,14 @@ class Numbering:
         self._counters = dict(counters)
         self._complete = complete  # a queue that is not among the counters does not exist
 
+    @property
+    def counters(self) -> Counters:
+        return self._counters
+
+    @property
+    def complete(self) -> bool:
+        return self._complete
+
     def number(self, entries: Entries, accepted: Ints, refused: Bools) -> Numbered:
         """Number the next entries.  `accepted` counts what each publish added, `refused` are those without effect."""
         size = len(entries.kind)

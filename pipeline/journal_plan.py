@@ -61,6 +61,7 @@ class History:
         outcomes = [outcome for place in places for outcome in outcomes_of(place)]
         self._outcomes = sorted(outcomes, key=lambda outcome: outcome.through)  # of several nodes, side by side
         self._ends = [outcomes.through for outcomes in self._outcomes]
+        self.cluster = segments[0].identity.cluster_id.hex() if segments else ""
         self.through = self._ends[-1] if self._ends else 0
         self.stretches = list(_covering(segments, self.through))
 

@@ -1,13 +1,13 @@
 """`spark.read.format("wakeq-journal").load(DATA_DIR)`: what has happened in a broker, as a data frame.
 
-    options: path (or several), since, until, queue, body, partitions --> spans of the journal --> Arrow batches
+    path, since, until, queue, columns, body, done, partitions --> spans of the journal --> Arrow batches
 
 The data directories must be readable where the work is done.  Nothing in them is changed, and no broker is asked.
 """
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,15 +15,13 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from wakeq.pipeline.journal import Wanted, events_of
+from wakeq.pipeline.journal import events_of
 from wakeq.pipeline.journal_plan import NOTHING, History, Span
+from wakeq.pipeline.journal_schema import USUAL, Wanted
+from wakeq.pipeline.moments import moment_ms
 from wakeq.protocol.errors import BadSettings
 
-COLUMNS = (
-    "at timestamp, queue string, uid string, event string, outcome string, priority bigint, delivery bigint, "
-    "worker bigint, door string, reason string, size int, until timestamp, index bigint, place int"
-)
-OPTIONS = ("path", "paths", "since", "until", "queue", "body", "partitions")
+OPTIONS = ("path", "paths", "since", "until", "queue", "columns", "body", "done", "partitions")
 TRUTHS = {"true": True, "false": False}
 Options = dict[str, str]
 
@@ -43,7 +41,7 @@ class JournalSource(DataSource):
         return "wakeq-journal"
 
     def schema(self) -> str:
-        return f"{COLUMNS}, body binary" if wanted_by(dict(self.options)).body else COLUMNS
+        return wanted_by(dict(self.options)).ddl
 
     def reader(self, schema: object) -> "JournalReader":
         return JournalReader(dict(self.options))
@@ -75,16 +73,37 @@ def directories_of(options: Options) -> list[Path]:
     raise BadSettings('no data directory is given: spark.read.format("wakeq-journal").load("wakeq-data")')
 
 
+def options_of(directories: Sequence[Path], wanted: Wanted) -> Options:
+    """Return the options that ask for this."""
+    options = {
+        "paths": json.dumps([str(directory) for directory in directories]),
+        "columns": ",".join(wanted.columns),
+        "done": str(wanted.done_only).lower(),
+    }
+    for name, at_ms in (("since", wanted.since_ms), ("until", wanted.until_ms)):
+        if at_ms is not None:
+            options[name] = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
+    return options if wanted.queue is None else options | {"queue": wanted.queue}
+
+
 def wanted_by(options: Options) -> Wanted:
     """Return what the options ask for; an option that nobody knows is an error."""
     unknown = sorted(set(options) - set(OPTIONS))
     if unknown:
         raise BadSettings(f"unknown option {unknown[0]}; wakeq-journal knows {', '.join(OPTIONS[2:])}")
-    body = TRUTHS.get(options.get("body", "false").lower())
-    if body is None:
-        raise BadSettings(f"option body is {options['body']!r}; it must be true or false")
+    columns = tuple(name.strip() for name in options["columns"].split(",")) if "columns" in options else USUAL
+    if _truth(options, "body") and "body" not in columns:
+        columns = (*columns, "body")
     since, until = (_moment(options, name) for name in ("since", "until"))
-    return Wanted(since_ms=since, until_ms=until, queue=options.get("queue"), body=body)
+    done_only = _truth(options, "done")
+    return Wanted(columns=columns, since_ms=since, until_ms=until, queue=options.get("queue"), done_only=done_only)
+
+
+def _truth(options: Options, name: str) -> bool:
+    truth = TRUTHS.get(options.get(name, "false").lower())
+    if truth is None:
+        raise BadSettings(f"option {name} is {options[name]!r}; it must be true or false")
+    return truth
 
 
 def _number(options: Options, name: str) -> int | None:
@@ -102,11 +121,3 @@ def _moment(options: Options, name: str) -> int | None:
         return moment_ms(options[name])
     except ValueError:
         raise BadSettings(f"option {name} is {options[name]!r}; write it as 2026-01-31 or 2026-01-31T15:00") from None
-
-
-def moment_ms(text: str) -> int:
-    """Return the milliseconds since 1970 of a moment as ISO 8601 writes it; without a zone it is UTC."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)

@@ -24,7 +24,7 @@ from wakeq.actors.monique_tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.assembly import Guard
 from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
-from wakeq.protocol.errors import BadSettings, NotLeader
+from wakeq.protocol.errors import BadSettings, Busy, NotLeader
 from wakeq.security import Security
 from wakeq.settings import Monique
 from wakeq.web.monique import MoniquePath
@@ -69,12 +69,13 @@ class MoniqueDoors:
         self._push_ports: dict[str, PushPort] = {}  # by spec
         self._reading: asyncio.TimerHandle | None = None
         self._own_port: WebServer | None = None
+        self._ends = False
         self.path = MoniquePath(
             self._make_subscriber,
             admission=services.security.admission,
             gate=services.security.gate,
             wants_id_cookie=settings.id_cookie,
-            refusal=services.refusal,
+            refusal=self._refusal,
         )
 
     # --- opening and closing ----------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class MoniqueDoors:
         addresses: dict[str, str] = {}
         if self._config.websocket is not None:
             addresses["monique"] = await self._listen(self._config.websocket)
-        return addresses | self.look()
+        return addresses | self._look()
 
     async def _listen(self, where: WebSocket) -> str:
         """Serve WebSocket clients at `/` of a port of their own, as the original does."""
@@ -94,11 +95,27 @@ class MoniqueDoors:
         host = "0.0.0.0" if where.host == "*" else where.host
         return f"{host}:{await self._own_port.start(host, where.port)}"
 
-    def look(self) -> dict[str, str]:
-        """See whether this node leads, and open or close accordingly; return the addresses of what was opened."""
+    def look(self) -> None:
+        """See whether this node leads, and open or close accordingly; what cannot be opened is tried again later."""
+        try:
+            self._look()
+        except BadSettings as error:  # the leader before us, on the same machine, has not closed it yet
+            logger.warning("%s; trying again", error)
+
+    def _refusal(self) -> Refusal | None:
+        """Return why nobody is served now."""
+        refusal = self._services.refusal()
+        if refusal is None and self._supervisor is None:
+            self.look()  # it has just begun to lead
+        if refusal is None and self._supervisor is None:
+            return Refusal(Busy.code, "the ports of MoniQue cannot be opened now; try again")
+        return refusal
+
+    def _look(self) -> dict[str, str]:
+        """Open or close; return the addresses of what was opened."""
         refusal = self._services.refusal()
         leads = refusal is None or refusal.code != NotLeader.code
-        if leads and self._supervisor is None:
+        if leads and self._supervisor is None and not self._ends:
             return self._open()
         if not leads and self._supervisor is not None:
             self._close()
@@ -131,12 +148,14 @@ class MoniqueDoors:
 
     def stop_reading(self) -> None:
         """Take no more; what was taken is still answered."""
+        self._ends = True
         self.path.stop_reading()
         if self._zmq is not None:
             self._zmq.stop_reading()
 
     async def close(self, reason: str = "the broker stops") -> None:
         """Close everything."""
+        self._ends = True
         self._close()
         await self.path.close(reason)
         if self._own_port is not None:

@@ -17,7 +17,7 @@ from tests.helpers.cluster import Cluster
 from tests.helpers.crash_loop import Crash, Outcome, crash_loop
 
 OPS_PER_S_MIN = 100
-KILLS = int(os.environ.get("WAKEQ_KILLS", "20"))
+KILLS = int(os.environ.get("WAKEQ_KILLS", "5000" if "SOAK" in os.environ else "40"))
 
 
 @pytest.fixture

@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from wakeq.pipeline.journal import ALL, Wanted, events_of
+from wakeq.pipeline.journal import events_of
 from wakeq.pipeline.journal_plan import History
+from wakeq.pipeline.journal_schema import ALL, KINDS, Wanted
 from wakeq.protocol.commands import Entry
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.outcomes import Counter, Note, Outcomes
@@ -49,6 +50,9 @@ class JournalFiles:
 
     def seal(self) -> None:
         assert self.log.roll(self.log.last_index)
+
+
+EVERYTHING = Wanted(columns=tuple(KINDS))
 
 
 def rows_of(*paths: Path, wanted: Wanted = ALL, cores: int = 1) -> list[dict[str, Any]]:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from examples.pipeline.enrich import start
 from tests.helpers.broker_process import BrokerProcess
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack
+from wakeq.pipeline.replay import published, replay
 from wakeq.pipeline.settling import finished_offsets, settle_all
+from wakeq.protocol.errors import BadSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -180,6 +183,33 @@ def test_a_query_writes_what_it_enriched_once(world: World) -> None:
     writer.start().awaitTermination()
 
     assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(30))
+
+
+def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
+    world.client.publish_many("orders", [{"id": i, "item": item, "count": i} for i, item in ((1, "tea"), (2, "cake"))])
+
+    start(world.spark, world.address, str(world.tmp_path / "c"), only_what_is_there=True).awaitTermination()
+
+    bills = sorted((message.json() for message in world.client.fetch_many("bills", 9)), key=lambda bill: bill["id"])
+    assert bills == [{"id": 1, "item": "tea", "cost": 3.5}, {"id": 2, "item": "cake", "cost": 8.5}]
+
+
+def test_an_archive_is_replayed(world: World) -> None:
+    lake = world.tmp_path / "lake"
+    rows = [("q", "published", "done", f"m{i}".encode(), i) for i in range(4)]
+    rows += [("q", "acked", "done", None, 0), ("other", "published", "done", b"x", 0)]
+    columns = "queue string, event string, outcome string, body binary, priority bigint"
+    world.spark.createDataFrame(rows, columns).write.parquet(str(lake))
+
+    events = published(world.spark, lake, "q", "priority >= 2")
+
+    assert events.count() == 2
+    assert replay(events, world.address, "again") == 2
+    assert world.fetched("again") == ["m2", "m3"]
+    with pytest.raises(BadSettings, match="--where 'colour = 1'"):
+        published(world.spark, lake, "q", "colour = 1")
+    with pytest.raises(BadSettings, match="is no archive"):
+        published(world.spark, world.tmp_path / "nothing", "q", "true")
 
 
 def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) -> None:

@@ -21,6 +21,7 @@ from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.monique import monique
 from wakeq.cli.output import say
+from wakeq.cli.pipeline import pipeline
 from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
@@ -68,7 +69,7 @@ def cli(context: click.Context, broker: str, token_file: str | None, tls: str | 
 
 
 VERBS = (
-    *(serve, pub, fetch, ack, nack, touch, work, run, queue, taskflux, monique, cluster),
+    *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
     *(ping, inspect, config, token),
 )
 for verb in VERBS:

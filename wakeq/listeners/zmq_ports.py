@@ -104,7 +104,7 @@ class PubPort(ZmqPort):
 
 
 class PushPort(ZmqPort):
-    """Where the components of one spec get their tasks.  `components` is how many are connected."""
+    """Where the components of one spec get their tasks."""
 
     def __init__(
         self,
@@ -114,14 +114,21 @@ class PushPort(ZmqPort):
         changed: Callable[[], None],
     ) -> None:
         """`changed` is called when a component came or went, or when one can take something again."""
-        self.components = 0
+        self._connected: set[int] = set()  # file descriptors: one that never shakes hands comes and goes like any
         super().__init__(context, zmq.PUSH, host, port, kept_max=1)  # a task had better wait where all can have it
         self._changed = changed
-        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._monitor = self._socket.get_monitor_socket(
+            zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
         self._fds = (self._socket.fileno(), self._monitor.fileno())
         for fd in self._fds:
             self._loop.add_reader(fd, self.look)
         self._loop.call_soon(self.look)
+
+    @property
+    def components(self) -> int:
+        """How many are connected."""
+        return len(self._connected)
 
     def send(self, frames: Frames) -> bool:
         """Give it to one component; False if none can take it now."""
@@ -139,8 +146,11 @@ class PushPort(ZmqPort):
         if self._socket.closed:
             return
         while self._monitor.poll(0):
-            event = zmq.utils.monitor.recv_monitor_message(self._monitor)["event"]
-            self.components += 1 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED else -1
+            event = zmq.utils.monitor.recv_monitor_message(self._monitor)
+            if event["event"] == zmq.EVENT_ACCEPTED:
+                self._connected.add(event["value"])
+            elif event["event"] == zmq.EVENT_DISCONNECTED:
+                self._connected.discard(event["value"])
         self._socket.poll(0, zmq.POLLOUT)  # lets the socket see who has come and gone
         self._changed()
 

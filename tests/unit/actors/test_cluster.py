@@ -288,6 +288,17 @@ def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandC
     assert operator.heard
 
 
+def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader: HandNode) -> None:
+    operator = leader.runtime.spawn(Operator)
+    last_index = leader.opened.log.last_index
+
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "add", 3, "nonsense"))
+    cluster.advance(0.2)
+
+    assert "not an address of a node" in str(operator.heard)
+    assert leader.opened.log.last_index == last_index
+
+
 def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
     cluster.bring_up(node)
     cluster.advance(seconds)

@@ -107,6 +107,7 @@ def test_who_has_gone_is_forgotten(place: Place) -> None:
 
     assert client.door.sent == []
     assert not client.process.alive
+    assert place.exchange._exchange.subscribers("a_b", "data") == []
 
 
 def test_too_many_subscriptions_are_refused_as_a_whole(place: Place) -> None:

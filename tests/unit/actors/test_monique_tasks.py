@@ -8,6 +8,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
+from wakeq.actors import monique_tasks
 from wakeq.actors.messages import Pressure, Refusal
 from wakeq.actors.monique_answers import Answers
 from wakeq.actors.monique_bridge import Bridge
@@ -289,6 +290,20 @@ def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> N
     assert worker.figures("sums")["size"] == 0
 
 
+def test_a_late_answer_counts_also_if_a_worker_has_the_task_by_then(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    worker.send({"cmd": "FET", "qname": "sums", "wait": 100})
+    broker.advance(TIMEOUT_S + 1)
+    assert worker.take()[0]["cmd"] == "msg"
+
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 1
+
+
 def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
@@ -453,3 +468,23 @@ def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker
     assert place.port.ids() == ["t2"]
     assert worker.figures("sums")["size"] == 0
     assert bridge.alive
+
+
+def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(
+    broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(monique_tasks, "UNDER_WAY_MAX", 3)
+    broker.log_disk.held = True
+    client = place.client()
+    client.say(*[push(TASK, id=f"t{number}") for number in range(3)])
+    broker.settle()
+
+    client.say(push(TASK, id="one too many"))
+    place.relay(TASK, id="from a component")
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert kinds(client.take()) == [PushedToMq, PushedToMq, PushedToMq, Error]
+    assert "the task from a component is not kept: too many tasks" in caplog.text
+    assert kinds(client.ask(push(TASK, id="again"))) == [PushedToMq]
+    assert worker.figures("sums")["size"] == 4

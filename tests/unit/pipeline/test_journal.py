@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.journal_files import CLUSTER, JournalFiles, rows_of
+from tests.helpers.journal_files import CLUSTER, EVERYTHING, JournalFiles, rows_of
 from wakeq.pipeline import journal_plan
-from wakeq.pipeline.journal import Wanted
 from wakeq.pipeline.journal_plan import History
+from wakeq.pipeline.journal_schema import Wanted
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
@@ -52,7 +52,7 @@ def test_each_kind_of_entry_is_an_event(tmp_path: Path) -> None:
     )
     files.outcomes(0)
 
-    rows = rows_of(files.path, wanted=Wanted(body=True))
+    rows = rows_of(files.path, wanted=EVERYTHING)
 
     first = uid_of(1, 1)
     assert [(row["event"], row["uid"]) for row in rows] == [
@@ -75,7 +75,7 @@ def test_bodies_are_found_behind_ids_sessions_headers_and_aliases(tmp_path: Path
     files.write(JOBS, Publish("jobs", drafts, id="i", session="sess", ordinals=[1, 2, 3]))
     files.outcomes(0)
 
-    rows = rows_of(files.path, wanted=Wanted(body=True))
+    rows = rows_of(files.path, wanted=EVERYTHING)
 
     assert [row["body"] for row in rows[1:]] == [b"one", b"", b"three"]
 

@@ -171,7 +171,11 @@ class MoniqueClient:
     def _wait(self, is_over: Callable[[], bool], until_s: float | None, *, is_call: bool = False) -> None:
         """Carry bytes until it is over, or the time is."""
         while True:
-            self._flush()
+            try:
+                self._flush()
+            except (KeyboardInterrupt, SystemExit):  # perhaps in the middle of a frame: what came next would be torn
+                self._drop()
+                raise
             if is_over():
                 return
             if is_call and self._session.is_full:
@@ -210,13 +214,17 @@ class MoniqueClient:
 
     def _lost(self, error: Disconnected) -> None:
         """The connection ended; the next step makes another one, or this raises."""
+        self._drop()
+        if self._closed.is_set():
+            raise was_closed()
+        self._closed.wait(self._route.lost(error, time.monotonic()))
+
+    def _drop(self) -> None:
+        """Let go of the connection, and of what cannot be said again."""
         if self._transport is not None:
             self._transport.close()
             self._transport = None
-        if self._closed.is_set():
-            raise was_closed()
         self._note(self._session.disconnected())
-        self._closed.wait(self._route.lost(error, time.monotonic()))
 
     def _connect(self) -> None:
         """Have a connection whose server has agreed, or raise what became of all attempts."""

@@ -1,0 +1,192 @@
+"""The archive: the journal as Parquet in a lake, a little more with each run, each event once.
+
+    data directories --> LAKE/date=2026-01-31/<cluster>-<first>-<last>.parquet      LAKE/_wakeq/<cluster>.json: how far
+
+Only what is settled is archived, so nothing that is in the lake ever changes.  A step is a stretch of the log: its
+files get their names, then the note says how far it went.  A run that was killed leaves at most files behind the note;
+the next one removes them and does that stretch again.  What is in memory is one piece of the log.
+"""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
+
+from wakeq.pipeline.journal import steps_of
+from wakeq.pipeline.journal_numbers import Numbering
+from wakeq.pipeline.journal_plan import History
+from wakeq.pipeline.journal_schema import KINDS, USUAL, Wanted
+from wakeq.protocol.errors import DamagedFile, StorageError
+
+STEP_EVENTS = 2_000_000  # in one step, at most a piece of the log more
+NOTE_FOLDER = "_wakeq"  # a name that readers of Parquet pass over, as they do those with a dot
+COLUMNS = (*USUAL, "body")
+CLUSTER_DIGITS = 8
+VERSION = 1
+
+
+@dataclass(slots=True)
+class Note:
+    """How far the lake has come with one cluster, and how far its queues had counted there."""
+
+    next_index: int = 1
+    counters: dict[str, tuple[int, int]] | None = None  # None: not known
+    events: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a run has done.  `missing` are entries that were gone before anybody archived them."""
+
+    events: int
+    files: int
+    missing: int
+    next_index: int
+
+
+class Archive:
+    """One lake, as far as it is of one cluster."""
+
+    def __init__(self, lake: Path, cluster: str) -> None:
+        self._lake = lake
+        self._prefix = cluster[:CLUSTER_DIGITS]
+        self._note_path = lake / NOTE_FOLDER / f"{cluster}.json"
+        self._note_path.parent.mkdir(parents=True, exist_ok=True)
+        self.note = _read_note(self._note_path)
+        self.files = 0
+        self._writers: dict[str, parquet.ParquetWriter] = {}
+        self._rows = 0
+        self._remove_unfinished()
+
+    def add(self, batch: pa.RecordBatch, index: int, numbering: Numbering) -> None:
+        """Take the events up to an index; finish the step when there are enough of them."""
+        for date, rows in _by_date(batch):
+            if date not in self._writers:
+                self._writers[date] = self._open(date)
+            self._writers[date].write_batch(rows)
+        self._rows += batch.num_rows
+        if self._rows >= STEP_EVENTS:
+            self.finish(index, numbering)
+
+    def finish(self, index: int, numbering: Numbering) -> None:
+        """Give the files of a step their names, then note how far it went."""
+        if index < self.note.next_index:
+            return
+        for date, writer in self._writers.items():
+            writer.close()
+            name = f"{self._prefix}-{self.note.next_index:019d}-{index:019d}.parquet"
+            unfinished = self._unfinished(date)
+            _sync(unfinished)
+            os.replace(unfinished, unfinished.with_name(name))
+            _sync(unfinished.parent)
+            self.files += 1
+        counters = numbering.counters if numbering.complete else None
+        self.note = Note(index + 1, counters, self.note.events + self._rows)
+        self._writers, self._rows = {}, 0
+        _write_note(self._note_path, self.note)
+
+    def _open(self, date: str) -> parquet.ParquetWriter:
+        path = self._unfinished(date)
+        path.parent.mkdir(exist_ok=True)
+        schema = pa.schema([(name, KINDS[name]) for name in COLUMNS])
+        return parquet.ParquetWriter(path, schema, compression="zstd")
+
+    def _unfinished(self, date: str) -> Path:
+        return self._lake / f"date={date}" / f".{self._prefix}.unfinished"
+
+    def _remove_unfinished(self) -> None:
+        """Forget files of a step that was not noted: it is done again."""
+        for path in self._lake.glob(f"date=*/.{self._prefix}.unfinished"):
+            path.unlink()
+        for path in self._lake.glob(f"date=*/{self._prefix}-*.parquet"):
+            if int(path.stem.split("-")[1]) >= self.note.next_index:
+                path.unlink()
+
+
+def archive(
+    directories: Sequence[Path],
+    lake: Path,
+    *,
+    bodies: bool = False,
+    tell: Callable[[int, int], None] = lambda done, through: None,
+) -> Archived:
+    """Bring a lake up to date; `tell` hears how many events were archived, and up to which entry."""
+    history = History(directories)
+    if not history.stretches:
+        raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
+    kept = Archive(lake, history.cluster)
+    before = kept.note.events
+    missing = max(0, history.first_index - kept.note.next_index)
+    wanted = Wanted(columns=COLUMNS if bodies else USUAL)
+    for span in history.spans(cores=1, after=kept.note.next_index - 1, settled_only=True):
+        first = span.stretches[0].first_index
+        if first == kept.note.next_index and kept.note.counters is not None:
+            span = replace(span, counters=kept.note.counters, complete=True)
+        numbering = Numbering(span.counters, complete=span.complete)
+        reached = 0
+        for reached, batch in steps_of(span, wanted, numbering):
+            kept.add(batch if bodies else _without_bodies(batch), reached, numbering)
+            tell(kept.note.events - before, reached)
+        kept.finish(reached, numbering)
+    return Archived(kept.note.events - before, kept.files, missing, kept.note.next_index)
+
+
+def _without_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Every file has the same columns, whatever was asked for."""
+    return batch.append_column("body", pa.nulls(batch.num_rows, pa.binary()))
+
+
+def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    """Cut a batch where a day ends; the moments of a log never go back."""
+    found = []
+    days = compute.floor_temporal(batch.column("at"), unit="day").cast(pa.int64())
+    start = 0
+    for run in compute.run_end_encode(days).run_ends.to_pylist() if batch.num_rows else ():
+        day = datetime.fromtimestamp(days[start].as_py() / 1_000_000, UTC)
+        found.append((f"{day:%Y-%m-%d}", batch.slice(start, run - start)))
+        start = run
+    return found
+
+
+# The note ---------------------------------------------------------------------------------------------------------
+
+
+def _read_note(path: Path) -> Note:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Note()
+    try:
+        note: dict[str, Any] = json.loads(text)
+        counters = note["counters"]
+        known = (
+            None if counters is None else {name: (queue_id, number) for name, (queue_id, number) in counters.items()}
+        )
+        return Note(note["next_index"], known, note["events"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hint = "restore the lake from a copy, or archive into an empty folder"
+        raise DamagedFile(path, 0, found=text[:60], expected="how far this lake has come", hint=hint) from None
+
+
+def _write_note(path: Path, note: Note) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    facts = {"version": VERSION, "next_index": note.next_index, "events": note.events, "counters": note.counters}
+    unfinished.write_text(json.dumps(facts), encoding="utf-8")
+    _sync(unfinished)
+    os.replace(unfinished, path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""What became of the entries of a piece: done, refused for a reason, or not known yet.
+
+entries, items, the notes of a span --> a code for each entry and for each of its items
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from wakeq.pipeline.journal_columns import Entries, Ints, Items
+from wakeq.pipeline.journal_texts import words
+from wakeq.protocol.commands import Result
+from wakeq.protocol.outcomes import WHOLE
+
+OPEN = 1  # no node is known to have applied it yet
+_CODES = {int(result): result.name.lower() for result in Result} | {OPEN: "open"}
+_LOWEST = min(_CODES)
+_WORDS: list[str | None] = [_CODES.get(code, "refused") for code in range(_LOWEST, OPEN + 1)]
+
+
+@dataclass(slots=True)
+class Codes:
+    """What became of entries and items: 0 done, below 0 refused, OPEN not known."""
+
+    entry: Ints
+    item: Ints
+    found: Ints  # numbers of messages that were named by a foreign uid, 0 where there is none
+
+
+def codes_of(entries: Entries, items: Items, notes: Ints, through: int) -> Codes:
+    """Look up what is noted of these entries; those behind `through` are open."""
+    entry = np.where(entries.index > through, OPEN, 0)
+    item, found = np.zeros((2, len(items.entry)), dtype=np.int64)
+    if len(entries.index):
+        low, high = np.searchsorted(notes[:, 0], [entries.index[0], entries.index[-1] + 1])
+        notes = notes[low:high]
+    if len(notes):
+        is_whole = notes[:, 1] == WHOLE
+        _note_whole(entries, notes[is_whole], entry)
+        _note_items(entries, items, notes[~is_whole], item, found)
+    of_entry = entry[items.entry]
+    return Codes(entry, np.where(of_entry != 0, of_entry, item), found)
+
+
+def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:
+    """A note about an entry as a whole is about its follow-ups too."""
+    place = np.searchsorted(notes[:, 0], entries.index)
+    place = np.minimum(place, max(0, len(notes) - 1))
+    if len(notes):
+        noted = notes[place, 0] == entries.index
+        entry[noted] = notes[place[noted], 2]
+
+
+def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: Ints) -> None:
+    rows = items.first[np.searchsorted(entries.index, notes[:, 0])] + notes[:, 1]
+    refused = notes[:, 2] < 0
+    item[rows[refused]] = notes[refused, 2]
+    found[rows[~refused]] = notes[~refused, 2]
+    extra = np.flatnonzero(items.is_extra)  # a delivery and its acknowledgement: what is noted is of both
+    item[extra + entries.counts[items.entry[extra]]] = item[extra]
+
+
+def outcome_words(codes: Ints) -> pa.Array:
+    """Return what became of events, in words."""
+    return words(_WORDS, (np.maximum(codes, _LOWEST) - _LOWEST).astype(np.int32))

@@ -1,0 +1,76 @@
+"""`wakeq pipeline load` and `settle` as a user runs them; a load that is killed goes on, and nothing comes twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.started import eventually
+from wakeq.client.bulk import BulkClient
+from wakeq.protocol.errors import QueueNotFound
+
+ROWS = 3_000
+ROOT = Path(__file__).parents[2]
+
+
+def address_of(broker: BrokerProcess) -> str:
+    host, port = broker.worker_address
+    return f"{host}:{port}"
+
+
+def wakeq(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"WAKEQ_BROKER": address_of(broker)}
+    command = [sys.executable, "-m", "wakeq", "pipeline", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+
+
+def published(client: BulkClient) -> int:
+    try:
+        return int(client.stats("q")["published"])
+    except QueueNotFound:
+        return 0
+
+
+@pytest.mark.long
+def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_path: Path) -> None:
+    client = BulkClient(address_of(broker))
+    file = tmp_path / "orders.jsonl"
+    file.write_text("".join(f'{{"id": {i}}}\n' for i in range(ROWS)))
+    command = ("load", str(file), "--queue", "q", "--rate", "500")
+
+    with wakeq(broker, *command) as first:
+        eventually(lambda: published(client) >= 500, "the first batch is published")
+        assert first.poll() is None, "it ended before it could be killed"
+        first.kill()
+    before = published(client)
+    with wakeq(broker, *command[:-2], "--rate", "500") as second:
+        _, said = second.communicate(timeout=60)
+
+    bodies = [json.loads(message.body)["id"] for _ in range(4) for message in client.fetch_many("q", 1000)]
+    assert sorted(bodies) == list(range(ROWS))
+    assert (
+        said == f"wakeq: {ROWS - before:,} messages published to queue q; {before:,} were there from an earlier run\n"
+    )
+
+
+def test_what_cannot_be_loaded_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id\n1\n")
+
+    with wakeq(broker, "load", str(tmp_path / "a.csv"), "--queue", "q", "--body", "text") as process:
+        _, said = process.communicate(timeout=60)
+
+    assert process.returncode == 78
+    assert said == f"wakeq: {tmp_path / 'a.csv'} has no column text; it has id\n"
+
+
+def test_a_folder_that_is_no_checkpoint_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+
+    with wakeq(broker, "settle", str(tmp_path)) as process:
+        _, said = process.communicate(timeout=60)
+
+    assert said == f"wakeq: {tmp_path} is no checkpoint of a streaming query: there is no directory offsets in it\n"

@@ -1,0 +1,75 @@
+"""The verbs of `wakeq pipeline`: what they print, what they leave behind, and what they say of mistakes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.journal_files import JournalFiles
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import Ack, CreateQueue, Delivered, Draft, Publish
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+DEADLINE_S = 120
+
+
+def wakeq(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "wakeq", "pipeline", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | environment, check=False
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    files = JournalFiles(tmp_path / "data")
+    files.write(CreateQueue("jobs", Policies()))
+    for number in range(1, 11):
+        files.write(
+            Publish("jobs", [Draft(b"x")]),
+            Delivered("jobs", 1, [number], [0], number, worker=1),
+            Ack("jobs", 1, [number], [(1, number)]),
+        )
+    files.outcomes(0, queues=[(1, 11, "jobs")])
+    return files.path
+
+
+@pytest.mark.usefixtures("spark")
+def test_report_writes_a_page_and_json_and_says_nothing_else(data: Path, tmp_path: Path) -> None:
+    done = wakeq("report", data, "--out", tmp_path / "r.html", "--parquet", tmp_path / "tables")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[:2] == [str(tmp_path / "r.html"), str(tmp_path / "r.json")]
+    assert json.loads((tmp_path / "r.json").read_text())["events"]["acked"] == 10
+
+
+@pytest.mark.usefixtures("spark")
+def test_forecast_says_how_many_workers_a_lake_asks_for(data: Path, tmp_path: Path) -> None:
+    assert wakeq("archive", data, "--to", tmp_path / "lake").stdout == "31 events in 1 files\n"
+
+    done = wakeq("forecast", tmp_path / "lake", "--json", "--wait", "0.5")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    (hour,) = json.loads(done.stdout)
+    assert (hour["queue"], hour["days"], hour["service_s"], hour["workers_mean"]) == ("jobs", 1, 1.0, 1)
+
+
+def test_without_java_one_line_says_what_to_do(data: Path, tmp_path: Path) -> None:
+    done = wakeq("report", data, "--out", tmp_path / "r.html", JAVA_HOME=str(tmp_path))
+
+    assert done.returncode == 69
+    assert done.stderr == f"wakeq: JAVA_HOME is {tmp_path}, and there is no bin/java in it; set it right, or unset it\n"
+
+
+def test_mistakes_are_one_line(data: Path, tmp_path: Path) -> None:
+    wrong_moment = wakeq("report", data, "--since", "yesterday")
+    no_directory = wakeq("archive", tmp_path, "--to", tmp_path / "lake")
+    no_lake = wakeq("forecast", tmp_path)
+
+    for done, words in ((wrong_moment, "2026-01-31"), (no_directory, "no data directory"), (no_lake, "is no lake")):
+        assert done.returncode != 0
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1

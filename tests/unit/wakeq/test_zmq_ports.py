@@ -1,0 +1,152 @@
+"""ZeroMQ sockets on the loop: everything is read, nobody is waited for, and who is connected is counted."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import uvloop
+import zmq
+
+from wakeq.listeners.zmq_ports import TOGETHER_TRANSFERS_MAX, PubPort, PullPort, PushPort
+from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
+Run = Callable[[Callable[["zmq.Context[Any]", "zmq.Context[Any]"], Awaitable[None]]], None]
+
+
+@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Return a function that runs a test with our context and that of its components."""
+    ours, theirs = zmq.Context(), zmq.Context()
+
+    def run_in_loop(test: Callable[[Any, Any], Awaitable[None]]) -> None:
+        async def limited() -> None:
+            await asyncio.wait_for(test(ours, theirs), 20)
+
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(limited())
+
+    yield run_in_loop
+    theirs.destroy(linger=0)
+    ours.destroy(linger=0)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.002)
+
+
+def connected(context: Any, kind: int, address: str) -> Any:
+    made = context.socket(kind)
+    made.connect(f"tcp://{address}")
+    return made
+
+
+def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        taken: list[Any] = []
+        together: list[int] = []
+
+        def take(transfers: list[Any]) -> None:
+            taken.extend(transfers)
+            together.append(len(transfers))
+
+        port = PullPort(ours, "127.0.0.1", 0, take)
+        components = [connected(theirs, zmq.PUSH, port.address) for _ in range(3)]
+        for number in range(1000):
+            for component in components:
+                component.send_multipart([b"tag", b"%d" % number])
+
+        await until(lambda: len(taken) == 3000)
+        components[0].send_multipart([b"one", b"more"])
+        await until(lambda: taken[-1] == [b"one", b"more"])
+
+        assert max(together) <= TOGETHER_TRANSFERS_MAX
+        port.close()
+
+    run(test)
+
+
+def test_a_message_beyond_the_limit_ends_the_connection_and_no_other(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        taken: list[Any] = []
+        port = PullPort(ours, "127.0.0.1", 0, taken.extend)
+        bad, good = connected(theirs, zmq.PUSH, port.address), connected(theirs, zmq.PUSH, port.address)
+
+        bad.send_multipart([b"tag", bytes(MESSAGE_BYTES_MAX + 1)])
+        good.send_multipart([b"tag", bytes(MESSAGE_BYTES_MAX)])
+        await until(lambda: bool(taken))
+
+        assert [len(message) for _, message in taken] == [MESSAGE_BYTES_MAX]
+        port.close()
+
+    run(test)
+
+
+def test_who_does_not_read_misses_what_is_published_and_holds_nobody_up(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        port = PubPort(ours, "127.0.0.1", 0)
+        quick, slow = (connected(theirs, zmq.SUB, port.address) for _ in range(2))
+        for sub in (quick, slow):
+            sub.subscribe(b"")
+            while not sub.poll(10):
+                port.publish([(b"probe", b"")])
+            while sub.poll(50):
+                sub.recv_multipart()
+
+        heard = 0
+        for number in range(20_000):
+            port.publish([(b"tag", b"%d" % number)])
+            if number % 100 == 99:
+                while heard <= number and quick.poll(1_000):
+                    quick.recv_multipart()
+                    heard += 1
+
+        assert heard == 20_000
+        port.close()
+        port.publish([(b"closed", b"")])
+
+    run(test)
+
+
+def test_components_are_counted_and_a_task_goes_to_one_of_them(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        changes: list[int] = []
+        port = PushPort(ours, "127.0.0.1", 0, lambda: changes.append(port.components))
+        assert not port.send([b"tag", b"nobody"])
+
+        one, other = (connected(theirs, zmq.PULL, port.address) for _ in range(2))
+        await until(lambda: port.components == 2 and port.send([b"tag", b"first"]))
+        await until(lambda: bool(one.poll(0) or other.poll(0)))
+        assert bool(one.poll(0)) != bool(other.poll(0))
+
+        one.close(linger=0)
+        await until(lambda: port.components == 1)
+        other.close(linger=0)
+        await until(lambda: port.components == 0)
+        assert changes[-1] == 0
+        port.close()
+        assert not port.send([b"tag", b"closed"])
+
+    run(test)
+
+
+def test_who_only_knocks_is_no_component_for_long(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        port = PushPort(ours, "127.0.0.1", 0, lambda: None)
+        host, _, number = port.address.rpartition(":")
+        component = connected(theirs, zmq.PULL, port.address)
+        await until(lambda: port.components == 1)
+
+        for _ in range(5):
+            with socket.create_connection((host, int(number))):
+                await asyncio.sleep(0.01)
+
+        await until(lambda: port.components == 1)
+        await until(lambda: port.send([b"tag", b"message"]))
+        await until(lambda: bool(component.poll(0)))
+        port.close()
+
+    run(test)
