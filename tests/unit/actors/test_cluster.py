@@ -315,3 +315,19 @@ def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) 
 
     with pytest.raises(DiskDisowned, match="is not the one that joined"):
         bring_up_for(cluster, lost, 2.0)
+
+
+def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.advance(0.2)
+    for other in cluster.others(leader):
+        other.opened.log.segment_bytes_max = 1  # it is to be sealed with the next cut of the state
+    client.publish(Q)  # written everywhere; that it is committed only its leader knows
+
+    cluster.isolate(leader)
+    new = successor(cluster, leader)
+
+    assert size(new) == 2
+    cluster.advance(2.0)
+    assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
