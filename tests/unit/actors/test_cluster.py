@@ -8,9 +8,12 @@ import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
 from wakeq.actors.messages import Administer, Asker, Propose
+from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Expired
 from wakeq.protocol.errors import DiskDisowned
+from wakeq.protocol.raft.messages import Append
+from wakeq.protocol.wire.peer import Entries, Frame
 
 Q = "q"
 LEASE_S = 60
@@ -331,3 +334,23 @@ def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: Hand
     assert size(new) == 2
     cluster.advance(2.0)
     assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
+
+
+def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have waited for a slow connection while this node lost the lead, and its entries."""
+    leader.client().publish(Q)
+    core, other = leader.raft_log.core, cluster.others(leader)[0]
+    peer = leader.raft_log._around.peers[other.number]
+    assert isinstance(peer, Peer)
+    left: list[Frame] = []
+    monkeypatch.setattr(peer._door, "send", left.extend)
+    last, term = core.log.last_index, core.term
+    header = (core.me.node_id, other.number, core.me.disk_id, core.me.incarnation)
+
+    for of_term in (term - 1, term):
+        peer.tell(Outgoing([(Append(*header, of_term, last - 1, of_term, last, ((last, of_term),), 0), None)]))
+    cluster.settle()
+
+    assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
