@@ -3,15 +3,18 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
 from wakeq.actors.messages import Administer, Asker, Propose
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Expired
+from wakeq.protocol.commands import Expired, Publish
 from wakeq.protocol.errors import DiskDisowned
+from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.raft.messages import Append
 from wakeq.protocol.wire.peer import Entries, Frame
 
@@ -354,3 +357,28 @@ def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entrie
     cluster.settle()
 
     assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
+
+
+def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    publish = Ledger.publish
+
+    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
+        if entry.drafts[0].body == b"poison":
+            raise ZeroDivisionError("poisoned")
+        return publish(ledger, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
+    assert isinstance(leader.assembly.state_disk, HandDisk)
+    leader.assembly.state_disk.held = True  # so it does not come to set the entry aside itself
+    leader.client().ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+    cluster.advance(0.2)  # the others hear that it is committed, and halt
+
+    cluster.isolate(leader)
+    new = successor(cluster, leader)
+    cluster.advance(0.2)
+
+    assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
+    assert size(new) == 2
