@@ -154,8 +154,7 @@ def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: C
     broker.log_disk.held = True
     client.send({"cmd": "RENEW", "qname": "q", "source": "s", "timeout": 30})
     broker.settle()
-    broker.queue("q").leases.ends.clear()  # type: ignore[union-attr]
-    broker.queue("q").leases.ends["c", "s", 1] = 0  # type: ignore[union-attr]  # as if it did not know of the renewal
+    broker.queue("q").leases.ends.set(("c", "s"), {1: 0})  # type: ignore[union-attr]  # as if it did not know of that
     broker.advance(2)
     broker.log_disk.held = False
     broker.log_disk.complete()
@@ -186,6 +185,20 @@ def test_what_somebody_settles_by_its_uid_is_left_out(client: Client, how: str) 
 
     assert read(client, 1) == ["b"]
     assert fetched(client) == ([] if how == "ACK" else ["a"])
+
+
+@pytest.mark.parametrize("delay", [0, 5])
+def test_what_was_given_back_by_its_uid_is_not_acknowledged_with_its_epoch(client: Client, delay: int) -> None:
+    uids = publish(client, "a", "b")
+    stage(client, 1)
+    client.call("NACK", "q", uid=uids[0], delay=delay)
+
+    settled = client.call("SETTLE", "q", source="s", epoch=1)
+
+    assert settled["count"] == 1
+    client.broker.advance(delay)
+    assert fetched(client) == ["a"]
+    client.broker.check("q")
 
 
 def test_a_touch_gives_no_message_of_a_claim_an_end_of_its_own(client: Client) -> None:
