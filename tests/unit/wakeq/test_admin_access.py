@@ -1,5 +1,6 @@
 """Who may operate: tokens at the HTTP API, queue by queue; what is open, and what a token does not show."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +55,9 @@ def told(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
             drafts = {"team.a": Draft(b"1"), "team.a.dead": Draft(b"2", headers=LETTER), "other": Draft(b"3")}
             for name, draft in drafts.items():
                 here.node.raft_log.tell(Propose([(Publish(name, [draft]), None)]))
+            async with asyncio.timeout(10):
+                while not all(map(here.node.queues.exists, drafts)):
+                    await asyncio.sleep(0)
             return await story(Asked(here))
 
     return run(tell())

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from wakeq.protocol.errors import QueueFull
 from wakeq.web.api import PREFIX, STATUSES
 
 EXAMPLES = 25  # of each operation
@@ -112,7 +114,8 @@ def test_whatever_is_sent_is_answered_as_described(tmp_path: Path) -> None:
             done = 0
             for method, path, query, body in cases:
                 status, answer = await one(here, method, path, query, body)
-                await client.publish("jobs", b"more")  # it may have been deleted
+                with suppress(QueueFull):  # by a policy that was just drawn
+                    await client.publish("jobs", b"more")  # it may have been deleted
                 done += status == 200
                 assert status == 200 or status in {*STATUSES.values()} - {500}, (method, path, query, body, answer)
                 assert status == 200 or set(answer) == {"error"}, (method, path, query, body, answer)
