@@ -5,6 +5,7 @@ Pictures are kept beside the test's other files (pytest's tmp_path, or WAKEQ_PIC
 
 import os
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from tests.helpers.browser import Page, browser_path, browsing
 from tests.helpers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
+from wakeq.protocol.access import Grant, Right, digest_of
+from wakeq.settings import Auth
+from wakeq.storage.tokens import TokenFile
 
 SHOWS_UP_S_MAX = 1.0
 PAGE_BYTES_MAX = 200_000
@@ -151,6 +155,29 @@ def test_it_says_when_the_broker_is_gone_and_comes_back(tmp_path: Path) -> None:
                 await node.stop()
 
     run(tell())
+
+
+def test_with_tokens_it_asks_for_one_and_goes_on(tmp_path: Path) -> None:
+    async def tell() -> Any:
+        assert PATH is not None
+        tokens = tmp_path / "tokens.json"
+        grant = Grant("someone", digest_of("a secret").hex(), ("*",), (Right.ADMIN,), datetime.now(UTC))
+        TokenFile(tokens).change(lambda grants: (*grants, grant))
+        auth = Auth(required=True, tokens_file=tokens)
+        async with node_here(tmp_path / "data", auth=auth) as here, browsing(PATH) as page:
+            await page.go(here.http)
+            await page.until("document.querySelector('dialog').open")
+            await page.run("document.querySelector('dialog input[name=token]').value = 'a secret'")
+            await page.click("Go on", "dialog")
+            await page.until("document.querySelector('#link').textContent === 'live'")
+            await page.run("location.hash = '#/workers'")
+            await page.until("document.querySelector('#workers').textContent.includes('0 of 0 connections')")
+            return [text for text in page.complaints if "401" not in text], await page.run("document.cookie")
+
+    complaints, cookie = run(tell())
+
+    assert complaints == []
+    assert cookie == ""
 
 
 def test_all_of_it_can_be_reached_with_the_keyboard_and_is_named(tmp_path: Path) -> None:
