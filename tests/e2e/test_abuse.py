@@ -304,6 +304,53 @@ def test_a_name_that_looks_like_a_path_is_a_name(
     assert outside <= before | {shared_broker.data_dir}
 
 
+HEAD = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        HEAD + b"Origin: http://[\r\n\r\n",
+        HEAD + b"Origin: http://x:99999999\r\n\r\n",
+        HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabcdefgh\r\n",
+        b"GET http://[::1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /%zz%00%0d%0aINFO HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+    ],
+    ids=["origin", "port", "gzip", "chunk size", "chunk end", "target", "path"],
+)
+def test_a_request_that_is_meant_to_hurt_is_one_refusal(
+    shared_broker: BrokerProcess, honest: Honest, request_bytes: bytes
+) -> None:
+    with dial(shared_broker.http_address) as http:
+        http.sendall(request_bytes)
+        answer = http.recv(4096)
+
+    assert not answer.startswith((b"HTTP/1.1 5", b"HTTP/1.0 5")), answer
+    assert "ERROR" not in shared_broker.stderr
+
+
+def test_what_a_handshake_asks_for_is_not_logged(shared_broker: BrokerProcess, honest: Honest) -> None:
+    with dial(shared_broker.http_address) as frames:
+        frames.sendall(_upgrade()[:-2] + b"Sec-WebSocket-Protocol: secret-in-a-protocol\r\n\r\n")
+        assert b" 101 " in frames.recv(4096)
+
+    assert "secret-in-a-protocol" not in shared_broker.stderr
+
+
+def test_bodies_of_requests_count_into_what_is_held_for_all(start_broker: StartBroker) -> None:
+    broker = start_broker("--set", "buffer_bytes_max=8388608")
+    before_bytes = rss_bytes(broker)
+    begun = [dial(broker.http_address) for _ in range(100)]
+    for connection in begun:
+        with suppress(OSError):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1048576\r\n\r\n" + b"x" * (MIB - 1))
+
+    assert b" 503 " in begun[-1].recv(4096)
+    assert rss_bytes(broker) - before_bytes < 64 * MIB
+
+
 # --- tokens and TLS -----------------------------------------------------------------------------------------------
 
 
