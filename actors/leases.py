@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.audience import NEVER, Audience
+from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Token
@@ -57,7 +58,7 @@ class Leases(Audience):
         self.available = PriorityLine(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
         self.leaving: set[int] = set()
-        self.ends: dict[Any, int] = {}  # of what is staged: until when
+        self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
         self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
@@ -331,7 +332,7 @@ class Leases(Audience):
         if self.waiters:
             moment_ms = min(moment_ms, self._first_wait_ms)
         if self.ends:
-            moment_ms = min(moment_ms, *self.ends.values())
+            moment_ms = min(moment_ms, self.ends.first_ms)
         if self.woken:
             moment_ms = min(moment_ms, next(iter(self.woken.values())))
         return moment_ms

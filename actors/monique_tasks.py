@@ -23,6 +23,7 @@ from wakeq.protocol.errors import Busy, Refused, TooLarge, WakeqError
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTag, BadTransfer
+from wakeq.protocol.wire.monique.messages import ID_CHARS
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.tasks import TAG, draft_of, headers_of
 
@@ -134,7 +135,7 @@ class Tasks(QueueUser):
             if task.subscriber is not None and task.intent is not None:
                 done.setdefault(task.subscriber, []).append((task.intent, error))
             elif error is not None:
-                self._dropped.note(BadTransfer(f"the task {_id_of(task)} is not kept: {error}"))
+                self._dropped.note(BadTransfer(f"the task {_id_of(task)[:ID_CHARS]!a} is not kept: {error}"))
         if kept and self._exchange is not None:
             self._exchange.tell(Kept(kept))
         for subscriber, mine in done.items():

@@ -7,7 +7,7 @@ The leader takes messages out of its line and proposes; whether a claim is made,
 ledger, in the order of the log.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from wakeq.actors.messages import (
@@ -28,6 +28,7 @@ from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_view import state_of
 from wakeq.actors.runtime import Alarm
+from wakeq.actors.staged_ends import End, StagedEnds
 from wakeq.protocol.commands import (
     Claim,
     ClaimAction,
@@ -43,9 +44,8 @@ from wakeq.protocol.commands import (
     UnstashAction,
 )
 from wakeq.protocol.rows import decode_row
-from wakeq.protocol.staging import SOURCE, STASH, Epoch
+from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
 
-End = tuple[str, str, int]  # kind of what is staged, its name, its epoch
 Found = dict[int, tuple[Draft, int]]  # number -> what was published, and when
 
 
@@ -120,11 +120,9 @@ class QueueStaging(QueueEndings):
             return
         until_ms, leases = self._now_ms() + message.keep_ms, self.leases
         assert leases is not None, "else it was refused"
-        mine = [key for key in leases.ends if key[:2] == (SOURCE, message.source)]
-        if not mine:
+        if leases.ends is None or not leases.ends.renew((SOURCE, message.source), until_ms):
             self._say_code(message.asker, Result.EPOCH_EXPIRED)
             return
-        leases.ends.update(dict.fromkeys(mine, until_ms))
         renewed = Claim(self.name, self.ledger.id, ClaimAction.RENEWED, message.source, until_ms=until_ms)
         self._propose_one(renewed, message.asker)
 
@@ -164,7 +162,7 @@ class QueueStaging(QueueEndings):
                 leases.claimed(entry.numbers, self._now_ms())
             elif entry.action is ClaimAction.LAPSED:
                 self._take_back(entry, results)
-        self._watch_staged()
+        self._watch((SOURCE, entry.source))
         return results
 
     def _note_passed_over(self, entry: Claim, index: int) -> None:
@@ -201,11 +199,13 @@ class QueueStaging(QueueEndings):
         results = self.ledger.stash(entry, at_ms)
         if results and results[0] > 0:
             self.bodies.publish(results, entry.drafts, at_ms)
-        self._watch_staged()
+        self._watch((STASH, entry.stash))
         return results
 
     def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
         results, ranges = self.ledger.unstash(entry, at_ms)
+        if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
+            self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
         for numbers in ranges:
             self._forget([number for number in numbers if not self.ledger.lives(number)])
             if results[0] > 0 and self.leases is not None:
@@ -215,7 +215,8 @@ class QueueStaging(QueueEndings):
                 self.leases.published(numbers if plain else living, plain=plain, now_ms=now_ms)
         if entry.action is UnstashAction.LAPSED:
             self._lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
-        self._watch_staged()
+        for name, _ in entry.stashes:
+            self._watch((STASH, name))
         return results
 
     # --- time ------------------------------------------------------------------------------------------------------
@@ -223,22 +224,23 @@ class QueueStaging(QueueEndings):
     def on_lead(self, message: Lead) -> None:
         self._lapsing.clear()
         super().on_lead(message)
-        self._watch_staged()
+        staging = self.ledger.staging
+        for name in () if staging is None else staging.names():
+            self._watch(name)
         if self.leases is not None:
             self._settle(self._now_ms())
 
-    def _watch_staged(self) -> None:
-        """Have the leader know when what is staged ends."""
-        if self.leases is not None and self.ledger.staging is not None:
-            ends = {(*name, epoch): until_ms for name, epoch, until_ms in self.ledger.staging.ends()}
-            self.leases.ends = {key: until_ms for key, until_ms in ends.items() if key not in self._lapsing}
+    def _watch(self, name: Name) -> None:
+        """Have the leader know when what is staged under a name ends."""
+        leases, staging = self.leases, self.ledger.staging
+        if leases is not None and staging is not None:
+            leases.ends = leases.ends or StagedEnds()
+            ends = staging.ends_of(name)
+            leases.ends.set(name, {epoch: ends[epoch] for epoch in ends if (*name, epoch) not in self._lapsing})
 
     def on_alarm(self, message: Alarm) -> None:
-        leases = self.leases
-        if leases is not None and leases.ends:
-            now_ms = self._now_ms()
-            for key in [key for key, until_ms in leases.ends.items() if until_ms <= now_ms]:
-                del leases.ends[key]
+        if self.leases is not None and self.leases.ends is not None:
+            for key in self.leases.ends.over(self._now_ms()):
                 self._lapsing.add(key)
                 self._lapse(key)
         super().on_alarm(message)
@@ -302,26 +304,30 @@ class QueueStaging(QueueEndings):
     def _look(self, asker: Asker, numbers: Sequence[int], under_way: int, goes_on: int, last: int = 0) -> None:
         """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
 
-        def show(read: Found) -> None:
-            self._say(asker, self._seen(numbers, read, under_way, goes_on, last))
-
         missing = self.bodies.missing(numbers)
+        at_hand = self._at_hand(numbers if not missing else set(numbers).difference(missing))
+
+        def show(read: Found) -> None:
+            self._say(asker, self._seen(numbers, at_hand | read, under_way, goes_on, last))
+
         if missing:
             self._read(missing, ("look", show, asker))
         else:
             show({})
 
-    def _seen(self, numbers: Sequence[int], read: Found, under_way: int, goes_on: int, last: int) -> Seen:
-        ledger, bodies, now_ms = self.ledger, self.bodies, self._now_ms()
+    def _at_hand(self, numbers: Iterable[int]) -> Found:
+        """Take what is in memory now: while the rest is read it may be dropped."""
+        bodies = self.bodies
+        drafts = ((number, bodies.get(number)) for number in numbers)
+        return {number: (draft, bodies.published_ms(number)) for number, draft in drafts if draft is not None}
+
+    def _seen(self, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
+        ledger, now_ms = self.ledger, self._now_ms()
         living = [number for number in numbers if ledger.lives(number)]
-        drafts, earlier, published = [], [], []
-        for number in living:
-            draft = bodies.get(number)
-            drafts.append(read[number][0] if draft is None else draft)
-            published.append(read[number][1] if draft is None else bodies.published_ms(number))
-            side = ledger.sides.get(number)
-            earlier.append(0 if side is None else side.deliveries - under_way)
-        states = [state_of(ledger, self.leases, number, now_ms) for number in living] if not under_way else []
+        sides = [ledger.sides.get(number) for number in living]
+        earlier = [0 if side is None else side.deliveries - under_way for side in sides]
+        states = [] if under_way else [state_of(ledger, self.leases, number, now_ms) for number in living]
+        drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
         return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
 
     def on_loaded(self, message: Loaded) -> None:
@@ -329,10 +335,9 @@ class QueueStaging(QueueEndings):
         if ticket[0] != "look":
             super().on_loaded(message)
             return
-        self._reads.pop(id(ticket), None)
-        if queue_id != self.ledger.id:
-            self._give_up(ticket, "the queue was emptied or deleted meanwhile")
+        if queue_id != self.ledger.id:  # who asked has heard so
             return
+        self._reads.pop(id(ticket), None)
         show: Callable[[Found], None] = ticket[1]
         read: Found = {}
         for number, value in message.rows.items():

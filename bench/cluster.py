@@ -72,8 +72,11 @@ class Trio:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def pids(self) -> list[int]:
-        return [process.pid for process in self._processes if process is not None and process.poll() is None]
+    def cpu_s(self, node: int) -> float:
+        """CPU time that the present life of a node took until now."""
+        process = self._processes[node]
+        assert process is not None, "it was started"
+        return machine.cpu_s([process.pid])
 
     async def leader(self) -> int:
         """Wait until one of them serves."""
@@ -207,7 +210,9 @@ async def away(trio: Trio, entries: int) -> str:
     loop = asyncio.get_running_loop()
     made = [await loop.create_connection(Publisher, "127.0.0.1", trio.worker_ports[leader]) for _ in range(PUBLISHERS)]
     publishers = [publisher for _, publisher in made]
+    cpu_s, before = trio.cpu_s(leader), confirmed(publishers)
     together = await rate(publishers, SETTLED_S)
+    together_per_cpu = (confirmed(publishers) - before) / (trio.cpu_s(leader) - cpu_s)
     absent = (leader + 1) % NODES
     trio.kill(absent)
     first = await _last_index(trio, leader)
@@ -215,7 +220,7 @@ async def away(trio: Trio, entries: int) -> str:
         await asyncio.sleep(LOOK_AGAIN_S)
     alone = await rate(publishers, SETTLED_S)
     missed = await _last_index(trio, leader) - first
-    started_s, before = time.monotonic(), confirmed(publishers)
+    started_s, cpu_s, before = time.monotonic(), trio.cpu_s(leader), confirmed(publishers)
     trio.start(absent)
     while (behind := await trio.behind_bytes(leader, absent)) is None:
         await asyncio.sleep(LOOK_AGAIN_S)
@@ -225,6 +230,7 @@ async def away(trio: Trio, entries: int) -> str:
         behind = await trio.behind_bytes(leader, absent)
     caught_up_s = time.monotonic()
     meanwhile = (confirmed(publishers) - before) / (caught_up_s - started_s)
+    meanwhile_per_cpu = (confirmed(publishers) - before) / (trio.cpu_s(leader) - cpu_s)
     again = await rate(publishers, SETTLED_S)
     for publisher in publishers:
         publisher.is_over = True
@@ -233,7 +239,9 @@ async def away(trio: Trio, entries: int) -> str:
         ("publishes a second, one away", f"{alone:,.0f}"),
         ("publishes a second while it starts and catches up", f"{meanwhile:,.0f}"),
         ("publishes a second, all three again", f"{again:,.0f}"),
-        ("the same while it catches up, of all three there", f"{meanwhile / together:.0%} (asked: 80 %)"),
+        ("of that, while it starts and catches up", f"{meanwhile / together:.0%} (asked: 80 %)"),
+        ("publishes for each second of the leader's CPU, all three there", f"{together_per_cpu:,.0f}"),
+        ("of that, while it starts and catches up", f"{meanwhile_per_cpu / together_per_cpu:.0%}"),
         ("entries that it missed until it was started", f"{missed:,}"),
         ("seconds from its start to its connection", f"{connected_s - started_s:.2f}"),
         ("seconds from its connection until it keeps up", f"{caught_up_s - connected_s:.2f} (asked: 10)"),

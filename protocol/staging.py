@@ -7,7 +7,7 @@ entries alone.  It keeps names and numbers; what a message is, the ledger knows.
 an end of its own, and one of a stash has a due moment below zero.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -29,6 +29,7 @@ from wakeq.protocol.commands import (
 )
 
 UNENDING_MS = 1 << 62  # until when a message of a claim is hidden: its claim ends, not it
+GIVEN_BACK = -1  # in the place of a message that is not under its claim any more: it stays
 OPEN_EPOCHS_MAX = 2  # of one source
 SOURCES_MAX = 1_000  # of one queue; and as many writers
 STASHES_MAX = 10_000  # of one queue
@@ -151,13 +152,18 @@ class Staging:
                     return name, one
         return None
 
-    def ends(self) -> Iterator[tuple[Name, int, int]]:
-        """Yield (kind and name, epoch, moment) of everything that will end by itself."""
-        for name, source in self.sources.items():
-            for one in source.epochs:
-                yield (SOURCE, name), one.epoch, one.until_ms
-        for name, put in self.stashes.items():
-            yield (STASH, name), 0, put.until_ms
+    def names(self) -> list[Name]:
+        """Return everything that will end by itself."""
+        return [(SOURCE, name) for name in self.sources] + [(STASH, name) for name in self.stashes]
+
+    def ends_of(self, name: Name) -> dict[int, int]:
+        """Return until when the epochs of a source last, by epoch, or a stash (as epoch 0); empty if it is over."""
+        kind, text = name
+        if kind == SOURCE:
+            source = self.sources.get(text)
+            return {} if source is None else {one.epoch: one.until_ms for one in source.epochs}
+        put = self.stashes.get(text)
+        return {} if put is None else {0: put.until_ms}
 
     @property
     def claimed(self) -> int:
@@ -220,7 +226,9 @@ class Staging:
             named = set(entry.tokens)
             source.epochs = [one for one in source.epochs if (one.term, one.first_sequence) not in named]
             self._used(entry.source, source, at_ms)
-        return self._queue.acknowledge(Ack(self._queue.name, self._queue.id, entry.numbers, entry.tokens))
+        queue = self._queue
+        numbers = [number if queue.is_out(number) else GIVEN_BACK for number in entry.numbers]
+        return queue.acknowledge(Ack(queue.name, queue.id, numbers, entry.tokens))
 
     def _lapse(self, entry: Claim, at_ms: int) -> Results:
         source, over = self.sources.get(entry.source), self.epoch(entry.source, entry.epoch)

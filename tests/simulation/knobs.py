@@ -43,7 +43,7 @@ def draw(random: Random, voters: int | None = None) -> Knobs:
     election_ms = choose((200, 500, 1000))
     is_harsh = random.random() < 0.5
     return Knobs(
-        voters=voters or choose((1, 3, 3, 3, 3, 4, 5)),
+        voters=voters or choose((1, 2, 3, 3, 3, 3, 4, 5)),
         spares=choose((0, 1, 2)),
         settings=Settings(
             election_ms,

@@ -39,7 +39,7 @@ class Nemesis:
             self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge, self.crash_leader,
             self.crash_any, self.crash_all, self.pause_any, self.pause_leader, self.starve, self.starve,
             self.slow_disk, self.break_disk, self.bend_clock, self.transfer, self.change, self.change_wrongly,
-            self.quarrel, self.ambush, self.hold_reports, self.hold_reports, self.wipe,
+            self.quarrel, self.demote, self.ambush, self.hold_reports, self.hold_reports, self.wipe,
         ]  # fmt: skip
         share = self.choose((0.2, 0.5, 1.0))
         return [self.heal, self.isolate_leader, *(fault for fault in faults if self.rng.random() < share)]
@@ -258,6 +258,20 @@ class Nemesis:
     def change(self) -> None:
         """Add, promote, demote or remove somebody."""
         self._propose_members(self._changed)
+
+    def demote(self) -> None:
+        """Make a learner of a voter, and die before the own disk has that: who else has it must be able to lead."""
+        machine = self._leader()
+        if machine is not None and machine.core.leads:
+            machine.disk.is_slow = True
+            self._propose_members(self._with_one_voter_less)
+            self.world.at(self._span_us(0.1), lambda _: None if self.is_over else self._crash(machine), None)
+
+    def _with_one_voter_less(self, config: Config) -> Config:
+        voters = [member for member in config.members if member.voter]
+        one = self.choose(voters)
+        members = (msgspec.structs.replace(m, voter=m.voter and m is not one) for m in config.members)
+        return Config(tuple(members), config.founded)
 
     def quarrel(self) -> None:
         """Whoever leads changes the members, and is cut off at once; so does the next one, and the next."""

@@ -74,7 +74,10 @@ def is_foreign(request: web.Request, *, asks_for_tokens: bool) -> bool:
     origin = request.headers.get("Origin")
     if origin is None:
         return False
-    site = urlsplit(origin)
+    try:
+        site = urlsplit(origin)
+    except ValueError:  # no browser sends such a thing
+        return True
     if site.netloc != request.host:
         return True
     return not asks_for_tokens and not _is_own_name(site.hostname or "")

@@ -35,6 +35,7 @@ class HttpConnection(web.RequestHandler):
             lingering_time=LINGER_S,
             max_line_size=HEADER_BYTES_MAX,
             max_field_size=HEADER_BYTES_MAX,
+            auto_decompress=False,  # what little bytes unpack to cannot be bounded
         )
         self.hears: Callable[[int], None] | None = None  # who wants to know how much comes, after an upgrade
         self._admission = admission
@@ -60,7 +61,7 @@ class HttpConnection(web.RequestHandler):
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
         error = kw.get("exc_info") or sys.exc_info()[1]
-        if isinstance(error, HttpProcessingError | web.HTTPException | ConnectionError):
+        if isinstance(error, HttpProcessingError | web.RequestPayloadError | web.HTTPException | ConnectionError):
             self._complaints.say(f"a request that is no HTTP came from {self._peer}")
         else:
             super().log_exception(*args, **kw)

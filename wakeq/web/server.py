@@ -10,7 +10,8 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
@@ -124,14 +125,34 @@ class WebServer:
         if self._gate is not None and request.match_info.route not in self._open:
             request[ACCESS] = log_in(self._gate, request)
         if request.can_read_body:
-            if (request.content_length or 0) > BODY_BYTES_MAX:
-                raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, request.content_length or 0)
-            try:
-                async with asyncio.timeout(FRAME_S_MAX):
-                    await request.read()
-            except TimeoutError as error:
-                raise web.HTTPRequestTimeout(text=f"the body was not complete after {FRAME_S_MAX:g} s\n") from error
+            async with self._room_for_body(request):
+                return await handler(request)
         return await handler(request)
+
+    @asynccontextmanager
+    async def _room_for_body(self, request: web.Request) -> AsyncIterator[None]:
+        """Have the whole body, and count it into what is held for all as long as it is needed."""
+        size_bytes = BODY_BYTES_MAX if request.content_length is None else request.content_length
+        if size_bytes > BODY_BYTES_MAX:
+            raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, size_bytes)
+        self.admission.held_bytes += size_bytes
+        try:
+            if self.admission.crowded:
+                raise web.HTTPServiceUnavailable(text="too much is unfinished on all connections; try again later\n")
+            await _read_in_time(request)
+            yield
+        finally:
+            self.admission.held_bytes -= size_bytes
 
     async def _greet(self, _: web.Request) -> web.Response:
         return web.Response(text=self._greeting)
+
+
+async def _read_in_time(request: web.Request) -> None:
+    try:
+        async with asyncio.timeout(FRAME_S_MAX):
+            await request.read()
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text=f"the body was not complete after {FRAME_S_MAX:g} s\n") from error
+    except web.RequestPayloadError as error:
+        raise web.HTTPBadRequest(text="the body is not what its headers say\n") from error

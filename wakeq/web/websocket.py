@@ -14,8 +14,9 @@ from typing import Any, Generic, TypeVar
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from wakeq.actors.access import Access, Gate
+from wakeq.actors.access import TOKEN_ENDED, Access, Gate
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
+from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import PING, PONG, frame
 from wakeq.web.authorization import log_in, token_of
 from wakeq.web.connection import HttpConnection
@@ -32,6 +33,7 @@ REASON_BYTES_MAX = 120  # a control frame has at most 125 bytes, two of them the
 _BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
 
 logger = logging.getLogger("wakeq.web")
+logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)  # its warnings quote what anybody sent, without bound
 
 
 class WebSocketDoor(Generic[ReplyT]):
@@ -342,13 +344,16 @@ class WebSocketPath(Generic[DoorT]):
         await socket.prepare(request)
         assert request.transport is not None
         door = self.make_door(socket, request.transport)
+        try:
+            self._ask_who_it_is(door, token)
+        except Unauthorized:  # its token has ended since the request was let in
+            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=TOKEN_ENDED.encode())
+            return socket
         part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
         self.doors.add(door)
         part.add(door)
         if isinstance(request.protocol, HttpConnection):
             request.protocol.hears = door.hears
-        if self._gate is not None:
-            self._ask_who_it_is(door, self._gate, token)
         door.begin(self._make_subscriber(door))
         self._sweep_later()
         reason = "the broker stops"
@@ -361,11 +366,11 @@ class WebSocketPath(Generic[DoorT]):
             door.end(reason)
         return socket
 
-    def _ask_who_it_is(self, door: DoorT, gate: Gate, token: str | None) -> None:
+    def _ask_who_it_is(self, door: DoorT, token: str | None) -> None:
         """Let those in who showed a token with their request; the others have to say HELLO in time."""
-        if token is not None:
-            door.access = gate.login(token, door)
-        else:
+        if self._gate is not None and token is not None:
+            door.access = self._gate.login(token, door)
+        elif self._gate is not None:
             door.stranger_since_s = self.clock()
             self.watch(door)
 

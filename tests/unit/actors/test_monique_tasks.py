@@ -203,7 +203,19 @@ def test_a_component_whose_task_is_refused_hears_nothing_and_the_log_says_it(
 
     place.relay(TASK, id="t1")
 
-    assert "the task t1 is not kept: QUEUE_FULL" in caplog.text
+    assert "the task 't1' is not kept: QUEUE_FULL" in caplog.text
+
+
+def test_what_a_task_calls_itself_makes_no_line_in_the_log(
+    place: Place, worker: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker.call("CREATE", "sums", max_size=0)
+
+    place.relay(TASK, id="t1\nINFO wakeq all is well \x1b[2J")
+
+    assert "is not kept" in caplog.text
+    assert not [line for line in caplog.text.splitlines() if line.startswith("INFO wakeq all")]
+    assert "\x1b" not in caplog.text
 
 
 def test_a_queue_that_is_made_by_a_task_has_the_policies_of_the_settings(broker: Broker, worker: Client) -> None:
@@ -314,6 +326,19 @@ def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: 
 
     assert worker.figures("sums")["leased"] == 0
     assert [failures_of(worker.fetch("sums")) for _ in range(3)] == [0, 1, 1]
+
+
+def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+
+    place.connect(bridge, 0)
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 1
+    place.port.ids()
+    place.connect(bridge, 1)
+    assert place.port.ids() == []
 
 
 def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Client) -> None:
@@ -485,6 +510,6 @@ def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(
     broker.log_disk.complete()
 
     assert kinds(client.take()) == [PushedToMq, PushedToMq, PushedToMq, Error]
-    assert "the task from a component is not kept: too many tasks" in caplog.text
+    assert "the task 'from a component' is not kept: too many tasks" in caplog.text
     assert kinds(client.ask(push(TASK, id="again"))) == [PushedToMq]
     assert worker.figures("sums")["size"] == 4

@@ -8,7 +8,9 @@ import aiohttp
 import pytest
 import uvloop
 
+from wakeq.actors.access import Access
 from wakeq.actors.door import BURST_BYTES_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import frame
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong
 from wakeq.web import server as server_module
@@ -327,6 +329,34 @@ def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_
             port.connect.sweep()
             await subscriber.until(lambda: subscriber.closed is not None)
             assert subscriber.closed == "it does not read its answers"
+
+    run(test)
+
+
+class Revoked:
+    """A gate that takes a token when the request comes, and no longer when the handshake is done."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def login(self, *_: object, **__: object) -> Access:
+        self.asked += 1
+        if self.asked > 1:
+            raise Unauthorized("revoked meanwhile")
+        return Access()
+
+
+def test_a_token_that_ends_during_the_handshake_leaves_no_connection(run: Run) -> None:
+    async def test() -> None:
+        async with serving(gate=Revoked()) as port:
+            headers = {"Authorization": "Bearer wakeq_a"}
+            ws = await port.session.ws_connect(port.url + "/connect", headers=headers)
+
+            assert (await ws.receive()).type is aiohttp.WSMsgType.CLOSE
+            await ws.close()
+
+            assert not port.connect.doors
+            assert not port.writers
 
     run(test)
 

@@ -1,0 +1,62 @@
+"""StagedEnds: what ends when, and what it costs to ask."""
+
+import pytest
+
+from tests.helpers.broker import Client
+from wakeq.actors.audience import NEVER
+from wakeq.actors.staged_ends import StagedEnds
+from wakeq.protocol.staging import Name, Staging
+
+SOURCE, STASH = ("c", "s"), ("t", "s")
+
+
+def test_what_has_ended_is_returned_once() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 30})
+    ends.set(STASH, {0: 20})
+
+    assert ends.first_ms == 10
+    assert ends.over(9) == []
+    assert ends.over(20) == [("c", "s", 1), ("t", "s", 0)]
+    assert ends.first_ms == 30
+    assert ends.over(30) == [("c", "s", 2)]
+    assert (ends.over(NEVER - 1), ends.first_ms) == ([], NEVER)
+
+
+def test_what_is_renewed_ends_later() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 10})
+
+    assert ends.renew(SOURCE, 50)
+
+    assert ends.over(49) == []
+    assert ends.first_ms == 50
+    assert not ends.renew(("c", "other"), 50)
+
+
+def test_what_is_settled_does_not_end() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 20})
+
+    ends.set(SOURCE, {2: 20})
+    ends.set(STASH, {})
+
+    assert ends.over(30) == [("c", "s", 2)]
+    assert not ends.renew(SOURCE, 50)
+
+
+def test_a_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        client.call("STASH", "q", stash=f"t{number}", messages=["a"])
+    looked: list[Name] = []
+    ends_of = Staging.ends_of
+
+    def counted(staging: Staging, name: Name) -> dict[int, int]:
+        looked.append(name)
+        return ends_of(staging, name)
+
+    monkeypatch.setattr(Staging, "ends_of", counted)
+
+    client.call("STASH", "q", stash="one more", messages=["a"])
+
+    assert looked == [("t", "one more")]
