@@ -350,8 +350,9 @@ class LogDriver(LogEntries):
                 entry, at_ms = decode_entry(payload)
                 asker = self._orphans.pop((index, term), None) if self._orphans else None
                 self._uncommitted.append((index, term, at_ms, entry, asker))
-        if self._neighbours is not None and append.commit < append.last_index:
-            self._neighbours.follow_clock(at_ms)  # not of long ago: it was not committed when it was sent
+        is_recent = append.commit < append.last_index  # it was not committed when it was sent
+        if self._neighbours is not None and (is_recent or at_ms > self._stamp_ms()):
+            self._neighbours.follow_clock(at_ms)
         self._flush_soon()
 
     def _truncate(self, index: int) -> None:
