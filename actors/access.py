@@ -145,7 +145,7 @@ class Gate:
 
     def look(self) -> None:
         """See whether a token has expired meanwhile."""
-        if self._next_end_ms is not None and self._next_end_ms <= self._now_ms():
+        if self._next_end_ms <= self._now_ms():
             self._look_at_all()
 
     def _look_at_all(self) -> None:

@@ -20,7 +20,7 @@ from wakeq.actors.messages import Answered, Asker, Refusal, Tick
 from wakeq.actors.peer import Outgoing, PeerChunks, PeerLost
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
-from wakeq.protocol.errors import Busy, StorageError
+from wakeq.protocol.errors import Busy, DamagedFile, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.wire.peer import Chunk, ChunkTaken
 from wakeq.storage.disk_thread import Disk
@@ -135,6 +135,7 @@ class Images(Process):
         self._wanted: dict[int, int] = {}  # by peer: the least index that is of use, until there is an image
         self._askers: list[Asker] = []
         self._sending: dict[int, Sending] = {}
+        self._tried: set[int] = set()  # peers that took of an image on the connection that they have now
         self._receiving: Receiving | None = None
 
     def begin(self, raft_log: Process) -> None:
@@ -184,8 +185,15 @@ class Images(Process):
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def on_want(self, message: WantImage) -> None:
-        self._wanted[message.node_id] = message.from_index
-        self._open(message.node_id)
+        """Offer what there is; but who has taken of it already could not use it, for it has rotted, or its disk has."""
+        node_id = message.node_id
+        self._wanted[node_id] = message.from_index
+        if node_id in self._tried:
+            self._tried.discard(node_id)
+            logger.warning("node %d could not use the state that it was sent: it gets a new image of it", node_id)
+            self._call_later(LOOK_S, lambda: self._snapshots.tell(WriteImage(self)))
+        else:
+            self._open(node_id)
 
     def _open(self, node_id: int, *, is_new: bool = False) -> None:
         path, identity = self._path, self._identity
@@ -195,6 +203,9 @@ class Images(Process):
 
     def _opened(self, node_id: int, result: ImageReader | BaseException | None, *, is_new: bool) -> None:
         """Offer the image that there is if it is of use; else have one written."""
+        if isinstance(result, DamagedFile) and not is_new:
+            logger.warning("%s; another image is written in its place", result)
+            result = None
         if isinstance(result, BaseException):
             raise result
         from_index = self._wanted.get(node_id)
@@ -246,6 +257,7 @@ class Images(Process):
                     if not sending.is_begun:
                         logger.info("sending the state to node %d, which needs more than the log has", sending.node_id)
                     sending.is_begun = sending.has_moved = True
+                    self._tried.add(message.node_id)
                     sending.flying_bytes -= frame.size_bytes
                     self._send(sending, message.peer)
 
@@ -286,6 +298,7 @@ class Images(Process):
 
     def on_peer_lost(self, message: PeerLost) -> None:
         self._wanted.pop(message.node_id, None)
+        self._tried.discard(message.node_id)
         sending = self._sending.get(message.node_id)
         if sending is not None:
             self._end_sending(sending, "the connection is lost")
@@ -302,7 +315,9 @@ class Images(Process):
     def _begin_receiving(self, message: FetchImage, result: ImageWriter | BaseException) -> None:
         if isinstance(result, BaseException):
             raise result
-        self._receiving = Receiving(message.peer, message.stream, result)
+        before, self._receiving = self._receiving, Receiving(message.peer, message.stream, result)
+        if before is not None:  # two were offered while the thread was busy
+            self._work(before.writer.close, _expect_none)
         message.peer.tell(Outgoing([(ChunkTaken(message.stream, 0), None)]))
 
     def _take(self, chunk: Chunk) -> None:

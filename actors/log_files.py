@@ -238,12 +238,16 @@ class LogFiles(Process):
 
     @property
     def _waits_to_roll(self) -> bool:
-        """Only a segment that is committed as a whole is sealed: until it is, nothing more is written."""
-        return self._roll is not None and self._log.written_index > self.core.committed
+        """Only a segment that is committed as a whole is sealed: until it is, nothing more is written.
+
+        But what a former leader has left is committed only with something behind it (section 5.4.2 of the paper).
+        """
+        written, core = self._log.written_index, self.core
+        return self._roll is not None and written > core.committed and core.log.term_at(written) == core.term
 
     def _roll_if_asked(self) -> bool:
         """Seal the segment between two writes; what is buffered goes into the next one."""
-        if self._roll is None or self._waits_to_roll:
+        if self._roll is None or self._log.written_index > self.core.committed:
             return self._waits_to_roll
         message, self._roll = self._roll, None
         committed = self.core.committed

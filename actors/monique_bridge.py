@@ -27,7 +27,7 @@ from wakeq.protocol.wire.monique.tasks import headers_of, task_transfer_of
 from wakeq.protocol.wire.monique.transfers import Transfer
 
 WAIT_MS = 30_000  # for a task, before the queue is asked again
-LATE_MAX = 10_000  # tasks whose lease is over and whose answer would still count
+LATE_MAX = 10_000  # tasks whose lease is over
 ANSWERS = ("result", "error")
 
 
@@ -45,7 +45,7 @@ class Bridge(QueueUser):
         self._checks = checks
         self._components = 0
         self._out: dict[str, Delivery] = {}  # by the task's id: given to a component, its lease is not over
-        self._late: dict[str, Delivery] = {}  # its lease is over; the oldest first
+        self._late: dict[str, Delivery] = {}  # its lease is over, and its answer would still count; the oldest first
         self._line: dict[str, tuple[Delivery, Transfer]] = {}  # fetched, and no component could take it yet
         self._question: object | None = None  # that the queue has to answer
         self._looks_again_ms = 0
@@ -79,9 +79,10 @@ class Bridge(QueueUser):
         self._give()
 
     def _lose_all(self) -> None:
-        """The last component has gone: what it had is for another one."""
+        """The last component has gone: what it had is for another one, unless its answer is still on the way."""
         self._give_back(self._name, list(self._out.values()), Reason.DISCONNECT)
         self._give_back(self._name, [delivery for delivery, _ in self._line.values()], Reason.RETURNED)
+        self._late |= self._out
         self._out.clear()
         self._line.clear()
         if self._question is not None:
@@ -89,6 +90,8 @@ class Bridge(QueueUser):
 
     def _give(self) -> None:
         """Hand out what is here, and fetch as many as there are components without a task."""
+        while len(self._late) > LATE_MAX:
+            del self._late[next(iter(self._late))]
         for task_id, (delivery, transfer) in list(self._line.items()):
             if not self._port.send(transfer.frames):
                 break
@@ -155,8 +158,6 @@ class Bridge(QueueUser):
         self._looks_again_ms = 0
         for task_id in [task_id for task_id, one in self._out.items() if one.until_ms <= message.now_ms]:
             self._late[task_id] = self._out.pop(task_id)
-        while len(self._late) > LATE_MAX:
-            del self._late[next(iter(self._late))]
         self._give()
 
     def _look_in_time(self) -> None:

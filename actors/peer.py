@@ -21,7 +21,7 @@ QUEUED_MAX = 4_096  # frames; more than the windows of the core let come
 AHEAD = (Heartbeat, HeartbeatAnswer, RequestVote, VoteAnswer)
 
 Payloads = list[bytes]
-Read = Callable[[int, int, Callable[[Payloads | None], None]], None]  # first, last, whom to tell
+Read = Callable[[Append, Callable[[Payloads | None], None]], None]  # whose entries, whom to tell
 
 
 class PeerDoor(Protocol):
@@ -93,7 +93,7 @@ class PeerLost(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):
-    """Entries were read; None if they are not there any more."""
+    """Entries were read; None if they are not there any more, or others are."""
 
     append: Append
     payloads: Payloads | None
@@ -190,7 +190,7 @@ class Peer(Process):
 
     def _begin_reading(self, append: Append) -> None:
         self._reading = append
-        self._read(append.prev_index + 1, append.last_index, lambda payloads: self.tell(Loaded(append, payloads)))
+        self._read(append, lambda payloads: self.tell(Loaded(append, payloads)))
 
     def on_loaded(self, message: Loaded) -> None:
         """Go on with the entries in hand; if they are gone, the core will see that the peer needs an image."""

@@ -113,8 +113,7 @@ class QueueProcess(QueueStaging):
                 subscriber.tell(woken)
             for waiter in self.leases.all_waits():
                 self._answer_nothing(waiter, waiter)
-        for ticket in self._reads.values():
-            self._give_up(ticket, f"queue {self.name} is being rebuilt")
+        self._give_up_reads(f"queue {self.name} is being rebuilt")
         for message in (self._handling, *self.unread):
             match message:
                 case Committed(replies=Replies() as replies):  # its own answers come from the repetition
@@ -246,6 +245,7 @@ class QueueProcess(QueueStaging):
 
     def _begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; who sleeps and waits goes on doing so."""
+        self._give_up_reads("the queue was emptied or deleted meanwhile")
         self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()

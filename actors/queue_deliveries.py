@@ -272,9 +272,7 @@ class QueueDeliveries(Process):
         queue_id, leases, ticket = message.ticket
         if ticket[0] == "ahead":
             self._reading = False
-        if queue_id != self.ledger.id:
-            self._reads.pop(id(ticket), None)
-            self._give_up(ticket, "the queue was emptied or deleted meanwhile")
+        if queue_id != self.ledger.id:  # whoever waited has heard so
             return
         for number, value in message.rows.items():
             if value is not None and self.ledger.lives(number):
@@ -286,6 +284,12 @@ class QueueDeliveries(Process):
             self._deliver_loaded(leases, *ticket[1:])
         elif ticket[0] == "call":
             ticket[1]()
+
+    def _give_up_reads(self, why: str) -> None:
+        """Answer at once who waits for bodies: this process may be gone before they come."""
+        reads, self._reads = self._reads, {}
+        for ticket in reads.values():
+            self._give_up(ticket, why)
 
     def _give_up(self, ticket: Any, why: str) -> None:
         """Answer who waited for bodies that will not be used."""

@@ -89,8 +89,8 @@ class QueueRebuilds(QueueRegistry):
         if len(recent) < CRASHES_MAX:
             self._rebuild(name)
         elif message.index:
-            self._halted[name] = message.index
-            self._services.raft_log.tell(Propose([(SetAside(name, message.index, message.reason), None)]))
+            self._halted[name] = aside = SetAside(name, message.index, message.reason)
+            self._services.raft_log.tell(Propose([(aside, None)]))  # of use where this node leads
         else:
             raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
@@ -148,10 +148,15 @@ class QueueRebuilds(QueueRegistry):
     # --- entries that are set aside ----------------------------------------------------------------------------------
 
     def _free_halted(self, items: list[Item]) -> None:
-        """What sets an entry aside cannot wait for its turn: a cut or a barrier may be waiting for the halted queue."""
+        """What sets an entry aside cannot wait for its turn: a cut or a barrier may be waiting for the halted queue.
+
+        Nor can a new leader's no-op: its predecessor may have been lost before it set the entry aside.
+        """
         for item in items:
             if type(item[3]) is SetAside:
                 self._route_set_aside(item[3], item)
+            elif type(item[3]) is Noop and item[4] is not None and item[4].ticket is None:
+                self._services.raft_log.tell(Propose([(aside, None) for aside in self._halted.values()]))
 
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
         if entry.index in self._aside:
@@ -159,7 +164,8 @@ class QueueRebuilds(QueueRegistry):
         self._aside.add(entry.index)
         self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
         self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
-        if self._halted.get(entry.queue) == entry.index:
+        halted = self._halted.get(entry.queue)
+        if halted is not None and halted.index == entry.index:
             del self._halted[entry.queue]
             self._rebuild(entry.queue)
         for name, told in self._told.items():  # others that had a part in it

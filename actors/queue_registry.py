@@ -45,6 +45,7 @@ from wakeq.protocol.commands import (
     Members,
     PurgeQueue,
     Result,
+    SetAside,
     UpdateQueue,
 )
 from wakeq.protocol.errors import BadField
@@ -87,7 +88,7 @@ class QueueRegistry(Process):
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
         self._members: list[tuple[int, Config]] = []  # as of which entry, and who; as far back as the log goes
         self._members_changed = False  # since the last cut
-        self._halted: dict[str, int] = {}  # queues that wait for an entry to be set aside
+        self._halted: dict[str, SetAside] = {}  # queues that wait for an entry to be set aside
 
     @property
     def held_bytes(self) -> int:

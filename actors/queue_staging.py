@@ -7,7 +7,7 @@ The leader takes messages out of its line and proposes; whether a claim is made,
 ledger, in the order of the log.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from wakeq.actors.messages import (
@@ -204,6 +204,8 @@ class QueueStaging(QueueEndings):
 
     def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
         results, ranges = self.ledger.unstash(entry, at_ms)
+        if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
+            self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
         for numbers in ranges:
             self._forget([number for number in numbers if not self.ledger.lives(number)])
             if results[0] > 0 and self.leases is not None:
@@ -302,26 +304,30 @@ class QueueStaging(QueueEndings):
     def _look(self, asker: Asker, numbers: Sequence[int], under_way: int, goes_on: int, last: int = 0) -> None:
         """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
 
-        def show(read: Found) -> None:
-            self._say(asker, self._seen(numbers, read, under_way, goes_on, last))
-
         missing = self.bodies.missing(numbers)
+        at_hand = self._at_hand(numbers if not missing else set(numbers).difference(missing))
+
+        def show(read: Found) -> None:
+            self._say(asker, self._seen(numbers, at_hand | read, under_way, goes_on, last))
+
         if missing:
             self._read(missing, ("look", show, asker))
         else:
             show({})
 
-    def _seen(self, numbers: Sequence[int], read: Found, under_way: int, goes_on: int, last: int) -> Seen:
-        ledger, bodies, now_ms = self.ledger, self.bodies, self._now_ms()
+    def _at_hand(self, numbers: Iterable[int]) -> Found:
+        """Take what is in memory now: while the rest is read it may be dropped."""
+        bodies = self.bodies
+        drafts = ((number, bodies.get(number)) for number in numbers)
+        return {number: (draft, bodies.published_ms(number)) for number, draft in drafts if draft is not None}
+
+    def _seen(self, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
+        ledger, now_ms = self.ledger, self._now_ms()
         living = [number for number in numbers if ledger.lives(number)]
-        drafts, earlier, published = [], [], []
-        for number in living:
-            draft = bodies.get(number)
-            drafts.append(read[number][0] if draft is None else draft)
-            published.append(read[number][1] if draft is None else bodies.published_ms(number))
-            side = ledger.sides.get(number)
-            earlier.append(0 if side is None else side.deliveries - under_way)
-        states = [state_of(ledger, self.leases, number, now_ms) for number in living] if not under_way else []
+        sides = [ledger.sides.get(number) for number in living]
+        earlier = [0 if side is None else side.deliveries - under_way for side in sides]
+        states = [] if under_way else [state_of(ledger, self.leases, number, now_ms) for number in living]
+        drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
         return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
 
     def on_loaded(self, message: Loaded) -> None:
@@ -329,10 +335,9 @@ class QueueStaging(QueueEndings):
         if ticket[0] != "look":
             super().on_loaded(message)
             return
-        self._reads.pop(id(ticket), None)
-        if queue_id != self.ledger.id:
-            self._give_up(ticket, "the queue was emptied or deleted meanwhile")
+        if queue_id != self.ledger.id:  # who asked has heard so
             return
+        self._reads.pop(id(ticket), None)
         show: Callable[[Found], None] = ticket[1]
         read: Found = {}
         for number, value in message.rows.items():

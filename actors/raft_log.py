@@ -37,6 +37,7 @@ from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.wire.peer import split_address
 
 Facts = dict[str, Any]
 
@@ -132,6 +133,7 @@ class RaftLog(LogDriver):
         config = self.core.members.config
         if node_id is None or not address:
             raise BadField("a node is added by its number and its address for the other nodes")
+        split_address(address)  # what stands in the log, every node has to live with
         if config.member(node_id) is not None:
             raise BadField(f"node {node_id} belongs to the cluster already; remove it first, or take another number")
         added = (*config.members, Member(node_id, voter=False, address=address))

@@ -23,8 +23,8 @@ from wakeq.client.bulk import BulkClient, Columns
 from wakeq.pipeline.session import quiet_session
 from wakeq.protocol.wire.blocks import pack
 
-BATCH = 1_000  # what fetch_many takes at most
-BLOCK = 10_000
+FETCHED = 1_000  # what fetch_many takes at most
+BATCH = 10_000  # what is published together, as texts or as a block
 BARS = {"publish_block": 1.2, "spark write": 0.7, "spark peek": 0.7, "spark stream": 0.7}
 AGAINST = {
     "publish_block": "publish_many",
@@ -60,7 +60,7 @@ class Bench:
         self.client = BulkClient(address)
         self.count = count
         self.body = b"x" * size
-        self.columns = Columns(BLOCK, ["body"], pack([("body", [self.body] * BLOCK)]))
+        self.columns = Columns(BATCH, ["body"], pack([("body", [self.body] * BATCH)]))
         self.folder = Path(tempfile.mkdtemp(prefix="wakeq-bench-"))
 
     def round(self, number: int) -> dict[str, float]:
@@ -88,13 +88,13 @@ class Bench:
             self.client.publish_many("json", bodies)
 
     def publish_block(self) -> None:
-        for _ in range(self.count // BLOCK):
+        for _ in range(self.count // BATCH):
             self.client.publish_block("block", self.columns)
 
     def fetch_many(self) -> None:
         """Fetch and acknowledge, as the stream does."""
-        for _ in range(self.count // BATCH):
-            self.client.ack_many(self.client.fetch_many("json", BATCH))
+        for _ in range(self.count // FETCHED):
+            self.client.ack_many(self.client.fetch_many("json", FETCHED))
 
     def write(self) -> None:
         frame = self.spark.range(self.count, numPartitions=2).selectExpr(f"repeat('x', {len(self.body)}) as body")
@@ -114,7 +114,7 @@ class Bench:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline", description=__doc__.splitlines()[0])
-    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--messages", type=int, default=400_000)
     parser.add_argument("--bytes", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()

@@ -36,8 +36,6 @@ class HourForecast:
 
 def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float) -> list[HourForecast]:
     """Return how many workers are needed, for the mean of the days and for the worst of them."""
-    if not any(lake.glob("date=*")):
-        raise StorageError(f"{lake}: is no lake; fill one with wakeq pipeline archive DATA_DIR --to {lake}")
     events = spark.read.parquet(str(lake)).where("outcome = 'done'")
     service = _service_of(events)
     found = []
@@ -49,6 +47,12 @@ def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float
         ]
         found.append(HourForecast(row["queue"], row["hour"], row["days"], *rates, taken_s, *needed))
     return sorted(found, key=lambda hour: (hour.queue, hour.hour))
+
+
+def check_lake(lake: Path) -> None:
+    """Refuse what is no lake before Spark is started for it."""
+    if not any(lake.glob("date=*")):
+        raise StorageError(f"{lake}: is no lake; fill one with wakeq pipeline archive DATA_DIR --to {lake}")
 
 
 def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:

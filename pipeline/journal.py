@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from wakeq.pipeline.journal_columns import Bools, Entries, Items, entries_of, items_of
 from wakeq.pipeline.journal_numbers import Numbering
-from wakeq.pipeline.journal_outcomes import Codes, codes_of
+from wakeq.pipeline.journal_outcomes import Codes, codes_of, dropped_by, notes_in
 from wakeq.pipeline.journal_plan import History, Span, Stretch
 from wakeq.pipeline.journal_rows import EVENT_WORDS, EventRows
 from wakeq.pipeline.journal_schema import ALL, Wanted
 from wakeq.pipeline.journal_walk import Piece, pieces_of
+from wakeq.protocol.commands import Kind
 
 _HAS_EVENT = np.array([word is not None for word in EVENT_WORDS])
 
@@ -64,11 +65,12 @@ def _moments_in(piece: Piece) -> tuple[int, int]:
 
 def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -> pa.RecordBatch:
     entries = entries_of(piece)
-    items = items_of(entries)
-    codes = codes_of(entries, items, span.notes, span.through)
+    noted = notes_in(entries, span.notes)
+    items = items_of(entries, dropped_by(entries, noted))
+    codes = codes_of(entries, items, noted, span.through)
     added = np.concatenate([[0], np.cumsum(codes.item >= 0)])
     bounds = np.append(items.first, len(items.entry))
-    accepted = added[bounds[1:]] - added[bounds[:-1]]
+    accepted = np.where(entries.kind == Kind.PUBLISH, added[bounds[1:]] - added[bounds[:-1]], 0)
     numbered = numbering.number(entries, accepted, codes.entry < 0)
     ordinal = added[:-1] - added[items.first][items.entry]  # among those of its entry that were not refused
     rows = EventRows(entries, items, codes, numbered, ordinal, _chosen(entries, items, codes, wanted))

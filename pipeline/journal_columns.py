@@ -2,7 +2,8 @@
 
     piece --> Entries: one row a record (and one for each follow-up in it) --> Items: one row an event
 
-Fields stay as they are in the file; what they mean for each kind of entry is told in docs/files.md.
+Fields stay as they are in the file; what they mean for each kind of entry is told in docs/files.md.  Entries that do to
+many messages what others do to one are read as those: a claim as deliveries, a stash as a publish.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wakeq.pipeline.journal_walk import Piece
-from wakeq.protocol.commands import Kind
+from wakeq.protocol.commands import ClaimAction, Kind
 from wakeq.protocol.log_format import RECORD_BYTES
 from wakeq.protocol.record_layout import FLAG_DELIVERED, HEAD, ITEM
 
@@ -38,6 +39,11 @@ SIZE_FIELD = np.dtype([("size", ">u4")])
 assert HEAD_FIELDS.itemsize == HEAD.size
 assert ITEM_FIELDS.itemsize == ITEM.size
 _SIZE = Struct(">I").unpack_from
+READ_AS = {
+    (Kind.CLAIM, ClaimAction.STAGED): Kind.DELIVERED,
+    (Kind.CLAIM, ClaimAction.SETTLED): Kind.ACK,
+    (Kind.CLAIM, ClaimAction.LAPSED): Kind.RELEASED,
+}  # and a stash, whatever its flags, as a publish
 OF_QUEUES = (Kind.CREATE, Kind.UPDATE, Kind.DELETE, Kind.PURGE)  # without items: the event is of the queue
 
 
@@ -50,7 +56,7 @@ class Entries:
     starts: Ints  # of the payloads
     ends: Ints
     heads: Rows
-    kind: Ints
+    kind: Ints  # as which it is read
     counts: Ints
     names: list[str]
     name: Ints  # which of the names
@@ -103,9 +109,18 @@ def _with_heads(data: bytes, index: Ints, starts: Ints, ends: Ints, is_follow_up
     names, name = _names_of(data, starts + HEAD.size, sizes)
     counts = heads["count"].astype(np.int64)
     items_at = starts + HEAD.size + sizes
-    kind = heads["kind"].astype(np.int64)
+    kind = _kinds_of(heads)
     items_end = items_at + counts * ITEM.size
     return Entries(data, index, starts, ends, heads, kind, counts, names, name, items_at, items_end, is_follow_up)
+
+
+def _kinds_of(heads: Rows) -> Ints:
+    kind = heads["kind"].astype(np.int64)
+    if (kind >= Kind.CLAIM).any():
+        for (claim, action), read_as in READ_AS.items():
+            kind[(heads["kind"] == claim) & (heads["flags"] == action)] = read_as
+        kind[heads["kind"] == Kind.STASH] = Kind.PUBLISH
+    return kind
 
 
 def _names_of(data: bytes, at: Ints, sizes: Ints) -> tuple[list[str], Ints]:
@@ -136,7 +151,7 @@ def _encoded(raw: Rows, size: int) -> tuple[list[str], Ints]:
 
 def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:
     """Return (entry, start, end) of each publish within an acknowledgement."""
-    is_ack = (entries.kind == Kind.ACK) | (entries.kind == Kind.DEAD)
+    is_ack = (entries.heads["kind"] == Kind.ACK) | (entries.heads["kind"] == Kind.DEAD)
     acks = np.flatnonzero(is_ack & (entries.ends > entries.items_end + 4))
     data, found = entries.data, []
     for place in acks.tolist():
@@ -149,16 +164,17 @@ def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:
     return found
 
 
-def items_of(entries: Entries) -> Items:
-    """Gather the items of all entries, one row for each event."""
+def items_of(entries: Entries, dropped: Ints) -> Items:
+    """Gather the items of all entries, one row for each event; `dropped` counts messages that only notes name."""
     per_queue = np.isin(entries.kind, OF_QUEUES)
     at_once = (entries.heads["flags"] & FLAG_DELIVERED > 0) & (entries.kind == Kind.ACK)
-    counts = np.where(per_queue, 1, entries.counts)
+    counts = np.where(per_queue, 1, entries.counts) + dropped
     rows = np.where(at_once, 2 * counts, counts)  # handed out and acknowledged: two events of each message
     first = np.cumsum(rows) - rows
     entry = np.repeat(np.arange(len(rows)), rows)
     place = np.arange(len(entry)) - first[entry]
     is_extra = at_once[entry] & (place < counts[entry])
     place = np.where(at_once[entry], place % np.maximum(1, counts[entry]), place)
-    at = np.where(per_queue[entry], 0, entries.items_at[entry] + ITEM.size * place)
+    has_item = place < entries.counts[entry]
+    at = np.where(has_item, entries.items_at[entry] + ITEM.size * place, 0)
     return Items(entry, place, windows(entries.data, ITEM_FIELDS)[at], first, is_extra)

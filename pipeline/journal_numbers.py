@@ -16,6 +16,7 @@ from wakeq.protocol.commands import Kind
 
 Counters = dict[str, tuple[int, int]]  # name -> queue id, next number
 UNKNOWN: tuple[int, int] = (0, 0)  # of a queue that existed before what is known of queues
+NUMBERED = (Kind.PUBLISH, Kind.UNSTASH)  # the second adds nothing, and does not say which incarnation it means
 MAKES_OR_ENDS = (Kind.CREATE, Kind.DELETE, Kind.PURGE)
 
 
@@ -45,7 +46,7 @@ class Numbering:
         """Number the next entries.  `accepted` counts what each publish added, `refused` are those without effect."""
         size = len(entries.kind)
         numbered = Numbered(np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
-        is_publish = (entries.kind == Kind.PUBLISH) & ~refused
+        is_publish = np.isin(entries.kind, NUMBERED) & ~refused
         changes = np.isin(entries.kind, MAKES_OR_ENDS) & ~refused
         changing = set(entries.name[changes].tolist())
         publishing = np.unique(entries.name[is_publish])

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from wakeq.pipeline.journal_columns import Entries, Ints, Items
 from wakeq.pipeline.journal_texts import words
-from wakeq.protocol.commands import Result
+from wakeq.protocol.commands import Kind, Result
 from wakeq.protocol.outcomes import WHOLE
 
 OPEN = 1  # no node is known to have applied it yet
@@ -28,17 +28,42 @@ class Codes:
     found: Ints  # numbers of messages that were named by a foreign uid, 0 where there is none
 
 
-def codes_of(entries: Entries, items: Items, notes: Ints, through: int) -> Codes:
+@dataclass(slots=True)
+class Noted:
+    """The notes of one piece: about entries as a whole, about items, and runs of messages that were dropped."""
+
+    whole: Ints
+    single: Ints
+    dropped: Ints
+
+
+def notes_in(entries: Entries, notes: Ints) -> Noted:
+    """Choose the notes of these entries."""
+    low, high = np.searchsorted(notes[:, 0], [entries.index[0], entries.index[-1] + 1])
+    notes = notes[low:high]
+    whole = notes[:, 1] == WHOLE
+    is_drop = entries.kind[np.searchsorted(entries.index, notes[:, 0])] == Kind.UNSTASH
+    dropped = is_drop & ~whole & (notes[:, 2] > 0)
+    return Noted(notes[whole], notes[~whole & ~is_drop], notes[dropped])
+
+
+def dropped_by(entries: Entries, noted: Noted) -> Ints:
+    """Return how many messages each entry has dropped."""
+    counts = np.zeros(len(entries.index), dtype=np.int64)
+    np.add.at(counts, np.searchsorted(entries.index, noted.dropped[:, 0]), noted.dropped[:, 1])
+    return counts
+
+
+def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Codes:
     """Look up what is noted of these entries; those behind `through` are open."""
     entry = np.where(entries.index > through, OPEN, 0)
     item, found = np.zeros((2, len(items.entry)), dtype=np.int64)
-    if len(entries.index):
-        low, high = np.searchsorted(notes[:, 0], [entries.index[0], entries.index[-1] + 1])
-        notes = notes[low:high]
-    if len(notes):
-        is_whole = notes[:, 1] == WHOLE
-        _note_whole(entries, notes[is_whole], entry)
-        _note_items(entries, items, notes[~is_whole], item, found)
+    if len(noted.whole):
+        _note_whole(entries, noted.whole, entry)
+    if len(noted.single):
+        _note_items(entries, items, noted.single, item, found)
+    if len(noted.dropped):
+        _note_dropped(entries, items, noted.dropped, found)
     of_entry = entry[items.entry]
     return Codes(entry, np.where(of_entry != 0, of_entry, item), found)
 
@@ -46,10 +71,9 @@ def codes_of(entries: Entries, items: Items, notes: Ints, through: int) -> Codes
 def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:
     """A note about an entry as a whole is about its follow-ups too."""
     place = np.searchsorted(notes[:, 0], entries.index)
-    place = np.minimum(place, max(0, len(notes) - 1))
-    if len(notes):
-        noted = notes[place, 0] == entries.index
-        entry[noted] = notes[place[noted], 2]
+    place = np.minimum(place, len(notes) - 1)
+    noted = notes[place, 0] == entries.index
+    entry[noted] = notes[place[noted], 2]
 
 
 def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: Ints) -> None:
@@ -59,6 +83,16 @@ def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: 
     found[rows[~refused]] = notes[~refused, 2]
     extra = np.flatnonzero(items.is_extra)  # a delivery and its acknowledgement: what is noted is of both
     item[extra + entries.counts[items.entry[extra]]] = item[extra]
+
+
+def _note_dropped(entries: Entries, items: Items, notes: Ints, found: Ints) -> None:
+    """Number the messages of each run, one run of an entry behind the other."""
+    position: dict[int, int] = {}
+    for index, count, first in notes.tolist():
+        entry = int(np.searchsorted(entries.index, index))
+        start = position.get(entry, int(items.first[entry]))
+        found[start : start + count] = np.arange(first, first + count)
+        position[entry] = start + count
 
 
 def outcome_words(codes: Ints) -> pa.Array:

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal_columns import OF_QUEUES, Bools, Entries, Ints, Items, windows
+from wakeq.pipeline.journal_columns import OF_QUEUES, SIZE_FIELD, Bools, Entries, Ints, Items, windows
 from wakeq.pipeline.journal_numbers import Numbered
 from wakeq.pipeline.journal_outcomes import Codes, outcome_words
 from wakeq.pipeline.journal_schema import KINDS
@@ -24,7 +24,7 @@ from wakeq.protocol.record_layout import FLAG_ID, FLAG_SESSION, ITEM
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
     Kind.ACK: "acked", Kind.EXPIRED: "expired", Kind.DEAD: "dead", Kind.CREATE: "created", Kind.UPDATE: "updated",
-    Kind.DELETE: "deleted", Kind.PURGE: "purged",
+    Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.UNSTASH: "dropped",
 }  # fmt: skip
 EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
 REASON_WORDS: list[str | None] = [None] + [reason.name.lower() for reason in Reason if reason]
@@ -71,7 +71,8 @@ class EventRows:
     @cached_property
     def _queue_id(self) -> Ints:
         in_log = self._heads["queue_id"].astype(np.int64)
-        return np.where(self._published, self._numbered.queue_id[self._entry], in_log)
+        by_name = self._published | (self._kind == Kind.UNSTASH)
+        return np.where(by_name, self._numbered.queue_id[self._entry], in_log)
 
     @cached_property
     def _has_uid(self) -> Bools:
@@ -107,6 +108,7 @@ class EventRows:
         """The moment until which the message cannot be had; none for a delivery that is acknowledged at once."""
         moment = self._fields["moment"].astype(np.int64)
         is_known = np.isin(self._kind, _WITH_UNTIL) & (moment > 0) & ~self._is_extra
+        is_known &= ~((self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM))
         moment = np.where(self._published, self._heads["at"].astype(np.int64) + moment, moment)
         return column(moment * _US_A_MS, KINDS["until"], is_known)
 
@@ -127,6 +129,7 @@ class EventRows:
     def reason(self) -> pa.Array:
         """Why a delivery ended; of a dead letter the letter says it."""
         reasons = np.where(self._kind == Kind.RELEASED, self._fields["reason"], 0).astype(np.int32)
+        reasons[(self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM)] = Reason.TIMEOUT
         for row in np.flatnonzero(self._kind == Kind.DEAD).tolist():
             reasons[row] = self._reason_in_letter(int(self._entry[row]) + 1)
         return words(REASON_WORDS, reasons)
@@ -172,13 +175,15 @@ class EventRows:
         return pa.array([data[start : start + size] if is_one else None for is_one, start, size in rows], pa.binary())
 
     def _bodies_at(self) -> Ints:
-        """Return where the bodies of a publish begin: behind its id and its session."""
+        """Return where the bodies of a publish begin: behind its id and its session, or what a stash says of itself."""
         entries = self._entries
         end = entries.items_end.copy()
         lengths = windows(entries.data, LENGTH_FIELD)
         for flag in (FLAG_ID, FLAG_SESSION):
-            chosen = np.flatnonzero((entries.heads["flags"] & flag > 0) & (entries.kind == Kind.PUBLISH))
+            chosen = np.flatnonzero((entries.heads["flags"] & flag > 0) & (entries.heads["kind"] == Kind.PUBLISH))
             end[chosen] += 2 + lengths[end[chosen]]["size"].astype(np.int64)
+        stashes = np.flatnonzero(entries.heads["kind"] == Kind.STASH)
+        end[stashes] += 4 + windows(entries.data, SIZE_FIELD)[end[stashes]]["size"].astype(np.int64)
         return end
 
 

@@ -6,7 +6,7 @@ The archive must have been made with bodies.  Nothing in it is changed.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wakeq.protocol.errors import BadSettings
 
@@ -22,17 +22,19 @@ def published(spark: "SparkSession", lake: Path, queue: str, where: str) -> "Dat
         raise BadSettings(f"{lake} is no archive; make one with `wakeq pipeline archive DATA_DIR --to {lake}`")
     try:
         frame = spark.read.parquet(str(lake))
-        if "body" not in frame.columns:
-            raise BadSettings(f"{lake} has no bodies; archive with them to replay")
-        events: Any = frame.where((frame.queue == queue) & (frame.event == "published") & (frame.outcome == "done"))
-        return events.where(where)
+        is_published = (frame.queue == queue) & (frame.event == "published") & (frame.outcome == "done")
+        events: DataFrame = frame.where(is_published).where(where)
+        missing = events.where("body is null").count()
     except (AnalysisException, ParseException) as error:
         raise BadSettings(f"--where {where!r}: {str(error).splitlines()[0]}") from None
+    if missing:
+        raise BadSettings(f"{missing:,} of these messages were archived without their bodies; archive with --bodies")
+    return events
 
 
 def replay(frame: "DataFrame", broker: str, queue: str) -> int:
     """Publish these events again, all in one step; return how many."""
-    messages = frame.where("body is not null").select("body", "priority").persist()
+    messages = frame.select("body", "priority").persist()
     try:
         count = int(messages.count())
         messages.write.format("wakeq").option("broker", broker).option("queue", queue).mode("append").save()

@@ -48,7 +48,7 @@ def lives_of(events: "DataFrame") -> "DataFrame":
         f.max(when("delivered", f.struct(at.alias("ms"), f.col("worker").alias("worker")))).alias("last"),
         f.max(when("acked", at)).alias("acked_ms"),
         f.sum(when("delivered", f.lit(1))).alias("deliveries"),
-        f.max(event.isin("acked", "dead", "expired")).alias("is_over"),
+        f.max(event.isin("acked", "dead", "expired", "dropped")).alias("is_over"),
     )
 
 

@@ -7,11 +7,13 @@ only slow down those who log in.  Must never keep a token itself, or let a text 
 """
 
 import hmac
+import math
 import re
 from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from hashlib import sha256
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -54,12 +56,21 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
             return False
         return any(pattern.endswith("*") and prefix.startswith(pattern[:-1]) for pattern in self.queues)
 
-    def is_over(self, now_ms: int) -> bool:
-        """Whether it has expired."""
-        return self.expires_at is not None and self.expires_at.timestamp() * 1000 <= now_ms
+    @property
+    def end_ms(self) -> float:
+        """From when on it is worth nothing; infinity: never."""
+        return math.inf if self.expires_at is None else self.expires_at.timestamp() * 1000
 
 
-NO_DIGEST = bytes(32)
+class _Entry(NamedTuple):
+    """A token as it is looked up: everything that would take time is done before."""
+
+    digest: bytes
+    end_ms: float
+    grant: Grant | None
+
+
+_NOBODY = _Entry(bytes(32), math.inf, None)
 
 
 class Book:
@@ -67,20 +78,18 @@ class Book:
 
     def __init__(self, grants: Iterable[Grant] = ()) -> None:
         self.grants = tuple(grants)
-        self._by_digest = {bytes.fromhex(grant.sha256): grant for grant in self.grants}
+        entries = [_Entry(bytes.fromhex(grant.sha256), grant.end_ms, grant) for grant in self.grants]
+        self._by_digest = {entry.digest: entry for entry in entries}
 
     def find(self, digest: bytes, now_ms: int) -> Grant | None:
         """Return what a token is good for now; the same work is done whether it is unknown, wrong or over."""
-        found = self._by_digest.get(digest)
-        known = NO_DIGEST if found is None else bytes.fromhex(found.sha256)
-        if not hmac.compare_digest(known, digest) or found is None or found.is_over(now_ms):
-            return None
-        return found
+        known, end_ms, grant = self._by_digest.get(digest, _NOBODY)
+        is_right, is_valid = hmac.compare_digest(known, digest), now_ms < end_ms
+        return grant if is_right and is_valid else None
 
-    def next_end_ms(self, now_ms: int) -> int | None:
-        """Return when the next of them expires."""
-        ends = [int(grant.expires_at.timestamp() * 1000) for grant in self.grants if grant.expires_at is not None]
-        return min((end_ms for end_ms in ends if end_ms > now_ms), default=None)
+    def next_end_ms(self, now_ms: int) -> float:
+        """Return when the next of them expires; infinity: never."""
+        return min((grant.end_ms for grant in self.grants if grant.end_ms > now_ms), default=math.inf)
 
 
 def digest_of(token: str) -> bytes:

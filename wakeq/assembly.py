@@ -9,7 +9,7 @@ turns.
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, config_of
-from wakeq.protocol.raft.messages import HardState
+from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.records import decode_entry
@@ -41,6 +41,8 @@ from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
+CATCH_UP_REST = 2  # times as long as reading a part of the log for a node that is far behind, clients come first ...
+CATCH_UP_REST_MS_MAX = 50  # ... but the node must get nearer
 REPLAY_BATCH = 2_048  # entries that are applied before anything else has its turn
 
 CallLater = Callable[[float, Callable[[], None]], Any]
@@ -208,20 +210,27 @@ class Assembly:
 
     def _spawn_peer(self, node_id: int) -> Peer:
         """Make the process of another node; entries that it lacks are read where bodies are read."""
-        log, disk = self.files.log, self.reader_disk
+        log, disk, around = self.files.log, self.reader_disk, self._around
 
-        def read(first: int, last: int, done: Callable[[list[bytes] | None], None]) -> None:
+        def read(append: Append, done: Callable[[list[bytes] | None], None]) -> None:
+            began_ms = around.monotonic_ms()
+
             def work() -> list[bytes] | None:
                 try:
-                    return [payload for _, _, payload in log.entries(first, last)]
+                    found = list(log.entries(append.prev_index + 1, append.last_index))
                 except (LookupError, DamagedFile):  # cut off or taken back meanwhile; real damage shows at a start
                     return None
+                return [payload for _, _, payload in found] if _are_those_of(append, found) else None
 
             def read_done(result: list[bytes] | BaseException | None) -> None:
                 if isinstance(result, BaseException):
-                    self._around.failed(result)
+                    around.failed(result)
+                    return
+                rest_ms = min(CATCH_UP_REST * (around.monotonic_ms() - began_ms), CATCH_UP_REST_MS_MAX)
+                if rest_ms:
+                    around.call_later(rest_ms / 1000, lambda: done(result))
                 else:
-                    done(result if result is not None and len(result) == last - first + 1 else None)
+                    done(result)
 
             disk.submit(work, read_done)
 
@@ -317,3 +326,14 @@ class Assembly:
         self.begin()
         while not self.queues.term:
             yield
+
+
+def _are_those_of(append: Append, found: Sequence[tuple[int, int, bytes]]) -> bool:
+    """Whether entries that were read are all those that a message names, and not others that have replaced them."""
+    terms = dict(append.runs)
+    term = 0
+    for index, found_term, _payload in found:
+        term = terms.get(index, term)
+        if found_term != term:
+            return False
+    return len(found) == append.last_index - append.prev_index

@@ -11,10 +11,10 @@ import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from wakeq.protocol.errors import BadSettings, BrokerUnreachable, PeerRefused
+from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, VERSION, VERSION_MIN, FrameReader, Hello, encode
+from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, VERSION, VERSION_MIN, FrameReader, Hello, encode, split_address
 from wakeq.settings import Settings
 from wakeq.tls import PeerTls
 
@@ -35,6 +35,10 @@ class ClusterPlan:
     @property
     def own_host(self) -> str:
         return split_address(self.addresses[self.node_id])[0]
+
+    def address_of(self, node_id: int) -> str:
+        """Return where the settings say that a node is, empty if they do not."""
+        return self.addresses[node_id] if node_id < len(self.addresses) else ""
 
     def identity(self) -> Identity:
         """Return what a new data directory becomes; a node that joins asks for it."""
@@ -71,19 +75,14 @@ def plan_of(settings: Settings, tls: PeerTls | None = None) -> ClusterPlan | Non
     if cluster.peers is None or cluster.node is None:
         raise BadSettings("a node of a cluster needs both --node and --peers; give the other one too")
     addresses = tuple(address.strip() for address in cluster.peers.split(","))
-    for address in addresses:
-        split_address(address)
+    try:
+        for address in addresses:
+            split_address(address)
+    except BadField as error:
+        raise BadSettings(f"--peers: {error}") from error
     if cluster.node >= len(addresses):
         raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
     return ClusterPlan(cluster.node, addresses, cluster.join, tls)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Return host and port; IPv6 as [::1]:2603."""
-    host, colon, port = address.rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise BadSettings(f"{address!r} is not an address of a node; write HOST:PORT, as 10.0.0.1:2603")
-    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _cluster_at(address: str, node_id: int, tls: PeerTls | None) -> bytes:

@@ -152,6 +152,8 @@ class MoniqueDoors:
         self.path.stop_reading()
         if self._zmq is not None:
             self._zmq.stop_reading()
+        for taker in self._takers.values():
+            taker.stop()  # what no component has yet goes back to its queue
 
     async def close(self, reason: str = "the broker stops") -> None:
         """Close everything."""

@@ -33,7 +33,7 @@ from wakeq.actors.taskflux_replies import Known
 from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
 from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
-from wakeq.cluster_plan import ClusterPlan, plan_of, split_address
+from wakeq.cluster_plan import ClusterPlan, plan_of
 from wakeq.doors import Doors
 from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
@@ -47,7 +47,7 @@ from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.errors import StorageError, WakeqError
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
+from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello, split_address
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
@@ -172,11 +172,11 @@ class Node:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
             return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
 
-        peers = self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
+        self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
         election_ms = self.settings.cluster.election_ms
         return Cluster(
             plan.initial(),
-            lambda node_id, address: peers.dial(node_id, split_address(address)),
+            self._dial,
             self._follow_clock,
             RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
         )
@@ -190,6 +190,14 @@ class Node:
         await self._peers.start(*split_address(plan.addresses[plan.node_id]))
         self._beat()
         return addresses | {"peer": plan.addresses[plan.node_id]}
+
+    def _dial(self, node_id: int, address: str) -> None:
+        """Keep a connection to a node; one that recovered alone has no address in the log, perhaps in the settings."""
+        assert self._peers is not None, "made before"
+        assert self._plan is not None, "else there is nobody to dial"
+        address = address or self._plan.address_of(node_id)
+        if address:
+            self._peers.dial(node_id, split_address(address))
 
     def _follow_clock(self, stamp_ms: int) -> None:
         """Another node leads: its stamps are the time."""

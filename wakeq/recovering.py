@@ -7,11 +7,12 @@ What only the lost nodes had is lost with them; nothing here can know what that 
 
 from pathlib import Path
 
-from wakeq.opening import open_all
+from wakeq.opening import Opened, open_all
 from wakeq.protocol.commands import Members
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.records import encode_entry
 from wakeq.settings import Log
+from wakeq.storage.flush import load_members
 
 
 def recover_alone(data_dir: Path) -> str:
@@ -21,7 +22,7 @@ def recover_alone(data_dir: Path) -> str:
         log, metadata = opened.log, opened.metadata
         node, term = opened.directory.identity.node_id, max(metadata.term, log.last_term) + 1
         metadata.save(term=term)
-        alone = Config((Member(node, metadata.disk_id),), founded=True)
+        alone = Config((Member(node, metadata.disk_id, address=_address_of(node, opened)),), founded=True)
         log.append(log.last_index + 1, term, encode_entry(Members(alone), opened.store.applied().clock_ms))
         batch = log.take_buffer()
         assert batch is not None, "an entry was put in"
@@ -32,3 +33,11 @@ def recover_alone(data_dir: Path) -> str:
         )
     finally:
         opened.close()
+
+
+def _address_of(node: int, opened: Opened) -> str:
+    """Return where the others found this node, as far as the state store knows; the settings say it else."""
+    with opened.store.read() as view:
+        configs = load_members(view)
+    member = configs[-1][1].member(node) if configs else None
+    return "" if member is None else member.address

@@ -6,7 +6,8 @@ Settings --> nothing, or BadSettings that names both and what to change
 from typing import TYPE_CHECKING
 
 from wakeq.protocol.addresses import is_this_machine
-from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.errors import BadName, BadSettings
+from wakeq.protocol.names import check_name
 
 if TYPE_CHECKING:
     from wakeq.settings import Settings
@@ -23,6 +24,7 @@ def check_together(settings: "Settings") -> None:
     if queue.retry.base > queue.retry.max:
         raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause the smaller one")
     _check_ports(settings)
+    _check_routes(settings)
     _check_safety(settings)
 
 
@@ -55,6 +57,18 @@ def _check_ports(settings: "Settings") -> None:
         if port and port in taken:
             raise BadSettings(f"{taken[port]} and {name} are both {port}; change one of them")
         taken[port] = name
+
+
+def _check_routes(settings: "Settings") -> None:
+    """Tasks and answers of MoniQue go to queues that there can be, and not to each other's."""
+    answers_queue, queues = settings.monique.answers_queue, (settings.monique.routes or {}).values()
+    for name in (answers_queue, *queues):
+        try:
+            check_name(name)
+        except BadName as error:
+            raise BadSettings(f"monique.routes and monique.answers_queue name queues, and {error}") from None
+    if answers_queue in queues:
+        raise BadSettings(f"monique.routes puts tasks on {answers_queue}, which is for answers; name another queue")
 
 
 def _check_peers(settings: "Settings") -> None:

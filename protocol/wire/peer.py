@@ -15,7 +15,7 @@ from zlib import crc32
 
 import msgspec
 
-from wakeq.protocol.errors import PeerRefused
+from wakeq.protocol.errors import BadField, PeerRefused
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.messages import AnyMessage, Append
 
@@ -69,6 +69,14 @@ Frame = Hello | Entries | Chunk | ChunkTaken | AnyMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of a node; IPv6 as [::1]:2603."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise BadField(f"{address!r} is not an address of a node; write HOST:PORT, as 10.0.0.1:2603")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def encode(frame: Frame) -> bytes:

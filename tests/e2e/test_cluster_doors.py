@@ -20,7 +20,7 @@ from tests.helpers.started import eventually
 from wakeq import Client
 from wakeq.client.taskflux.blocking import TaskFluxClient
 
-KILLS = 5
+KILLS = 5 if "SOAK" not in os.environ else 500
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Clu
 
     lost.launch()
 
-    assert lost.wait() == 65
+    assert lost.wait() == 65, lost.stderr
     assert "is not the one that joined" in lost.stderr
     wakeq("--broker", cluster.addresses, "cluster", "remove", str(number), "--yes")
     wakeq("--broker", cluster.addresses, "cluster", "add", str(number), cluster.peer_addresses[number])
@@ -167,7 +167,7 @@ def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Clu
     assert held(lost) == len(uids)
 
 
-def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node(cluster: Cluster) -> None:
+def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node_and_grows_again(cluster: Cluster) -> None:
     uids = fill(cluster, 2)
     left = cluster.followers()[0]
     eventually(lambda: _keeps_up(cluster, left), "the node keeps up")
@@ -181,3 +181,10 @@ def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node(cluster: Cl
     assert held(left) == len(uids)
     with Client(address_of(left)) as client:
         client.publish("q", "it goes on")
+    lost = next(node for node in cluster.nodes if node is not left)
+    number = cluster.nodes.index(lost)
+    shutil.rmtree(lost.data_dir)
+    wakeq("--broker", address_of(left), "cluster", "add", str(number), cluster.peer_addresses[number])
+    lost.extra_args = (*lost.extra_args, "--join")
+    lost.start()
+    eventually(lambda: view_of(lost)["role"] == "voter", f"it votes\n{lost.stderr}")

@@ -20,7 +20,7 @@ from tests.helpers.history import History
 from tests.helpers.namespaces import Network, missing
 
 OPS_PER_S_MIN = 50
-PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "180"))
+PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "28800" if "SOAK" in os.environ else "180"))
 FAULT_S = (1.0, 3.0)  # beyond the time that it takes the others to find their leader
 FLAPS = 6
 FLAP_S = (0.0, 0.6)
@@ -71,7 +71,7 @@ class Faults:
 
     def halves(self, leader: int, other: int) -> list[int]:
         """The smaller part keeps the leader."""
-        few = {leader, *self._without(leader)[: (self.network.count - 1) // 2 - (self.network.count == 3)]}
+        few = {leader, *self._without(leader)[: (self.network.count - 1) // 2 - 1]}
         for node in few:
             for far in set(range(self.network.count)) - few:
                 self.network.part(node, far)

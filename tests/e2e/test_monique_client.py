@@ -1,16 +1,20 @@
 """wakeq.monique against a real broker: both clients, and what they do when it goes away or is something else."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.certificates import Authority
 from tests.helpers.monique_component import free_port
 from wakeq.monique import AsyncMoniqueClient, ErrorCode, MoniqueClient, Post
-from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Refused
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Refused, Unauthorized
 
 SPEC = "sum_it"
 
@@ -188,3 +192,36 @@ def test_a_port_that_speaks_something_else_is_said(shared_broker: BrokerProcess,
         MoniqueClient(f"ws://{address}/nowhere")
     with pytest.raises(BrokerUnreachable, match="no broker answers"):
         MoniqueClient(f"127.0.0.1:{free_port()}")
+
+
+def test_both_clients_show_a_token_over_tls(start_broker: StartBroker, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    pair, trusted = authority.issue("broker"), str(authority.ca.cert)
+    data_dir = tmp_path / "data"
+    token = made_token(data_dir)
+    broker = start_broker("--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--auth", data_dir=data_dir)
+    address = broker.addresses["http"]
+
+    with MoniqueClient(address, token=token, tls=trusted) as client:
+        client.subscribe(("a_b", "*"))
+        sent = client.push("a_b", 1, type="data")
+        assert client.receive(10) == sent
+    with pytest.raises(Unauthorized, match="wants a token"):
+        MoniqueClient(address, token="no token", tls=trusted)
+    with pytest.raises(BrokerUnreachable, match="no TLS with"):
+        MoniqueClient(f"wss://{address}/monique", token=token)  # whom the system trusts did not sign for it
+
+    async def test() -> None:
+        async with AsyncMoniqueClient(address, token=token, tls=trusted) as client:
+            assert await client.ping() < 10
+        with pytest.raises(Unauthorized, match="wants a token"):
+            await AsyncMoniqueClient(address, tls=trusted).connect()
+
+    asyncio.run(test())
+
+
+def made_token(data_dir: Path) -> str:
+    """Make a token that is good for everything, before the broker is there."""
+    command = [sys.executable, "-m", "wakeq", "token", "create", "me", "--data-dir", str(data_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.split()[-1]

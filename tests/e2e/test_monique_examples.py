@@ -1,6 +1,7 @@
 """The examples of MoniQue, and its verbs, each against a real broker: over WebSocket, over ZeroMQ, and through both."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.monique_component import config_json, free_port
 from tests.helpers.started import Started, eventually
 
 ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guide" / "monique.md"
 SUM = '{"first": 6, "second": 5.0, "action": "/"}'
 
 
@@ -140,3 +143,23 @@ def test_listening_prints_what_comes_and_says_so_if_nothing_does(config: Path) -
         heard = json.loads(listener.line())
     assert (heard["encoding"], heard["data"]) == ("JSON", '{"x":1}')
     assert heard["tag"].startswith("data:a_b:")
+
+
+def test_what_the_guide_shows_works(
+    start_broker: StartBroker, broker: BrokerProcess, config: Path, tmp_path: Path
+) -> None:
+    hello, calculations = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "hello.py").write_text(hello.replace("127.0.0.1:8080", broker.addresses["http"]))
+    (tmp_path / "calculations.py").write_text(calculations)
+
+    with started(str(tmp_path / "hello.py")) as program:
+        assert program.line() == "{'song': 'one'}"
+        assert program.end() == 0, program.errors
+
+    keeper = start_broker("--set", "monique.routes=example_calculator=calculations")
+    (tmp_path / "sum.json").write_text(SUM)
+    ask = ("push", "example_calculator", "config", "JSON", "sum.json", "--wait", "20")
+    environment = {"WAKEQ_BROKER": keeper.addresses["worker"]}
+    with Started([sys.executable, str(tmp_path / "calculations.py")], environment=environment):
+        done = wakeq("--address", keeper.addresses["http"], *ask, cwd=tmp_path)
+    assert json.loads(done.stdout) == {"answer": 11.0}

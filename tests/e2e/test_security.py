@@ -18,9 +18,10 @@ import pytest
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.certificates import Authority
+from tests.helpers.cluster import Cluster
 from tests.helpers.started import eventually
 from wakeq import AsyncClient, AsyncTaskFluxClient, Client, TaskFluxClient, Worker
-from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Forbidden, Refused, Unauthorized
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Forbidden, NotLeader, Refused, Unauthorized
 
 RELOAD_S_MAX = 5.0
 
@@ -349,6 +350,56 @@ def test_sighup_reads_certificates_and_settings_again(
         reload("did you mean connections_max?")
         assert shown() == "again"
         client.ping()
+
+
+@pytest.mark.long
+def test_nodes_let_only_those_in_whom_their_authority_has_signed_for(tmp_path: Path, authority: Authority) -> None:
+    pair, own = authority.issue("node"), tmp_path / "cluster"
+    files = (f"tls.cert_file={pair.cert}", f"tls.key_file={pair.key}", f"tls.peer_ca_file={authority.ca.cert}")
+    flags = [part for file in files for part in ("--set", file)]
+    other = Authority(tmp_path / "other", "another authority").issue("node")
+
+    cluster = Cluster(own, 3, *flags)
+    try:
+        for node in cluster.nodes:
+            node.launch()
+        for node in cluster.nodes:
+            node.wait_ready()
+        everywhere = ",".join(map(address_of, cluster.nodes))
+        trusted = str(authority.ca.cert)
+        eventually(lambda: _publishes(everywhere, trusted), "the nodes have let each other in, and one leads")
+        host, _, port = cluster.peer_addresses[0].rpartition(":")
+        assert _said_by_peer(None, host, int(port)) == b"", "it says who it is to anybody"
+        for cert in (None, other):
+            context = ssl.create_default_context(cafile=trusted)
+            if cert is not None:
+                context.load_cert_chain(*cert)
+            assert _said_by_peer(context, host, int(port)) == b""
+        context = ssl.create_default_context(cafile=trusted)
+        context.load_cert_chain(*pair)
+        assert _said_by_peer(context, host, int(port))
+
+        cluster.add().start()  # it asks the others which cluster they are before it is ready
+    finally:
+        cluster.close()
+
+
+def _publishes(addresses: str, trusted: str) -> bool:
+    with suppress(BrokerUnreachable, NotLeader), Client(addresses, tls=trusted) as client:
+        return bool(client.publish("q", "over three nodes"))
+    return False
+
+
+def _said_by_peer(context: ssl.SSLContext | None, host: str, port: int) -> bytes:
+    """What a node says first; nothing if it does not want to speak with us."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=10) as plain:
+        if context is None:
+            plain.sendall(b"x" * 100)
+            said = plain.recv(1000)
+            return said if said[:1] != b"\x15" else b""  # an alert of TLS tells nobody anything
+        with context.wrap_socket(plain, server_hostname=host) as secured:
+            return secured.recv(1000)
+    return b""
 
 
 # --- systemd ---

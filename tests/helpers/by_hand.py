@@ -89,7 +89,8 @@ class HandDoor:
         self.is_welcome = True
 
     def send(self, replies: Sequence[wire.Reply], /) -> None:
-        for line in wire.encode(replies).splitlines():
+        as_json = [reply.reply if isinstance(reply, wire.Framed) else reply for reply in replies]
+        for line in wire.encode(as_json).splitlines():
             self.told(json.loads(line))
 
     def close(self, reason: str, /) -> None:

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 Row = dict[str, Any]
-OVER = ("acked", "dead", "expired")
+OVER = ("acked", "dead", "expired", "dropped")
 
 
 @dataclass

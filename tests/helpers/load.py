@@ -175,6 +175,7 @@ class Load:
 
     async def abandon(self) -> None:
         """Cut everything off: what is on the way stays unknown."""
+        self._stopping = True  # a cancellation that meets an answer is lost
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -12,6 +12,7 @@ from wakeq.storage.journal import Keep
 
 QUEUES = ("a", "b-long-name", "limited", "")
 SEGMENT_BYTES = 3_000
+STASH_MESSAGES = 2
 
 
 class Life:
@@ -24,6 +25,7 @@ class Life:
         )
         self.client: Client = self.broker.client()
         self.uids: list[str] = []
+        self.epochs = 0
         self.held: list[tuple[str, str, str]] = []
         self.client.call("CREATE", "limited", max_size=2, max_deliveries=2, dead_letter="letters")
 
@@ -31,7 +33,7 @@ class Life:
         actions = (
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
-            self.empty, self.delete, self.crash, self.flush,
+            self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -86,6 +88,24 @@ class Life:
         self.client.call(
             "ACK", self.chance.choice((*QUEUES, "nowhere")), uid=f"0000001_000000{self.chance.randrange(10, 99)}"
         )
+
+    def stage(self) -> None:
+        self.epochs += 1
+        epoch = max(1, self.chance.choice((self.epochs, self.epochs - 1)))
+        self.client.call("STAGE", self.queue(), source=self.chance.choice("xy"), epoch=epoch, count=3, timeout=30)
+
+    def settle(self) -> None:
+        self.client.call("SETTLE", self.queue(), source=self.chance.choice("xy"), epoch=max(1, self.epochs))
+
+    def stash(self) -> None:
+        stash = self.chance.choice("pqr")
+        messages = [stash] * STASH_MESSAGES
+        self.client.call("STASH", self.queue(), stash=stash, part=self.chance.choice((0, 0, 1)), messages=messages)
+
+    def unstash(self) -> None:
+        stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]
+        writer: dict[str, Any] = {"writer": "w", "epoch": self.chance.randrange(1, 9)}
+        self.client.call("UNSTASH", self.queue(), stashes=stashes, **self.chance.choice((writer, {})))
 
     def wait(self) -> None:
         self.broker.advance(self.chance.choice((0.1, 3, 61)))

@@ -53,6 +53,7 @@ def test_the_journal_of_any_history_adds_up_to_what_the_queues_have_counted(seed
             counts = Counter(
                 row["event"] for row in done if row["queue"] == name and (row["uid"] or "").startswith(mine)
             )
+            counts["published"] -= counts["dropped"]  # as a ledger counts what was put aside and never seen
             assert {event: counts[event] for event in EVENTS_OF_TOTALS} == {
                 event: getattr(ledger.totals, event) for event in EVENTS_OF_TOTALS
             }, name

@@ -54,6 +54,7 @@ class Disk:
         self.is_broken = False
         self._jobs: deque[Job] = deque()
         self._life = 0
+        self._held: list[tuple[int, Callable[[], None]]] | None = None  # reports, while they are held
 
     @property
     def last_index(self) -> int:
@@ -102,8 +103,20 @@ class Disk:
 
     def _report(self, what: tuple[int, Callable[[], None]]) -> None:
         life, done = what
-        if life == self._life:
+        if self._held is not None:
+            self._held.append(what)
+        elif life == self._life:
             done()
+
+    def hold_reports(self) -> None:
+        """Write, and say nothing of it, until they are released; whoever cannot go on without is stuck meanwhile."""
+        if self._held is None:
+            self._held = []
+
+    def release_reports(self) -> None:
+        held, self._held = self._held or [], None
+        for what in held:
+            self._report(what)
 
     def put(self, what: tuple[int, list[Entry]]) -> None:
         first, entries = what
@@ -145,6 +158,7 @@ class Disk:
     def crash(self, random: Random) -> None:
         """Lose what was in flight, or a part of it."""
         self._life += 1
+        self._held = None
         keep = random.choice((0, 0, 1, len(self._jobs)))
         for job in list(self._jobs)[:keep]:
             job.do(job.what)

@@ -43,7 +43,7 @@ def draw(random: Random, voters: int | None = None) -> Knobs:
     election_ms = choose((200, 500, 1000))
     is_harsh = random.random() < 0.5
     return Knobs(
-        voters=voters or choose((1, 3, 3, 3, 3, 4, 5)),
+        voters=voters or choose((1, 2, 3, 3, 3, 3, 4, 5)),
         spares=choose((0, 1, 2)),
         settings=Settings(
             election_ms,
@@ -57,7 +57,7 @@ def draw(random: Random, voters: int | None = None) -> Knobs:
         is_ordered=random.random() < 0.3,
         sync_us=election_ms * choose((1, 10, 100)),
         report_us=election_ms * choose((0, 0, 100, 1500)),
-        writes_open=choose((1, 1, 3)),
+        writes_open=choose((1, 3)),
         flush_us=election_ms * choose((100, 500, 2000)),
         keep_entries=choose((1, 5, 50, 500)),
         chunks=choose((1, 2, 4)),

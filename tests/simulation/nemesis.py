@@ -15,6 +15,7 @@ from wakeq.protocol.errors import Refused
 from wakeq.protocol.raft.membership import Config, Member
 
 if TYPE_CHECKING:
+    from tests.simulation.disk import Disk
     from tests.simulation.machine import Machine
     from tests.simulation.world import World
 
@@ -38,7 +39,7 @@ class Nemesis:
             self.isolate_leader, self.isolate_any, self.cut_one_way, self.halve, self.bridge, self.crash_leader,
             self.crash_any, self.crash_all, self.pause_any, self.pause_leader, self.starve, self.starve,
             self.slow_disk, self.break_disk, self.bend_clock, self.transfer, self.change, self.change_wrongly,
-            self.quarrel, self.ambush, self.wipe,
+            self.quarrel, self.demote, self.ambush, self.hold_reports, self.hold_reports, self.wipe,
         ]  # fmt: skip
         share = self.choose((0.2, 0.5, 1.0))
         return [self.heal, self.isolate_leader, *(fault for fault in faults if self.rng.random() < share)]
@@ -164,6 +165,25 @@ class Nemesis:
         span_us = self._span_us(self.choose((0.001, 0.02, 0.2)))
         self.world.at(span_us, lambda _: None if self.is_over else self.crash_all(), None)
 
+    def hold_reports(self) -> None:
+        """Cut a leader off whose disk writes and says nothing, until the node has taken back what was written."""
+        machine = self._leader()
+        if machine is None:
+            return
+        self._isolate(machine)
+        disk, release = machine.disk, lambda _=None: self._release(machine.disk)
+        disk.hold_reports()
+        self.world.on_truncate = lambda: self.world.at(self._span_us(0.05), release, None)
+        election_us = self.world.knobs.settings.election_ms * 1000
+        self.world.at(2 * election_us + self._span_us(3.0), lambda _: None if self.is_over else self.heal(), None)
+        self.world.at(10 * election_us, release, None)
+
+    def _release(self, disk: "Disk") -> None:
+        """Let the reports come while what replaces those entries is still being written."""
+        self.world.on_truncate = None
+        disk.is_slow = not self.is_over
+        disk.release_reports()
+
     def _pause(self, machine: "Machine | None") -> None:
         if machine is not None:
             span_us = self._span_us(3.0)
@@ -208,9 +228,16 @@ class Nemesis:
     # --- operators ----------------------------------------------------------------------------------------------------
 
     def transfer(self) -> None:
+        """Let another one lead; the one that leads may not hear of it when he does."""
         for machine in self.world.leaders():
             heir = self.choose(machine.core.members.voters)
             self._try(machine, lambda machine=machine, heir=heir: machine.core.leader().transfer(heir))
+            if self.rng.random() < 0.5:
+                self.world.at(self._span_us(0.02), self._deafen, machine)
+
+    def _deafen(self, machine: "Machine") -> None:
+        if not self.is_over:
+            self.world.network.cuts |= {(other, machine.node_id) for other in range(len(self.world.machines))}
 
     def _try(self, machine: "Machine", what: Callable[[], object]) -> None:
         if machine.paused_until_us > self.world.now_us:
@@ -231,6 +258,20 @@ class Nemesis:
     def change(self) -> None:
         """Add, promote, demote or remove somebody."""
         self._propose_members(self._changed)
+
+    def demote(self) -> None:
+        """Make a learner of a voter, and die before the own disk has that: who else has it must be able to lead."""
+        machine = self._leader()
+        if machine is not None and machine.core.leads:
+            machine.disk.is_slow = True
+            self._propose_members(self._with_one_voter_less)
+            self.world.at(self._span_us(0.1), lambda _: None if self.is_over else self._crash(machine), None)
+
+    def _with_one_voter_less(self, config: Config) -> Config:
+        voters = [member for member in config.members if member.voter]
+        one = self.choose(voters)
+        members = (msgspec.structs.replace(m, voter=m.voter and m is not one) for m in config.members)
+        return Config(tuple(members), config.founded)
 
     def quarrel(self) -> None:
         """Whoever leads changes the members, and is cut off at once; so does the next one, and the next."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.machine import Machine
 
 ASKS_MAX = 8
+FORMER_SHARE = 0.5  # of the streams at whose beginning a piece of an earlier one arrives once more
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -95,12 +96,16 @@ class Receiver:
         self._fetch: Fetch | None = None
         self._source = 0
         self._pieces: list[Piece] = []
+        self._former: Piece | None = None  # the first one that came of any stream: it may come again
         self._asks = 0
 
     def begin(self, source: int, fetch: Fetch) -> None:
         """Forget what has come of another stream; ask for the first piece."""
         self._fetch, self._source, self._pieces, self._asks = fetch, source, [], 0
         self._ask()
+        world = self.machine.world
+        if self._former is not None and not world.network.is_quiet and world.random() < FORMER_SHARE:
+            world.network.send(self._former, [])
 
     def _ask(self) -> None:
         assert self._fetch is not None
@@ -132,6 +137,7 @@ class Receiver:
         if not self.belongs(piece):
             return
         self._pieces.append(piece)
+        self._former = self._former or piece
         if len(self._pieces) < self.machine.world.knobs.chunks:
             self._ask()
             return

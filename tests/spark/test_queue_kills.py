@@ -21,7 +21,7 @@ from wakeq.protocol.errors import NotInstalled, QueueNotFound
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
-MESSAGES = 600
+MESSAGES = 300
 DEADLINE_S = 120.0
 
 
@@ -73,7 +73,7 @@ def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_pa
         client.publish_many("in", expected)
 
         with driver(address, tmp_path) as first:
-            wait_until_published(client, MESSAGES // 4, first)
+            wait_until_published(client, MESSAGES // 6, first)
             os.killpg(first.pid, signal.SIGKILL)
             first.wait()
         with driver(address, tmp_path) as second:

@@ -9,8 +9,10 @@ import pytest
 
 from examples.pipeline.enrich import start
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.started import eventually
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack
+from wakeq.pipeline.archive import archive
 from wakeq.pipeline.replay import published, replay
 from wakeq.pipeline.settling import finished_offsets, settle_all
 from wakeq.protocol.errors import BadSettings
@@ -195,21 +197,33 @@ def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
 
 
 def test_an_archive_is_replayed(world: World) -> None:
-    lake = world.tmp_path / "lake"
-    rows = [("q", "published", "done", f"m{i}".encode(), i) for i in range(4)]
-    rows += [("q", "acked", "done", None, 0), ("other", "published", "done", b"x", 0)]
-    columns = "queue string, event string, outcome string, body binary, priority bigint"
-    world.spark.createDataFrame(rows, columns).write.parquet(str(lake))
+    data, lake, bare = world.broker.data_dir, world.tmp_path / "lake", world.tmp_path / "bare"
+    for i in range(4):
+        world.client.publish("q", f"m{i}", priority=i)
+    world.client.publish("other", "x")
+    assert world.fetched("q")
+    archived = {lake: 0, bare: 0}
+
+    def all_is_archived() -> bool:
+        """What is not yet in the state store is archived by a later run."""
+        for folder in archived:
+            archived[folder] += archive([data], folder, bodies=folder == lake).events
+        return min(archived.values()) >= 9
+
+    eventually(all_is_archived, "the archives have what was published and fetched")
 
     events = published(world.spark, lake, "q", "priority >= 2")
 
     assert events.count() == 2
     assert replay(events, world.address, "again") == 2
     assert world.fetched("again") == ["m2", "m3"]
-    with pytest.raises(BadSettings, match="--where 'colour = 1'"):
-        published(world.spark, lake, "q", "colour = 1")
-    with pytest.raises(BadSettings, match="is no archive"):
-        published(world.spark, world.tmp_path / "nothing", "q", "true")
+    for where, folder, complaint in (
+        ("colour = 1", lake, "--where 'colour = 1'"),
+        ("true", world.tmp_path / "nothing", "is no archive"),
+        ("true", bare, "4 of these messages were archived without their bodies"),
+    ):
+        with pytest.raises(BadSettings, match=complaint):
+            published(world.spark, folder, "q", where)
 
 
 def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) -> None:

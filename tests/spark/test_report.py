@@ -1,6 +1,7 @@
 """The report on generated histories says what plain Python counts, event by event."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.helpers.journal_oracle import Figures, figures_of, percentile
 from tests.helpers.random_life import Life
 from wakeq.pipeline import journal_plan
 from wakeq.pipeline.journal_schema import ALL, Wanted
-from wakeq.pipeline.report import QueueReport, Spans
+from wakeq.pipeline.report import QueueReport, Report, Spans, Tables
 from wakeq.pipeline.report_run import make_report, write_report
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -31,13 +32,16 @@ def history(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def _small_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_plan, "SPAN_BYTES_MIN", 4_000)
+@pytest.fixture(scope="module")
+def made(spark_session: Any, history: Path) -> Iterator[tuple[Report, Tables]]:
+    """The report of all of it, read in several spans."""
+    before, journal_plan.SPAN_BYTES_MIN = journal_plan.SPAN_BYTES_MIN, 4_000
+    yield make_report(spark_session, [history], ALL)
+    journal_plan.SPAN_BYTES_MIN = before
 
 
-def test_the_report_of_a_random_history_equals_the_oracle(spark: Any, history: Path) -> None:
-    report, _tables = make_report(spark, [history], ALL)
+def test_the_report_of_a_random_history_equals_the_oracle(made: tuple[Report, Tables], history: Path) -> None:
+    report, _tables = made
 
     expected = figures_of(rows_of(history, wanted=EVERYTHING))
     assert {queue.name for queue in report.queues} == expected.keys()
@@ -55,7 +59,7 @@ def check(queue: QueueReport, oracle: Figures) -> None:
     assert queue.cancelled == oracle.cancelled
     assert queue.backlog_last == len(oracle.held), queue.name
     assert sum(queue.published) == sum(queue.hours) == queue.events["published"]
-    assert sum(queue.done) == sum(queue.events[event] for event in ("acked", "expired", "dead"))
+    assert sum(queue.done) == sum(queue.events.get(event, 0) for event in ("acked", "expired", "dead", "dropped"))
     check_spans(queue.waiting, oracle.waiting_s)
     check_spans(queue.working, oracle.working_s)
 
@@ -79,8 +83,8 @@ def test_a_queue_and_a_time_choose_what_is_reported(spark: Any, history: Path) -
     assert report.since_s == since_ms // 1000
 
 
-def test_page_json_and_tables_are_written(spark: Any, history: Path, tmp_path: Path) -> None:
-    report, tables = make_report(spark, [history], ALL)
+def test_page_json_and_tables_are_written(made: tuple[Report, Tables], tmp_path: Path) -> None:
+    report, tables = made
 
     written = write_report(report, tables, tmp_path / "out" / "report.html", tmp_path / "tables")
 

@@ -97,8 +97,10 @@ def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
     from wakeq.pipeline.session import check_packages, quiet_session
 
     check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.forecast import check_lake
     from wakeq.pipeline.forecast import forecast as look_ahead
 
+    check_lake(lake)
     _progress("starting Spark ...")
     with quiet_session("wakeq forecast") as spark:
         hours = look_ahead(spark, lake, wait_s=wait_s, percent=percent)

@@ -163,7 +163,7 @@ def _row(grant: Grant, now_ms: int) -> dict[str, object]:
         "queues": list(grant.queues),
         "created_at": grant.created_at.isoformat(),
         "expires_at": None if grant.expires_at is None else grant.expires_at.isoformat(),
-        "valid": not grant.is_over(now_ms),
+        "valid": now_ms < grant.end_ms,
     }
 
 

@@ -6,6 +6,7 @@ waits itself.
 """
 
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
+ELECTION_PAUSE_S, ELECTION_S_MAX = 0.1, 3.0  # while nodes look for a leader, which they find within seconds
 LASTED_S_MIN = 1.0  # a connection that ended sooner was of no use, however short the patience is
 
 
@@ -32,11 +33,13 @@ class Patience:
             self._lost_at_s = now_s
         return is_new
 
-    def pause_s(self, now_s: float) -> float | None:
+    def pause_s(self, now_s: float, *, is_election: bool = False) -> float | None:
         """How long to wait before the next attempt; None if there were enough of them."""
         if self._lost_at_s is None:
             self._lost_at_s = now_s
         pause_s = self._pause_s
+        if is_election and now_s < self._lost_at_s + ELECTION_S_MAX:
+            pause_s = min(pause_s, ELECTION_PAUSE_S)
         if now_s + pause_s > self._lost_at_s + self._span_s:
             return None
         self._pause_s = min(pause_s * 2, PAUSE_S_MAX)

@@ -105,8 +105,9 @@ class Route:
 
     def _pause_s(self, now_s: float) -> float:
         """All had their turn; begin a new round after a pause."""
-        pause_s = self._patience.pause_s(now_s)
         errors = list(self._tried.values())
+        is_election = any(isinstance(error, Elsewhere) and error.leader is None for error in errors)
+        pause_s = self._patience.pause_s(now_s, is_election=is_election)
         self._tried.clear()
         if pause_s is not None:
             return pause_s

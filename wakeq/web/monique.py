@@ -110,5 +110,6 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
             return web.Response(status=400, body=NO_COOKIE, content_type="application/msgpack")
         refusal = self._refusal()
         if refusal is not None:
-            raise web.HTTPServiceUnavailable(text=f"{refusal.detail}\n")
+            where = f" ({refusal.leader_http})" if refusal.leader_http else ""
+            raise web.HTTPServiceUnavailable(text=f"{refusal.detail}{where}\n")
         return await super().handle(request)

@@ -45,18 +45,24 @@ def learners_count() -> list[Patch]:
     return [(Membership, "_note", note)]
 
 
+def _from_the_start(self: Leader, message: Any) -> int:
+    return self.core.log.previous_index + 1
+
+
 @mutant
 def acknowledges_its_whole_log() -> list[Patch]:
+    """With a leader that goes back further than it must, as it may: ours goes right to where the logs part."""
     original = Follower._acknowledge
 
     def acknowledge(self: Follower, matched: int) -> None:
         original(self, self.core.log.last_index)
 
-    return [(Follower, "_acknowledge", acknowledge)]
+    return [(Follower, "_acknowledge", acknowledge), (Leader, "_next_for", _from_the_start)]
 
 
 @mutant
 def commits_beyond_what_the_message_showed() -> list[Patch]:
+    """Beside a leader that goes back further than it must, as above."""
     on_append, send = Follower.on_append, Core.send
 
     def commit_all(self: Follower, message: Any) -> Write | None:
@@ -70,7 +76,7 @@ def commits_beyond_what_the_message_showed() -> list[Patch]:
             fields = (*fields[:4], self.commit, *fields[5:])
         send(self, kind, receiver, *fields, **named)
 
-    return [(Follower, "on_append", commit_all), (Core, "send", send_commit)]
+    return [(Follower, "on_append", commit_all), (Core, "send", send_commit), (Leader, "_next_for", _from_the_start)]
 
 
 @mutant

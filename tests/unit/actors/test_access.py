@@ -1,6 +1,10 @@
 """The gate, and what each command needs; on the real broker in memory where that matters."""
 
+import contextlib
 import logging
+import random
+import secrets
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,6 +126,29 @@ def test_refused_logins_are_logged_with_their_address_seldom_and_without_the_tok
         "a login from 10.0.0.1:5 was refused: its token is not valid (and 999 times more or less the same)",
     ]
     assert door.refused == 1001
+
+
+@pytest.mark.long
+def test_a_wrong_token_takes_as_long_as_an_unknown_one() -> None:
+    tokens = [secrets.token_urlsafe(32) for _ in range(100)]
+    door = gate(*[grant(token, "*") for token in tokens])
+    count = 50_000
+    guesses = {
+        "wrong": [tokens[place % 100][:-1] + "!" for place in range(count)],
+        "unknown": [secrets.token_urlsafe(32) for _ in range(count)],
+    }
+    taken_ns: dict[str, list[int]] = {kind: [] for kind in guesses}
+
+    for place in range(count):
+        for kind in random.sample(list(guesses), 2):  # whatever else the machine does meets both alike
+            token = guesses[kind][place]
+            began_ns = time.perf_counter_ns()
+            with contextlib.suppress(Unauthorized):
+                door.login(token, Connection())
+            taken_ns[kind].append(time.perf_counter_ns() - began_ns)
+
+    wrong, unknown = (sum(sorted(taken)[: count * 9 // 10]) for taken in (taken_ns["wrong"], taken_ns["unknown"]))
+    assert abs(wrong / unknown - 1) < 0.02
 
 
 # --- what each command needs ---

@@ -5,11 +5,14 @@ and the broker crashes.  A failing seed is printed by its number and can be run 
 """
 
 import random
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
+from wakeq.protocol.staging import Staging
+from wakeq.protocol.wire.blocks import pack
 
 Json = dict[str, Any]
 EDGES = [-(2**63), 2**63 - 1, 0, -1, 1, 2**31, 2**32]
@@ -18,7 +21,21 @@ YEAR_S = 31_536_000
 VERBS = (
     *("PUB", "FET", "ACK", "PUB", "FET", "ACK", "PUB", "FET", "DEL", "NACK", "NACK", "TOUCH", "SUB", "UNS", "ISLP"),
     *("PING", "HELLO", "CREATE", "UPDATE", "DROP", "LIST", "STATS", "PEEK", "PURGE"),
+    *("STAGE", "STAGE", "SLICE", "RENEW", "SETTLE", "STASH", "STASH", "UNSTASH", "PUBB", "FETB", "PEEKB"),
 )
+STAGED: dict[str, dict[str, list[Any]]] = {  # what must be given
+    "STAGE": {"source": ["s", "t"], "epoch": [1, 2, 3, 4, 5], "slices": [1, 3, 1_000], "timeout": [5, 60]},
+    "SLICE": {"source": ["s", "t"], "epoch": [1, 2, 3, 4], "slice": [0, 1, 2**63 - 1]},
+    "RENEW": {"source": ["s", "t"], "timeout": [5, 86_400]},
+    "SETTLE": {"source": ["s", "t"], "epoch": [1, 2, 3, 2**63 - 1]},
+    "STASH": {"stash": ["a", "b", "k" * 120], "part": [0, 1, 2**63 - 1], "keep": [5, 86_400], "messages": [["a", "b"]]},
+    "UNSTASH": {"stashes": [[], [("a", 2)], [("a", 4), ("b", 2)], [("a", 2**63 - 1)]], "epoch": [0, 1, 2, 2**63 - 1]},
+    "PUBB": {
+        "rows": [2],
+        "columns": [["body"]],
+        "block": [b64encode(pack([("body", [b"x", b"yz"])])).decode(), "AAA="],
+    },
+}
 POLICIES: dict[str, list[Any]] = {
     "max_size": [None, 0, 1, 5, 2**63 - 1],
     "max_bytes": [None, 0, 10, 2**63 - 1],
@@ -57,6 +74,13 @@ CHOICES: dict[str, dict[str, list[Any]]] = {
     "PEEK": {"state": ["ready", "delayed", "leased", "any"], "count": [1, 100]},
     "CREATE": POLICIES,
     "UPDATE": POLICIES,
+    "STAGE": {"count": [1, 3, 100_000]},
+    "SLICE": {"offset": [1, 2**63 - 1], "count": [1, 100_000], "raw": [True, False]},
+    "STASH": {"delay": [1, YEAR_S], "expires": [1], "priority": EDGES},
+    "UNSTASH": {"writer": ["w", "v"]},
+    "PUBB": {"delay": [1], "id": ["i", "j"], "n": [1, 2], "priority": EDGES},
+    "FETB": {"count": [1, 100_000]},
+    "PEEKB": {"after": [1, 5, 2**63 - 1], "last": [1, 9, 2**63 - 1], "count": [1, 100_000]},
 }
 LEASES = ["1-1", "1-0", "0-0", "9" * 18 + "-" + "9" * 18, "x", "1-2", "2-1"]
 STRANGE_UIDS = ["zzzzzzz_zzzzzzzz", "0000000_00000000", "0000003_zzzzzzzz", "u" * 255, "0000003_00000001"]
@@ -78,6 +102,8 @@ class Crowd:
         command: Json = {"cmd": verb}
         if verb not in ("LIST", "PING", "HELLO"):
             command["qname"] = draw.choice(NAMES)
+        for name, values in STAGED.get(verb, {}).items():
+            command[name] = draw.choice(values)
         for name, values in CHOICES.get(verb, {}).items():
             if draw.random() < 0.25:
                 command[name] = draw.choice(values)
@@ -165,9 +191,14 @@ class Crowd:
         assert living(self.broker) == before
 
 
-def living(broker: Broker) -> dict[str, list[int]]:
-    """Return the numbers of the messages of each queue."""
-    return {name: list(broker.queue(name).ledger.living_numbers()) for name in broker.queues.catalog.queues}
+def living(broker: Broker) -> dict[str, tuple[list[int], Any]]:
+    """Return the numbers of the messages of each queue, and what is staged of them."""
+    ledgers = {name: broker.queue(name).ledger for name in broker.queues.catalog.queues}
+    return {name: (list(ledger.living_numbers()), staged(ledger.staging)) for name, ledger in ledgers.items()}
+
+
+def staged(staging: Staging | None) -> Any:
+    return ({}, {}, {}) if staging is None else (staging.sources, staging.stashes, staging.writers)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -328,6 +328,19 @@ def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: 
     assert [failures_of(worker.fetch("sums")) for _ in range(3)] == [0, 1, 1]
 
 
+def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+
+    place.connect(bridge, 0)
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 1
+    place.port.ids()
+    place.connect(bridge, 1)
+    assert place.port.ids() == []
+
+
 def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.connect(bridge, 0)

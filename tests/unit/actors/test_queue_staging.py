@@ -1,11 +1,13 @@
 """QueueStaging: claims of epochs and stashed publishes, as a client of the worker protocol sees them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
+from tests.helpers.hand_cluster import HandCluster
 
 
 def stage(client: Client, epoch: int, **fields: Any) -> Json:
@@ -396,3 +398,83 @@ def test_what_is_staged_in_a_queue_that_does_not_exist_is_not_found(client: Clie
         unstash(client, 1),
     ]
     assert [reply["err"] for reply in refused] == ["Q_NOT_FOUND"] * 6
+
+
+# Looks, and others who lead -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [{"cmd": "PEEK"}, {"cmd": "PEEKB"}, {"cmd": "FET"}])
+def test_who_looks_while_the_queue_is_deleted_is_answered(client: Client, broker: Broker, command: Json) -> None:
+    publish(client, "a")
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+    broker.reader_disk.held = True
+    client.send({**command, "qname": "q"})
+    broker.settle()
+
+    broker.client().call("DROP", "q")
+    broker.flush()
+
+    assert client.words() in (["nok"], ["nomsg"])
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+    assert client.words() == []
+
+
+def test_what_is_read_for_a_look_is_whole_although_the_rest_is_dropped_meanwhile(
+    client: Client, broker: Broker
+) -> None:
+    publish(client, *"abc")
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+    publish(client, "d")
+    broker.reader_disk.held = True
+    client.send({"cmd": "PEEKB", "qname": "q"})
+    broker.settle()
+    broker.queue("q").bodies.clear()
+
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+    assert [reply["rows"] for reply in client.take()] == [4]
+
+
+def test_what_is_staged_is_there_for_whoever_leads_next(directory: Path) -> None:
+    cluster = HandCluster(directory)
+    cluster.start()
+    leader = cluster.leader()
+    assert leader is not None
+    client = leader.client()
+    publish(client, *"abc")
+    stage(client, 1, count=2, timeout=60)
+    stash(client, "t", "d")
+    cluster.advance(0.2)
+    others = cluster.others(leader)
+
+    leader.kill()
+    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
+    found = cluster.leader(others)
+    assert found is not None
+    client = found.client()
+
+    assert [read(client, 1), fetched(client)] == [["a", "b"], ["c"]]
+    assert stage(client, 1)["sizes"] == [2]
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+    cluster.advance(70)
+    assert sorted(fetched(client)) == ["a", "b", "c", "d"]
+    cluster.close()
+
+
+def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a", "b")
+    broker.flush()
+    broker.crash_and_restart()
+    process = broker.queue("q")
+    assert process.leases is not None
+    assert process.leases.delayed is None
+
+    unstash(broker.client(), 1, ("t", 2))
+
+    assert process.ledger.chunks[0].only_sizes

@@ -13,7 +13,15 @@ from wakeq.client.monique.posts import Post, error_of, make, read_post, result_o
 from wakeq.client.monique.session import INBOX_MAX, Answer, Session, split_url
 from wakeq.client.monique.websocket import GUID, WebSocket, masked
 from wakeq.client.session import NotTheProtocol
-from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, Disconnected, OutcomeUnknown, Refused
+from wakeq.protocol.errors import (
+    BadField,
+    BadSettings,
+    BrokerUnreachable,
+    Disconnected,
+    OutcomeUnknown,
+    Refused,
+    Unauthorized,
+)
 from wakeq.protocol.exchange import Subscription
 from wakeq.protocol.wire.monique.commands import (
     Bad,
@@ -76,7 +84,7 @@ def test_a_mask_that_is_put_on_twice_is_off(payload: bytes, mask: bytes) -> None
 def test_garbage_is_an_error_of_ours_or_nothing(data: bytes) -> None:
     for begun in (b"", AGREED):
         socket = web_socket()
-        with suppress(Disconnected, BrokerUnreachable):
+        with suppress(Disconnected, BrokerUnreachable, Unauthorized):
             socket.receive(begun + data)
 
 
@@ -109,6 +117,7 @@ def test_what_no_server_may_say_ends_it(wire: bytes, words: str) -> None:
     ("answer", "error", "words"),
     [
         (b"HTTP/1.1 503 Away\r\nContent-Length: 12\r\n\r\nnode 2 leads", BrokerUnreachable, "node 2 leads"),
+        (b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 9\r\n\r\n{"err":1}', Unauthorized, "wants a token"),
         (b"HTTP/1.1 404 Not Found\r\n\r\n", BrokerUnreachable, "404 Not Found"),
         (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", NotTheProtocol, "not to our handshake"),
         (b'{"cmd":"nok"}\r\n\r\n', NotTheProtocol, "as an HTTP server"),
@@ -264,16 +273,17 @@ def test_the_inbox_says_when_it_is_full(line: Line) -> None:
 @pytest.mark.parametrize(
     ("address", "expected"),
     [
-        ("host:1", ("host:1", "/monique")),
-        ("host", ("host:8080", "/monique")),
-        ("[::1]", ("[::1]:8080", "/monique")),
-        ("a:1, b:2", ("a:1,b:2", "/monique")),
-        ("ws://host:9160/", ("host:9160", "/")),
-        ("ws://host:9160", ("host:9160", "/")),
-        ("ws://host/x/y", ("host:8080", "/x/y")),
+        ("host:1", ("host:1", "/monique", False)),
+        ("host", ("host:8080", "/monique", False)),
+        ("[::1]", ("[::1]:8080", "/monique", False)),
+        ("a:1, b:2", ("a:1,b:2", "/monique", False)),
+        ("ws://host:9160/", ("host:9160", "/", False)),
+        ("ws://host:9160", ("host:9160", "/", False)),
+        ("ws://host/x/y", ("host:8080", "/x/y", False)),
+        ("wss://host/x/y", ("host:8080", "/x/y", True)),
     ],
 )
-def test_addresses_are_split(address: str, expected: tuple[str, str]) -> None:
+def test_addresses_are_split(address: str, expected: tuple[str, str, bool]) -> None:
     assert split_url(address) == expected
 
 

@@ -1,11 +1,12 @@
 """Proves where a client looks for its broker (route.py), and for how long (patience.py)."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 
 from wakeq import errors
-from wakeq.client.patience import PAUSE_S_MIN, Patience
+from wakeq.client.patience import ELECTION_S_MAX, PAUSE_S_MIN, Patience
 from wakeq.client.route import Route, default_address, elsewhere, parse_address
 
 NOW_S = 100.0
@@ -107,6 +108,21 @@ def test_addresses_are_tried_in_turn_with_a_pause_after_each_round() -> None:
 
     assert tried == ["a:1", "b:2", "a:1", "b:2"]
     assert pauses == [0.0, PAUSE_S_MIN, 0.0, 2 * PAUSE_S_MIN]
+
+
+def test_while_nodes_look_for_a_leader_they_are_asked_often_but_not_for_long() -> None:
+    route = found("a:1,b:2")
+    now_s, moments_s = NOW_S, []
+    route.lost(errors.Disconnected("broke"), now_s)
+
+    while now_s < NOW_S + 6:
+        now_s += route.failed(gone("a:1"), now_s)
+        now_s += route.failed(elsewhere("b:2", None), now_s)
+        moments_s.append(now_s - NOW_S)
+
+    gaps_s = [after - before for before, after in pairwise(moments_s)]
+    assert max(gap_s for gap_s, at_s in zip(gaps_s, moments_s, strict=False) if at_s < ELECTION_S_MAX) <= 0.11
+    assert gaps_s[-1] >= 0.2
 
 
 def test_a_leader_that_was_named_is_asked_next_and_at_once() -> None:

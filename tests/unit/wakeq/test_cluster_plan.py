@@ -2,8 +2,9 @@
 
 import pytest
 
-from wakeq.cluster_plan import plan_of, split_address
+from wakeq.cluster_plan import plan_of
 from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.wire.peer import split_address
 from wakeq.settings import Cluster, Settings
 
 PEERS = "a:2603, b:2603,[::1]:2603"

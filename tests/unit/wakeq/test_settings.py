@@ -7,7 +7,7 @@ import pytest
 from wakeq.cli.reference import pages
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings
-from wakeq.settings import KNOWN, MIB, QueueDefaults, Settings, load, value_of
+from wakeq.settings import KNOWN, MIB, QueueDefaults, Settings, load, shown, value_of
 
 
 def test_without_any_layer_everything_is_at_its_default() -> None:
@@ -137,3 +137,28 @@ def test_the_pages_of_the_reference_are_what_the_code_says() -> None:
 
     for name, text in pages().items():
         assert (folder / name).read_text(encoding="utf-8") == text, f"{name} is old: run `make reference`"
+
+
+@pytest.mark.parametrize(
+    ("routes", "words"),
+    [
+        ("a_b=two words", "character 4 is not one of the bytes"),
+        ("a_b=monique.answers", "is for answers"),
+        ("a_b", "NAME=VALUE pairs"),
+        ("a_b=", "NAME=VALUE pairs"),
+    ],
+)
+def test_routes_that_lead_nowhere_are_said(routes: str, words: str) -> None:
+    with pytest.raises(BadSettings, match=words):
+        load(environment={"WAKEQ_MONIQUE_ROUTES": routes})
+
+
+def test_routes_are_a_table_in_the_file_and_pairs_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('[monique.routes]\na_b = "tasks"\nc_d = "others"\n')
+
+    by_file = load(config_file=file, environment={}).settings.monique.routes
+    by_flag = load(environment={}, flags={"monique.routes": "a_b=tasks, c_d = others"}).settings.monique.routes
+
+    assert by_file == by_flag == {"a_b": "tasks", "c_d": "others"}
+    assert shown(by_file) == '"a_b=tasks,c_d=others"'

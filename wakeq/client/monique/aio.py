@@ -13,6 +13,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.monique import posts
 from wakeq.client.monique.posts import CREATOR, Data, Post
 from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session, split_url
@@ -34,14 +35,20 @@ class AsyncMoniqueClient:
         *,
         creator: str = CREATOR,
         cookies: Mapping[str, str] | None = None,
+        token: str | None = None,
+        tls: Tls = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
     ) -> None:
-        """`address` is HOST:PORT, several with commas between, or ws://HOST:PORT/PATH."""
+        """`address` is HOST:PORT, several with commas between, or ws://HOST:PORT/PATH.
+
+        `creator` is the name under which messages are made; `token` and `tls` are those of Client (wss:// is TLS too).
+        """
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        addresses, path = split_url(address)
+        addresses, path, is_secure = split_url(address)
+        self._token, self._context = token_source(token), context_of(True if tls is None and is_secure else tls)
         self._route = Route(addresses, reconnect_for_s=reconnect_for_s)
         self._session = Session(path, random_bytes=secrets.token_bytes, cookies=cookies or {})
         self._futures: dict[int, asyncio.Future[Reply]] = {}
@@ -262,6 +269,9 @@ class AsyncMoniqueClient:
                 reason: WakeqError = error
             except TimeoutError:
                 reason = mute(self.address)
+            except WakeqError:
+                self._hang_up()
+                raise
             else:
                 self._route.found(time.monotonic())
                 return reader
@@ -271,11 +281,11 @@ class AsyncMoniqueClient:
 
     async def _dial(self) -> asyncio.StreamReader:
         try:
-            reader, self._writer = await asyncio.open_connection(*parse_address(self.address))
+            reader, self._writer = await asyncio.open_connection(*parse_address(self.address), ssl=self._context)
         except OSError as error:
             raise unreachable(self.address, error) from error
         guard(self._writer.get_extra_info("socket"))
-        self._session.connected(self.address)
+        self._session.connected(self.address, self._token())
         self._flush()
         while not self._session.is_open:
             await self._hear(reader)

@@ -14,12 +14,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.monique import posts
 from wakeq.client.monique.posts import CREATOR, Data, Post
 from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session, split_url
 from wakeq.client.route import Route
 from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, mute, was_closed
-from wakeq.client.transport import Transport
+from wakeq.client.transport import Wire, dial
 from wakeq.protocol.errors import BrokerUnreachable, Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.messages import Encoding
@@ -35,23 +36,27 @@ class MoniqueClient:
         *,
         creator: str = CREATOR,
         cookies: Mapping[str, str] | None = None,
+        token: str | None = None,
+        tls: Tls = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
         reconnect_for_s: float = RECONNECT_FOR_S,
     ) -> None:
         """Connect to `address`: HOST:PORT, several with commas between, or ws://HOST:PORT/PATH.
 
-        `creator` is the name under which messages are made.  Raises BrokerUnreachable if there is nobody.
+        `creator` is the name under which messages are made; `token` and `tls` are those of Client (wss:// is TLS too).
+        Raises BrokerUnreachable if there is nobody.
         """
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        addresses, path = split_url(address)
+        addresses, path, is_secure = split_url(address)
+        self._token, self._context = token_source(token), context_of(True if tls is None and is_secure else tls)
         self._route = Route(addresses, reconnect_for_s=reconnect_for_s)
         self._session = Session(path, random_bytes=secrets.token_bytes, cookies=cookies or {})
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._answers: dict[int, Reply | WakeqError] = {}
-        self._transport: Transport | None = None
+        self._transport: Wire | None = None
         with self._lock:
             self._connect()
 
@@ -231,12 +236,14 @@ class MoniqueClient:
         while not self._closed.is_set():
             transport = None
             try:
-                transport = Transport(self._route.address, timeout_s=self._timeouts.connect_s)
+                transport = dial(self._route.address, self._context, timeout_s=self._timeouts.connect_s)
                 self._shake_hands(transport)
-            except (BrokerUnreachable, Disconnected) as error:
+            except WakeqError as error:
                 if transport is not None:
                     transport.close()
                 self._note(self._session.disconnected())
+                if not isinstance(error, BrokerUnreachable | Disconnected):
+                    raise
                 self._closed.wait(self._route.failed(error, time.monotonic()))
             else:
                 self._transport = transport
@@ -244,9 +251,9 @@ class MoniqueClient:
                 return
         raise was_closed()
 
-    def _shake_hands(self, transport: Transport) -> None:
+    def _shake_hands(self, transport: Wire) -> None:
         until_s = time.monotonic() + self._timeouts.connect_s
-        self._session.connected(self._route.address)
+        self._session.connected(self._route.address, self._token())
         transport.send(self._session.bytes_to_send(), timeout_s=self._timeouts.connect_s)
         while not self._session.is_open:
             data = transport.receive(timeout_s=until_s - time.monotonic())

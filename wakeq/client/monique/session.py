@@ -85,9 +85,10 @@ class Session:
 
     # --- connections ---
 
-    def connected(self, host: str) -> None:
+    def connected(self, host: str, token: str | None = None) -> None:
         """There is a new connection: begin the handshake.  Once it is over, what is under way is said."""
-        self._socket = WebSocket(host, self._path, random_bytes=self._random_bytes, headers=self._headers)
+        headers = self._headers if token is None else self._headers | {"Authorization": f"Bearer {token}"}
+        self._socket = WebSocket(host, self._path, random_bytes=self._random_bytes, headers=headers)
         self._unsent = [self._socket.request()]
 
     def disconnected(self) -> list[Answer]:
@@ -211,16 +212,15 @@ class Session:
             self.inbox.append(post)
 
 
-def split_url(address: str) -> tuple[str, str]:
-    """Return addresses and path of `HOST:PORT`, several of them with commas, or `ws://HOST:PORT/PATH`."""
-    hosts, path = address, DEFAULT_PATH
-    if "://" in address:
-        scheme, _, rest = address.partition("://")
-        if scheme != "ws":
-            raise BadSettings(f"{address} is no address of a MoniQue server; write HOST:PORT, or ws://HOST:PORT/PATH")
-        hosts, slash, path = rest.partition("/")
-        path = slash + path or "/"
-    return ",".join(_with_port(host.strip()) for host in hosts.split(",")), path
+def split_url(address: str) -> tuple[str, str, bool]:
+    """Return addresses, path and whether TLS is asked for: `HOST:PORT`, several of them with commas, or a URL."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        scheme, rest = "ws", address + DEFAULT_PATH
+    if scheme not in ("ws", "wss"):
+        raise BadSettings(f"{address} is no address of a MoniQue server; write HOST:PORT, or ws://HOST:PORT/PATH")
+    hosts, slash, path = rest.partition("/")
+    return ",".join(_with_port(host.strip()) for host in hosts.split(",")), slash + path or "/", scheme == "wss"
 
 
 def _with_port(host: str) -> str:

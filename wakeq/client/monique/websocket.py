@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha1
 
 from wakeq.client.session import NotTheProtocol
-from wakeq.protocol.errors import BrokerUnreachable, Disconnected
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Unauthorized
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX
 
 HEAD_BYTES_MAX = 64 * 1024  # of the server's agreement
@@ -96,6 +96,8 @@ class WebSocket:
             return False
         said = self._buffer[start : start + SHOWN_CHARS_MAX].decode(errors="replace").strip()
         reason = status.partition(" ")[2]
+        if reason.startswith("401"):
+            raise Unauthorized(f"the server wants a token, or another one (token=, WAKEQ_TOKEN): {said or reason}")
         raise BrokerUnreachable(f"it refuses WebSocket connections here: {said or reason} ({reason})")
 
     # --- frames ---

@@ -1,0 +1,37 @@
+"""The examples of the pipeline's history: they run as they stand."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.journal_files import JournalFiles
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import CreateQueue, Draft, Publish
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+NIGHTLY = Path(__file__).parents[2] / "examples" / "pipeline" / "nightly.sh"
+DEADLINE_S = 120
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_nightly_script_archives_and_reports(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(CreateQueue("jobs", Policies()), Publish("jobs", [Draft(b"x")]))
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    wakeq = tmp_path / "bin" / "wakeq"
+    wakeq.parent.mkdir()
+    wakeq.write_text(f'#!/bin/sh\nexec {sys.executable} -m wakeq "$@"\n')
+    wakeq.chmod(0o700)
+
+    places = [str(tmp_path / name) for name in ("data", "lake", "reports")]
+    run = subprocess.run(
+        [NIGHTLY, *places, "2023-11-14"], capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        env=os.environ | {"PATH": f"{wakeq.parent}:{os.environ['PATH']}"},
+    )  # fmt: skip
+
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.splitlines()[0] == "2 events in 1 files"
+    assert (tmp_path / "reports" / "2023-11-14.html").exists()

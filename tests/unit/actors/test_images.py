@@ -1,0 +1,136 @@
+"""Images of the state between nodes: who lacks what was cut off gets one, whatever has become of it on the way."""
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.hand_cluster import HandCluster, HandNode
+from wakeq.actors.log_files import Cut
+from wakeq.assembly import StateReplaced
+from wakeq.opening import open_all
+from wakeq.storage.state import StateStore
+
+Q = "q"
+MESSAGES = 5
+STEPS = ("fdatasync", "fsync", "rename", "replace", "ftruncate", "pwrite", "pwritev", "mkdir", "unlink", "rmdir")
+STEPS_MIN = 20  # at least so many are between the beginning and the end
+
+
+def install(path: Path, steps: int) -> bool:
+    """Open a data directory in a process of its own that ends after so many steps; return whether it came through."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    left = itertools.count(steps, -1)
+
+    def dying(do: Any) -> Any:
+        return lambda *args, **more: do(*args, **more) if next(left) else os._exit(1)
+
+    for name in STEPS:
+        setattr(os, name, dying(getattr(os, name)))
+    StateStore.commit = dying(StateStore.commit)  # type: ignore[method-assign]
+    open_all(path, upgrade=False, segment_bytes_max=1 << 20)
+    os._exit(0)
+
+
+@pytest.fixture
+def cluster(directory: Path) -> Iterator[HandCluster]:
+    made = HandCluster(directory)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leader(cluster: HandCluster) -> HandNode:
+    found = cluster.leader()
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def straggler(cluster: HandCluster, leader: HandNode) -> HandNode:
+    """A node that was away so long that the others have cut off what it lacks."""
+    away = cluster.others(leader)[-1]
+    client = leader.client()
+    away.opened.log.segment_bytes_max = 1
+    client.publish(Q)
+    cluster.advance(1.5)
+    away.kill()
+    leader.opened.log.segment_bytes_max = 1
+    for _ in range(MESSAGES - 1):
+        client.publish(Q)
+        cluster.advance(1.5)  # a cut of the state, and a segment is sealed
+    assert client.call("CLUSTER", do="snapshot")["cmd"] == "cluster"
+    leader.raft_log.tell(Cut(leader.queues.flushed_index))
+    cluster.settle()
+    assert leader.opened.log.first_index > 1
+    return away
+
+
+def size(node: HandNode) -> int:
+    return node.queues._processes[Q].ledger.living
+
+
+def let_it_come(cluster: HandCluster, node: HandNode) -> None:
+    cluster.bring_up(node)
+    cluster.advance(60.0)
+
+
+def send_state(cluster: HandCluster, node: HandNode) -> None:
+    """Start a node and end it once it has been sent the state, which its next start is to install."""
+    with pytest.raises(StateReplaced):
+        let_it_come(cluster, node)
+    node.failures.clear()
+    node.kill()
+
+
+def bring_back(cluster: HandCluster, node: HandNode) -> None:
+    send_state(cluster, node)
+    cluster.bring_up(node)
+    cluster.advance(0.5)
+
+
+def test_who_lacks_what_was_cut_off_is_sent_the_state(cluster: HandCluster, straggler: HandNode) -> None:
+    bring_back(cluster, straggler)
+
+    assert size(straggler) == MESSAGES
+
+
+@pytest.mark.parametrize("offset", [20, -40], ids=["header", "body"])
+def test_an_image_that_has_rotted_is_made_again(
+    cluster: HandCluster, leader: HandNode, straggler: HandNode, offset: int
+) -> None:
+    path = leader.opened.snapshot_path
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+
+    bring_back(cluster, straggler)
+
+    assert size(straggler) == MESSAGES
+
+
+def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
+    cluster: HandCluster, leader: HandNode, straggler: HandNode, directory: Path
+) -> None:
+    send_state(cluster, straggler)
+    index = leader.queues.flushed_index
+    steps, is_whole = 0, False
+    while not is_whole:
+        path = directory / f"killed-after-{steps}"
+        shutil.copytree(straggler.path, path)
+
+        is_whole = install(path, steps)
+
+        opened = open_all(path, upgrade=False, segment_bytes_max=1 << 20)
+        found = opened.store.applied().log_index, opened.log.first_index, opened.log.last_index
+        opened.close()
+        assert found == (index, index + 1, index), f"killed after {steps} steps"
+        steps += 1
+    assert steps > STEPS_MIN
