@@ -253,7 +253,6 @@ class QueueProcess(QueueSight):
         self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
-        self._lapsing.clear()
         self.uids = UidMaker(queue_id)
         if self.leases is not None:
             self.leases = self.leases.for_new_incarnation(self._now_ms())
