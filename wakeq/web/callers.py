@@ -37,8 +37,12 @@ class Caller(NamedTuple):
         if queue is None:
             if not any(access.may_all(right) for right in rights):
                 raise access.refusal_of_all(rights[-1])
-        elif not any(access.may(right, queue) for right in rights):
+        elif not self.may(need, queue):
             raise access.refusal(rights[-1], queue)
+
+    def may(self, need: str, queue: str) -> bool:
+        """Whether this may be done to the queue."""
+        return self.access is None or any(self.access.may(right, queue) for right in NEEDS[need])
 
     def sees(self, queue: str) -> bool:
         """Whether the figures of a queue are no secret to him."""

@@ -12,7 +12,7 @@ from msgspec import Meta
 from wakeq.protocol.catalog import Policies, dead_letter_of
 from wakeq.protocol.commands import PurgeQueue, Result
 from wakeq.protocol.dead_letters import ORIGIN, ORIGIN_UID
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, BadName
 from wakeq.protocol.names import check_name
 from wakeq.web.api import Route
 from wakeq.web.callers import ADMIN, READ, Caller
@@ -81,7 +81,15 @@ def message_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[
     query, picked = QueueQuery, Selected
     return (
         Route("GET", "/messages", "Look at messages", READ, routes.peek, PeekQuery, answer=Peeked),
-        Route("GET", "/messages/why", "Why is this message not being worked on?", READ, routes.why, UidQuery),
+        Route(
+            "GET",
+            "/messages/why",
+            "Why is this message not being worked on?",
+            READ,
+            routes.why,
+            UidQuery,
+            by_caller=True,
+        ),
         Route(
             "POST",
             "/messages/move",
@@ -131,18 +139,20 @@ class _MessageRoutes:
         rows = await self._questions.peek(check_name(query.queue), "leased", PEEK_MAX)
         return Peeked([shown(row) for row in rows])
 
-    async def why(self, query: UidQuery) -> dict[str, Any]:
+    async def why(self, caller: Caller, query: UidQuery) -> dict[str, Any]:
         """A message that is gone may have become a dead letter: then that one says why."""
         facts = await self._questions.why(check_name(query.queue), query.uid)
         if facts["causes"][0]["code"] == "gone":
-            letter = await self._letter_of(query.queue, query.uid)
+            letter = await self._letter_of(caller, query.queue, query.uid)
             if letter is not None:
                 facts["causes"] = [letter]
         return facts
 
-    async def _letter_of(self, queue: str, uid: str) -> dict[str, Any] | None:
+    async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
         stats = await self._questions.stats(queue)
         dead = dead_letter_of(queue, msgspec.convert(stats["policies"], Policies))
+        if not caller.may(READ, dead):
+            return None
         after = scanned = 0
         while scanned < LETTERS_MAX:
             try:
@@ -195,7 +205,7 @@ class _MessageRoutes:
         return await self._select(queue, body, do)
 
     async def redrive(self, caller: Caller, query: QueueQuery, body: RedriveBody) -> Selected:
-        queue, to = check_name(query.queue), body.to
+        queue, to = check_name(query.queue), None if body.to is None else check_name(body.to)
         if to == queue:
             raise BadField("dead letters are in that queue already")
         if to is None and body.uids is not None:
@@ -206,7 +216,9 @@ class _MessageRoutes:
         async def do(rows: list[dict[str, Any]]) -> int:
             by_queue: dict[str, list[dict[str, Any]]] = {}
             for row in rows:
-                by_queue.setdefault(headers_of(row).get(ORIGIN, "") if to is None else to, []).append(row)
+                target = _origin_of(row) if to is None else to
+                if target not in (None, queue):
+                    by_queue.setdefault(target, []).append(row)
             done = 0
             for target, mine in by_queue.items():
                 caller.require(ADMIN, target)  # whoever wrote the letter named it
@@ -221,6 +233,14 @@ class _MessageRoutes:
 
     async def _select(self, queue: str, body: SelectBody, do: Any) -> Selected:
         return await Selection(self._questions, self._now_ms, queue, body).run(do)
+
+
+def _origin_of(row: dict[str, Any]) -> str | None:
+    """Return where a letter came from, as it says; None if that can be no queue: whoever wrote it may say anything."""
+    try:
+        return check_name(headers_of(row).get(ORIGIN, ""))
+    except BadName:
+        return None
 
 
 def _as_cause(queue: str, uid: str, headers: dict[str, str]) -> dict[str, Any]:

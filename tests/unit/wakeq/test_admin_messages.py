@@ -200,6 +200,16 @@ def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_
     assert left == ["no dead letter"]
 
 
+@pytest.mark.parametrize("origin", ["no name", "x" * 300, "jobs.dead"])
+def test_a_letter_that_says_it_came_from_nowhere_stays(tmp_path: Path, origin: str) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish("jobs.dead", b"forged", headers={"wakeq-origin": origin, "wakeq-origin-uid": "u"})
+        status, answer = await here.call("POST", "/messages/redrive", {}, queue="jobs.dead")
+        return status, answer["done"], await bodies(here, "jobs.dead")
+
+    assert told(tmp_path, story) == (200, 0, ["forged"])
+
+
 # Why --------------------------------------------------------------------------------------------------------------
 
 
