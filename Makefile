@@ -59,8 +59,10 @@ test: lint docs browser $(SPARK_INSTALLED) ## everything that CI runs
 bench: install ## measure, and keep the results in bench/results
 	$(BIN)/python -m bench
 
-docs: install ## check the documentation: links, snippets, generated pages
+docs: install ## check the documentation: links, snippets, generated pages; make a site of it in docs/_build/html
 	$(BIN)/python docs/check.py
+	@rm -rf docs/_build
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d docs/_build/doctrees . docs/_build/html
 
 reference: install ## make the generated pages of docs/reference again
 	$(BIN)/python -m wakeq.cli.reference docs/reference
@@ -81,4 +83,4 @@ soak: install ## the long proofs with larger numbers, for hours
 	SOAK=1 $(BIN)/python -m pytest -q -m long
 
 clean: ## remove what was made, but never data
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
