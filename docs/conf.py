@@ -74,6 +74,7 @@ html_theme = "furo"
 html_extra_path = ["site"]  # index.html, which leads on to docs/index.html
 html_copy_source = False
 html_show_copyright = False
+html_use_index = False  # an index of what code defines, of which there is nothing here
 
 
 def setup(app: Sphinx) -> None:
