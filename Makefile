@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help serve cluster install lint fast check test bench docs reference dist simulation mutants soak clean
+.PHONY: help browser serve cluster install lint fast check test bench docs reference dist simulation mutants soak clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -49,7 +49,11 @@ fast: install
 
 check: lint docs fast ## format, lint, types, rooms, documentation, fast tests; before every commit
 
-test: lint docs $(SPARK_INSTALLED) ## everything that CI runs
+# The dashboard is proved in a real browser; where there is none and we may not install one, its tests say so and are skipped.
+browser:
+	@command -v chromium google-chrome >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "wakeq: there is no chromium, so the dashboard is not tested; install it (Debian: apt install chromium)"
+
+test: lint docs browser $(SPARK_INSTALLED) ## everything that CI runs
 	$(BIN)/python -m pytest -q
 
 bench: install ## measure, and keep the results in bench/results

@@ -73,6 +73,12 @@ class Bodies:
         self._is_full = False
         self._cached[number] = (draft, published_ms)
 
+    def let_go(self, numbers: Iterable[int]) -> None:
+        """Keep no longer what was read for somebody who only looked."""
+        for number in numbers:
+            if self._cached.pop(number, None) is not None:
+                self._is_full = False
+
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""
         stored = []

@@ -28,6 +28,7 @@ BURST_BYTES_MAX = 128 * MIB  # of the answers to a burst of PUBs that nobody rea
 STUCK_S_MAX = 60.0  # reading is paused and the peer takes nothing: then it is disconnected
 FRAME_S_MAX = 10.0  # until a frame that was begun is complete, and a closing connection closed
 HANDSHAKE_S_MAX = 5.0  # until a connection has said who it is, where that is asked
+STRANGER_BYTES_MAX = 64 * 1024  # unfinished, of one that has not
 CONNECTIONS_MAX = 50_000
 HELD_BYTES_MAX = 1024 * MIB  # unfinished lines and unread replies, of all together
 

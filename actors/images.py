@@ -352,7 +352,7 @@ class Images(Process):
         receiving, self._receiving = self._receiving, None
         assert receiving is not None, "asked before"
         logger.warning("the image that was coming is given up: %s", why)
-        self._work(receiving.writer.close, _expect_none)
+        self._work(receiving.writer.discard, _expect_none)
         self._tell_log(ImageBroken(receiving.stream))
 
     def on_drop(self, message: DropImage) -> None:

@@ -17,7 +17,7 @@ from wakeq.actors.audience import NEVER, Audience
 from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Token
+from wakeq.protocol.commands import PAUSE_MS_MAX, Token
 from wakeq.protocol.fifo import SWEEP_NUMBERS
 from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
@@ -47,7 +47,7 @@ class Leases(Audience):
 
     __slots__ = (
         "_dead", "_dead_in_round", "_ending", "_ends", "_holding", "_sweep_due", "_withheld", "available", "delayed",
-        "ends", "expiries", "held", "leaving", "ledger", "sequence", "term",
+        "ends", "expiries", "held", "leaving", "ledger", "resumes_ms", "sequence", "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
@@ -68,6 +68,8 @@ class Leases(Audience):
         self._dead_in_round = 0  # of these, how many came since the round of sweeps under way began
         self._sweep_due = 0  # numbers to look at in the next sweep
         self._dead = 0  # at most so many numbers in line are gone from the ledger
+        self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
+        self.pause_changed()
         self.rebuild(now_ms)
 
     def rebuild(self, now_ms: int) -> None:
@@ -137,6 +139,8 @@ class Leases(Audience):
 
     def take(self, count: int, now_ms: int) -> list[int]:
         """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
+        if self.ledger.paused_until_ms > now_ms:
+            return []
         numbers = self.available.take(count)
         if not (self._dead or self.expiries) and self.leaving.isdisjoint(numbers):
             return numbers
@@ -281,6 +285,14 @@ class Leases(Audience):
                 self.offer(number, now_ms)
             self._watch_expiry(number)
 
+    def requeued(self, numbers: Iterable[int], now_ms: int) -> None:
+        """Make available what waited for a moment and waits no longer; the ledger still says for which."""
+        while self.fell_due(now_ms) >= FELL_DUE_MAX:
+            pass  # what has fallen due is in line already, and must not come twice
+        for number in numbers:
+            if number not in self.held and self.ledger.due_of(number) > now_ms:
+                self.available.push(self.ledger.priority_of(number), number)
+
     def claimed(self, numbers: Iterable[int], now_ms: int) -> None:
         """The outcome of a claim is there: what is out now ends with it, the rest is offered again."""
         for number in numbers:
@@ -335,10 +347,19 @@ class Leases(Audience):
             moment_ms = min(moment_ms, self.ends.first_ms)
         if self.woken:
             moment_ms = min(moment_ms, next(iter(self.woken.values())))
+        if self.resumes_ms:
+            moment_ms = min(moment_ms, self.resumes_ms)
         return moment_ms
+
+    def pause_changed(self) -> None:
+        """The ledger was paused, or is to go on."""
+        until_ms = self.ledger.paused_until_ms
+        self.resumes_ms = until_ms if until_ms < PAUSE_MS_MAX else 0
 
     def fell_due(self, now_ms: int) -> int:
         """Make available what was delayed until now; return how many."""
+        if 0 < self.resumes_ms <= now_ms:
+            self.resumes_ms = 0
         if not self.delayed:
             return 0
         numbers = self.delayed.take_due(now_ms, self._due_of, FELL_DUE_MAX)
@@ -385,7 +406,7 @@ class Leases(Audience):
         """Return the sleepers to wake now, by the queue's wake policy."""
         while self.woken and next(iter(self.woken.values())) <= now_ms:
             self.woken.pop(next(iter(self.woken)))
-        if not self.sleepers:
+        if not self.sleepers or self.ledger.paused_until_ms > now_ms:
             return []
         ready = self.ready(now_ms)
         if not ready:

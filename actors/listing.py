@@ -17,12 +17,13 @@ SLICE_QUEUES = 128  # asked or told together, in cuts too: some milliseconds of 
 class Listing:
     """One look at many queues, for one asker."""
 
-    __slots__ = ("_missing", "_names", "_rows", "asker")
+    __slots__ = ("_missing", "_names", "_rows", "asker", "brief")
 
-    def __init__(self, asker: Asker, names: Sequence[str]) -> None:
+    def __init__(self, asker: Asker, names: Sequence[str], *, brief: bool = False) -> None:
         self.asker = asker
+        self.brief = brief
         self._names = names
-        self._rows: list[dict[str, Any] | Refusal | None] = []  # of those that were asked
+        self._rows: list[Any] = []  # of those that were asked: figures, Gauges, a Refusal or nothing yet
         self._missing = 0  # of these, how many have not answered
 
     def next_slice(self) -> list[tuple[int, str]]:
@@ -33,13 +34,13 @@ class Listing:
         self._missing += len(names)
         return list(enumerate(names, start))
 
-    def add(self, place: int, row: dict[str, Any] | Refusal | None) -> bool:
+    def add(self, place: int, row: Any) -> bool:
         """Take an answer; return whether the slice is complete."""
         self._rows[place] = row
         self._missing -= 1
         return not self._missing
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Any]:
         """The figures of those that exist."""
-        return [row for row in self._rows if isinstance(row, dict)]
+        return [row for row in self._rows if row is not None and type(row) is not Refusal]

@@ -152,7 +152,10 @@ class LogDriver(LogEntries):
         core = self.core
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
+            logger.info("this node leads no longer, as it did in term %d", led)
             self._stand_down(led)
+        if self._led_term and led != self._led_term:
+            logger.info("this node leads in term %d", self._led_term)
         if core.leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
             self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())
@@ -347,8 +350,9 @@ class LogDriver(LogEntries):
                 entry, at_ms = decode_entry(payload)
                 asker = self._orphans.pop((index, term), None) if self._orphans else None
                 self._uncommitted.append((index, term, at_ms, entry, asker))
-        if self._neighbours is not None and append.commit < append.last_index:
-            self._neighbours.follow_clock(at_ms)  # not of long ago: it was not committed when it was sent
+        is_recent = append.commit < append.last_index  # it was not committed when it was sent
+        if self._neighbours is not None and (is_recent or at_ms > self._stamp_ms()):
+            self._neighbours.follow_clock(at_ms)
         self._flush_soon()
 
     def _truncate(self, index: int) -> None:

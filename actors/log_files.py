@@ -7,6 +7,7 @@
 The lowest part of RaftLog.  It knows no asker and no peer, and never says that something is on disk before it is.
 """
 
+import logging
 import time
 from abc import abstractmethod
 from collections import deque
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.actors.histogram import GROUP_ENTRIES, SYNC_S, Histogram
 from wakeq.actors.messages import Tick
 from wakeq.actors.payloads import Payloads
 from wakeq.actors.runtime import Process
@@ -29,10 +31,13 @@ from wakeq.storage.raft_log import SegmentedLog
 
 LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
 LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
+SLOW_SYNC_S = 1.0  # worth a line in the log
 FLUSH = Tick("flush")
 LAZY = Tick("lazy")
 
 CallLater = Callable[[float, Callable[[], None]], Any]
+
+logger = logging.getLogger("wakeq.raft_log")
 
 
 class LogServices(NamedTuple):
@@ -107,6 +112,9 @@ class LogFiles(Process):
         self.core = core
         self.syncs = 0
         self.longest_sync_s = 0.0
+        self.sync_s = Histogram(SYNC_S)
+        self.group_entries = Histogram(GROUP_ENTRIES)  # how many went to disk with one sync
+        self._synced_index = services.log.last_index
         self._log = services.log
         self._metadata = services.metadata
         self._disk = services.disk
@@ -190,6 +198,11 @@ class LogFiles(Process):
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
+        self.sync_s.observe(seconds)
+        if seconds > SLOW_SYNC_S:
+            logger.warning("a sync of the log took %.1f s: the disk is slow, and everybody waits for it", seconds)
+        self.group_entries.observe(max(1, last_index - self._synced_index))
+        self._synced_index = last_index
         self.on_synced(last_index, era)
         if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
             self._looked_at_bytes = self._log.written_bytes

@@ -227,12 +227,44 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
-    """One queue's figures; of all of them with an empty `queue` and `all_queues`."""
+    """One queue's figures; of all of them with an empty `queue` and `all_queues`.
+
+    Of those whose name begins with `prefix`, by name, the first `limit` (0: all) that come behind `after`.  `brief`
+    asks for the numbers alone, as Gauges: a tenth of the work.
+    """
 
     asker: Asker
     queue: str
     all_queues: bool = False
     prefix: str = ""
+    after: str | None = None
+    limit: int = 0
+    brief: bool = False
+
+
+class Scan(msgspec.Struct, frozen=True, gc=False):
+    """Look at the messages published behind number `after`, whatever their state; answered by a Page."""
+
+    asker: Asker
+    queue: str
+    after: int
+    count: int
+
+
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """Some messages of a queue, the number of the last of them (0: there are none), and the last one given out."""
+
+    rows: list[dict[str, Any]]
+    after: int
+    last: int
+
+
+class Why(msgspec.Struct, frozen=True, gc=False):
+    """Why is this message not being worked on?"""
+
+    asker: Asker
+    queue: str
+    uid: str
 
 
 class Administer(msgspec.Struct, frozen=True, gc=False):
@@ -242,6 +274,43 @@ class Administer(msgspec.Struct, frozen=True, gc=False):
     what: str
     node_id: int | None = None
     address: str = ""
+
+
+# What an operator does --------------------------------------------------------------------------------------------
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """Take messages away that are not with a worker: to the queue `to`, or (None) for ever; answered by a Moved.
+
+    With `redrive` they leave behind what made them dead letters.
+    """
+
+    asker: Asker
+    queue: str
+    uids: list[str]
+    to: str | None
+    redrive: bool = False
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """What became of each uid: its new one ("" if it is gone for ever), or None if it stays or was not there."""
+
+    uids: dict[str, str | None]
+    refusal: Refusal | None = None  # why none of them went
+
+
+class Requeue(msgspec.Struct, frozen=True, gc=False):
+    """Hand delayed messages out now; answered by an Outcome."""
+
+    asker: Asker
+    queue: str
+    uids: list[str]
+
+
+class Describe(msgspec.Struct, frozen=True, gc=False):
+    """To a subscriber: what are you about?"""
+
+    asker: Asker
 
 
 # Staged -----------------------------------------------------------------------------------------------------------
@@ -291,7 +360,21 @@ class Settle(msgspec.Struct, frozen=True, gc=False):
     epoch: int
 
 
-ASKED = (Touch, Nack, Peek, Leaf, Stats, Stage, ReadSlice, Renew, Settle)  # one answer each, to `asker`
+ASKED = (
+    Touch,
+    Nack,
+    Peek,
+    Leaf,
+    Stats,
+    Stage,
+    ReadSlice,
+    Renew,
+    Settle,
+    Scan,
+    Why,
+    Move,
+    Requeue,
+)  # one answer each, to `asker`
 
 # Barrier ----------------------------------------------------------------------------------------------------------
 

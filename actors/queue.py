@@ -8,7 +8,6 @@ a file: bodies that are no longer in memory come by mail from the reader.
 """
 
 from collections.abc import Callable
-from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +15,6 @@ from wakeq.actors.messages import (
     ASKED,
     Abandon,
     Answered,
-    Asker,
     Collect,
     Collected,
     Committed,
@@ -32,12 +30,15 @@ from wakeq.actors.messages import (
     Leaf,
     Leaving,
     Loaded,
+    Move,
     Nack,
     Outcome,
     Peek,
     ReadSlice,
     Refusal,
     Renew,
+    Requeue,
+    Scan,
     Settle,
     Sleep,
     Stage,
@@ -45,12 +46,12 @@ from wakeq.actors.messages import (
     Subscribe,
     Touch,
     Verdict,
+    Why,
     Woken,
 )
 from wakeq.actors.queue_deliveries import Lead
-from wakeq.actors.queue_staging import QueueStaging
+from wakeq.actors.queue_sight import QueueSight
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
-from wakeq.actors.queue_view import figures_of, numbers_in, row_of
 from wakeq.actors.replies import Answer, Replies
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.protocol.catalog import Policies, changed
@@ -63,9 +64,11 @@ from wakeq.protocol.commands import (
     Entry,
     Expired,
     Extended,
+    PauseQueue,
     Publish,
     PurgeQueue,
     Released,
+    Requeued,
     Result,
     Results,
     Stash,
@@ -83,11 +86,11 @@ class Abandoned(Exception):
     """The process gives itself up, to be rebuilt."""
 
 
-class QueueProcess(QueueStaging):
+class QueueProcess(QueueSight):
     """One queue by name, through all its incarnations; before the first one it only has sleepers and waiters.
 
-    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what is staged in QueueStaging; here it
-    applies what is committed.
+    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what is staged in QueueStaging, what an
+    operator does in QueueOperations, what can be seen of it in QueueSight; here it applies what is committed.
     """
 
     def on_receive(self, message: Any) -> None:
@@ -229,6 +232,7 @@ class QueueProcess(QueueStaging):
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:
         count = self.ledger.living
         self.ledger.forget_publishers()
+        self.ledger.paused_until_ms = 0
         self._begin(0, Policies())
         if self.leases is not None:
             for waiter in self.leases.all_waits():
@@ -249,7 +253,6 @@ class QueueProcess(QueueStaging):
         self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
-        self._lapsing.clear()
         self.uids = UidMaker(queue_id)
         if self.leases is not None:
             self.leases = self.leases.for_new_incarnation(self._now_ms())
@@ -270,53 +273,6 @@ class QueueProcess(QueueStaging):
         meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
         self.uids = UidMaker(meta.id)
-
-    # --- looking ---------------------------------------------------------------------------------------------------
-
-    def on_peek(self, message: Peek) -> None:
-        asker, refusal = message.asker, self._refusal()
-        if refusal is None and not self.exists:
-            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
-        if refusal is not None:
-            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-            return
-        numbers = numbers_in(
-            self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
-        )
-        missing = self.bodies.missing(numbers)
-        if missing:
-            self._read(missing, ("call", partial(self._peek_loaded, asker, numbers), asker))
-        else:
-            self._peek_loaded(asker, numbers)
-
-    def _peek_loaded(self, asker: Asker, numbers: list[int]) -> None:
-        now_ms = self._now_ms()
-        rows = []
-        for number, uid in zip(numbers, self._uids_of(numbers), strict=True):
-            row = row_of(self.ledger, self.leases, self.bodies, number, now_ms)
-            if row is not None:
-                rows.append({"uid": uid} | row)
-        asker.process.tell(Answered([(asker.ticket, asker.place, rows)]))
-
-    def on_stats(self, message: Stats) -> None:
-        asker = message.asker
-        refusal = None if asker.process is self._supervisor else self._services.refusal()  # a listing was asked before
-        if refusal is None and not self.exists:
-            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
-        if refusal is not None:
-            asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-            return
-        asker.process.tell(Answered([(asker.ticket, asker.place, self._figures())]))
-
-    def _figures(self) -> dict[str, Any]:
-        figures = figures_of(self.ledger, self.leases, self._now_ms())
-        delivered = figures["delivered"]
-        return figures | {
-            "subscribers": self.runtime.groups.count(("subscribers", self.name)),
-            "wakes": self.wakes,
-            "wakes_per_delivery": round(self.wakes / delivered, 3) if delivered else 0.0,
-            "created_ms": self.created_ms,
-        }
 
     # --- writing down ----------------------------------------------------------------------------------------------
 
@@ -350,6 +306,11 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Abandon: QueueProcess.on_abandon,
     Peek: QueueProcess.on_peek,
     Stats: QueueProcess.on_stats,
+    Scan: QueueProcess.on_scan,
+    Why: QueueProcess.on_why,
+    Move: QueueProcess.on_move,
+    Requeue: QueueProcess.on_requeue,
+    Answered: QueueProcess.on_answered,
     Lead: QueueProcess.on_lead,
     Stage: QueueProcess.on_stage,
     ReadSlice: QueueProcess.on_read_slice,
@@ -370,6 +331,8 @@ _APPLY: dict[type, Callable[[QueueProcess, Any, int, int, int], Results]] = {
     UpdateQueue: QueueProcess._apply_update,
     DeleteQueue: QueueProcess._apply_delete,
     PurgeQueue: QueueProcess._apply_purge,
+    PauseQueue: QueueProcess._apply_paused,
+    Requeued: QueueProcess._apply_requeued,
     Claim: QueueProcess._apply_claim,
     Stash: QueueProcess._apply_stash,
     Unstash: QueueProcess._apply_unstash,

@@ -43,6 +43,7 @@ from wakeq.protocol.commands import (
     DeleteQueue,
     Imported,
     Members,
+    PauseQueue,
     PurgeQueue,
     Result,
     SetAside,
@@ -213,7 +214,10 @@ class QueueRegistry(Process):
         self.catalog.put(entry.queue, item[0], record.policies, record.created_ms)
         return True
 
-    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue, item: Item) -> QueueRecord | None:
+    def _route_pause(self, entry: PauseQueue, item: Item) -> bool:
+        return self._existing(entry, item) is not None
+
+    def _existing(self, entry: UpdateQueue | DeleteQueue | PurgeQueue | PauseQueue, item: Item) -> QueueRecord | None:
         record = self.catalog.find(entry.queue)
         if record is None:
             self._answer(item[4], Outcome(entry.queue, 0, [Result.NO_QUEUE]))
@@ -281,8 +285,10 @@ class QueueRegistry(Process):
         if refusal is not None:
             self._answer(message.asker, refusal)
             return
-        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
-        self._ask_figures(Listing(message.asker, names))
+        after = message.after
+        names = [name for name in self.catalog.queues if name.startswith(message.prefix)]
+        names = sorted(names if after is None else [name for name in names if name > after])
+        self._ask_figures(Listing(message.asker, names[: message.limit or None], brief=message.brief))
 
     def _ask_figures(self, listing: Listing) -> None:
         """Ask the next queues of a listing; a slice in which none is left is passed over."""
@@ -291,7 +297,7 @@ class QueueRegistry(Process):
             complete = [listing.add(place, None) for place, process in asked if process is None]
             for place, process in asked:
                 if process is not None:
-                    process.tell(Stats(Asker(self, listing, place), process.name))
+                    process.tell(Stats(Asker(self, listing, place), process.name, brief=listing.brief))
             if not any(complete):
                 return
         self._answer(listing.asker, listing.rows)

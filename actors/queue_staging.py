@@ -50,11 +50,7 @@ Found = dict[int, tuple[Draft, int]]  # number -> what was published, and when
 
 
 class QueueStaging(QueueEndings):
-    """Claims and stashes; `_lapsing` are those whose end is on its way through the log."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._lapsing: set[End] = set()
+    """Claims and stashes; a queue that has neither is no larger for it."""
 
     def _say(self, asker: Asker, answer: Any) -> None:
         asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
@@ -146,7 +142,8 @@ class QueueStaging(QueueEndings):
 
     def _open_epoch(self, source: str, epoch: int) -> Epoch | None:
         """Return an epoch that is open and stays so for now."""
-        if self.ledger.staging is None or (SOURCE, source, epoch) in self._lapsing:
+        ends = None if self.leases is None else self.leases.ends
+        if self.ledger.staging is None or (ends is not None and (SOURCE, source, epoch) in ends.lapsing):
             return None
         return self.ledger.staging.epoch(source, epoch)
 
@@ -178,7 +175,8 @@ class QueueStaging(QueueEndings):
         """A claim has lapsed, or its end was put off: what was withheld for its sake takes its course."""
         leases, now_ms = self.leases, self._now_ms()
         assert leases is not None, "only a leader hands out"
-        self._lapsing.discard((SOURCE, entry.source, entry.epoch))
+        if leases.ends is not None:
+            leases.ends.lapsing.discard((SOURCE, entry.source, entry.epoch))
         for number, code in zip(entry.numbers, results, strict=True):
             if code == Result.DONE:
                 leases.came_back(number, now_ms)
@@ -213,8 +211,8 @@ class QueueStaging(QueueEndings):
                 plain = len(living) == len(numbers) and self.ledger.are_plain(numbers)
                 now_ms = max(at_ms, self._now_ms())
                 self.leases.published(numbers if plain else living, plain=plain, now_ms=now_ms)
-        if entry.action is UnstashAction.LAPSED:
-            self._lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
+        if entry.action is UnstashAction.LAPSED and self.leases is not None and self.leases.ends is not None:
+            self.leases.ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
         for name, _ in entry.stashes:
             self._watch((STASH, name))
         return results
@@ -222,7 +220,6 @@ class QueueStaging(QueueEndings):
     # --- time ------------------------------------------------------------------------------------------------------
 
     def on_lead(self, message: Lead) -> None:
-        self._lapsing.clear()
         super().on_lead(message)
         staging = self.ledger.staging
         for name in () if staging is None else staging.names():
@@ -235,13 +232,11 @@ class QueueStaging(QueueEndings):
         leases, staging = self.leases, self.ledger.staging
         if leases is not None and staging is not None:
             leases.ends = leases.ends or StagedEnds()
-            ends = staging.ends_of(name)
-            leases.ends.set(name, {epoch: ends[epoch] for epoch in ends if (*name, epoch) not in self._lapsing})
+            leases.ends.set(name, staging.ends_of(name))
 
     def on_alarm(self, message: Alarm) -> None:
         if self.leases is not None and self.leases.ends is not None:
             for key in self.leases.ends.over(self._now_ms()):
-                self._lapsing.add(key)
                 self._lapse(key)
         super().on_alarm(message)
 

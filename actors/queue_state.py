@@ -24,10 +24,12 @@ class QueueMeta(msgspec.Struct):
     next_number: int
     created_ms: int
     totals: Totals
+    paused_until_ms: int = 0
 
     @classmethod
     def of(cls, ledger: Ledger, created_ms: int) -> Self:
-        return cls(ledger.name, ledger.id, ledger.policies, ledger.next_number, created_ms, ledger.totals)
+        about = ledger.name, ledger.id, ledger.policies, ledger.next_number, created_ms, ledger.totals
+        return cls(*about, ledger.paused_until_ms)
 
 
 def part_of(
@@ -73,6 +75,7 @@ def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
     ledger.begin(meta.id, meta.policies)
     ledger.next_number = meta.next_number
     ledger.totals = meta.totals
+    ledger.paused_until_ms = meta.paused_until_ms
     for number, alias in stored.aliases.items():
         ledger.restore_alias(number, alias)
     for chunk_id, chunk in stored.chunks:

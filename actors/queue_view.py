@@ -1,7 +1,7 @@
 """Looking at a queue without changing it: its figures, and messages by state.  Pure; reads what it is given."""
 
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,6 +12,85 @@ from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
 
 PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
+OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
+
+
+class Gauges(NamedTuple):
+    """The numbers of a queue, for those who ask for many queues often.  Counters begin again with an incarnation."""
+
+    name: str
+    queue_id: int
+    ready: int
+    delayed: int
+    leased: int
+    bytes: int
+    sleepers: int
+    waiting: int
+    subscribers: int
+    paused_until_ms: int
+    oldest_ready_ms: int
+    published: int
+    delivered: int
+    acked: int
+    released: int
+    expired: int
+    dead: int
+    moved: int
+    wakes: int
+
+
+def gauges_of(
+    ledger: Ledger,
+    leases: Leases | None,
+    now_ms: int,
+    wakes: int,
+    subscribers: int,
+    paused_until_ms: int,
+    oldest_ready_ms: int,
+) -> Gauges:
+    """Return the numbers of a queue."""
+    leased = ledger.out if leases is None else len(leases.held)
+    size = max(0, ledger.living - leased)
+    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
+    totals, stashed = ledger.totals, 0 if ledger.staging is None else ledger.staging.stashed
+    return Gauges(
+        ledger.name,
+        ledger.id,
+        ready,
+        max(0, size - ready - stashed),
+        leased,
+        ledger.bytes,
+        0 if leases is None else len(leases.sleepers),
+        0 if leases is None or not leases.waiters else len(leases.all_waits()),
+        subscribers,
+        paused_until_ms,
+        oldest_ready_ms,
+        totals.published,
+        totals.delivered,
+        totals.acked,
+        totals.released,
+        totals.expired,
+        totals.dead,
+        totals.moved,
+        wakes,
+    )
+
+
+def _is_due(ledger: Ledger, number: int, now_ms: int) -> bool:
+    return not ledger.is_hidden(number) and ledger.due_of(number) <= now_ms
+
+
+def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
+    """Return the message that could have been handed out for longest, 0 if there is none.
+
+    It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
+    """
+    if not len(leases.available) or not leases.ready(now_ms):
+        return 0
+    for number in islice(ledger.living_numbers(), OLDEST_SCAN_MAX):
+        if number not in leases.held and number not in leases.leaving and _is_due(ledger, number, now_ms):
+            return number
+    return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.lives(number)), 0)
 
 
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
@@ -72,6 +151,7 @@ def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, n
         "due_ms": ledger.due_of(number) if not ledger.is_hidden(number) else ledger.published_due_of(number),
         "expires_ms": ledger.expires_of(number),
         "until_ms": 0 if held is None else _until_ms(ledger, held),
+        "worker": 0 if held is None else held.worker,
         "error": "" if side is None else side.error,
     }
 

@@ -1,6 +1,6 @@
 """StagedEnds: when claims and stashes of one queue end, if nobody renews them.
 
-    set(name, moments of its epochs) --> first_ms          over(now) --> what has ended
+    set(name, moments of its epochs) --> first_ms          over(now) --> what has ended, and lapses from then on
 
 A queue may have thousands, and is asked for the next moment after every batch: so that costs a look at one number.
 Pure; what is kept here is the leader's, and made of the ledger.
@@ -17,17 +17,19 @@ End = tuple[str, str, int]  # kind of what is staged, its name, its epoch
 class StagedEnds:
     """See the head of this file."""
 
-    __slots__ = ("_moments", "first_ms")
+    __slots__ = ("_moments", "first_ms", "lapsing")
 
     def __init__(self) -> None:
         self.first_ms = NEVER  # never later than the earliest moment; earlier if that was put off
+        self.lapsing: set[End] = set()  # whose end is on its way through the log
         self._moments: dict[Name, dict[int, int]] = {}  # by epoch; none is empty
 
     def set(self, name: Name, moments: Mapping[int, int]) -> None:
-        """This is what is open under the name now."""
-        if moments:
-            self._moments[name] = dict(moments)
-            self.first_ms = min(self.first_ms, *moments.values())
+        """This is what is open under the name now; what lapses ends no second time."""
+        waiting = {epoch: moments[epoch] for epoch in moments if (*name, epoch) not in self.lapsing}
+        if waiting:
+            self._moments[name] = waiting
+            self.first_ms = min(self.first_ms, *waiting.values())
         else:
             self._moments.pop(name, None)
 
@@ -38,7 +40,7 @@ class StagedEnds:
         return bool(moments)
 
     def over(self, now_ms: int) -> list[End]:
-        """Return what has ended, and forget it."""
+        """Return what has ended: from now on it lapses."""
         if now_ms < self.first_ms:
             return []
         ended = [
@@ -49,6 +51,7 @@ class StagedEnds:
             del own[epoch]
             if not own:
                 del self._moments[kind, name]
+        self.lapsing.update(ended)
         self.first_ms = min(self._all(), default=NEVER)
         return ended
 

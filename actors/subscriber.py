@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import Closed, Ended, Received
-from wakeq.actors.messages import Answered, Gone, Refusal, Woken
+from wakeq.actors.messages import Answered, Asker, Describe, Gone, Refusal, Woken
 from wakeq.actors.permissions import refusals
 from wakeq.actors.staged_commands import StagedCommands
 from wakeq.actors.worker_replies import refused
@@ -40,6 +41,8 @@ class Subscriber(StagedCommands):
             self._finish_if_answered()
         elif kind is Closed:
             self.stop()
+        elif kind is Describe:
+            self._describe(message.asker)
 
     def _wake(self, name: str) -> None:
         """Send awk at once; behind its okslp, if that one has not been sent yet."""
@@ -49,6 +52,11 @@ class Subscriber(StagedCommands):
                 pending.replies.append(awk)
                 return
         self._door.send([awk])
+
+    def _describe(self, asker: Asker) -> None:
+        """Say what this connection is about, to an operator."""
+        facts = describe(self, self._worker, self._door, in_flight=self._in_flight)
+        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
 
     def on_stop(self) -> None:
         self._say_gone()

@@ -12,10 +12,12 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from wakeq.actors.access import STRANGER, Access, Gate
+from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import CarefulDoor, Closed, Drained, Ended, Idle, Received
 from wakeq.actors.messages import (
     Answered,
     Asker,
+    Describe,
     EndWaits,
     Fetch,
     Gone,
@@ -132,6 +134,11 @@ class TaskFluxSubscriber(Process):
                 outcomes += zip(ticket.intents, ticket.read(ticket.intents, answer, known), strict=True)
         if outcomes:
             self._go_on(self._conversation.resolve(outcomes))
+
+    def on_describe(self, message: Describe) -> None:
+        asker = message.asker
+        facts = describe(self, self._worker, self._door, in_flight=0)
+        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
 
     def on_drained(self, message: Drained) -> None:
         self._go_on(self._conversation.go_on())
@@ -325,6 +332,7 @@ _HANDLERS: dict[type, Callable[[TaskFluxSubscriber, Any], None]] = {
     Received: TaskFluxSubscriber.on_received,
     Answered: TaskFluxSubscriber.on_answered,
     Drained: TaskFluxSubscriber.on_drained,
+    Describe: TaskFluxSubscriber.on_describe,
     Ended: TaskFluxSubscriber.on_ended,
     Idle: TaskFluxSubscriber.on_idle,
     Closed: TaskFluxSubscriber.on_closed,

@@ -14,6 +14,7 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.raft.membership import Config
 
 Token = tuple[int, int]  # (term, sequence) of a delivery: grows with every delivery of a queue
+PAUSE_MS_MAX = (1 << 62) - 1  # the moment of a pause without an end
 ANY_TOKEN: Token = (0, 0)  # the original protocol's acknowledgement, which proves nothing
 
 
@@ -38,6 +39,8 @@ class Kind(IntEnum):
     CLAIM = 15
     STASH = 16
     UNSTASH = 17
+    PAUSE = 18
+    MOVED = 19
 
 
 class ClaimAction(IntEnum):
@@ -160,7 +163,8 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
     `dead` says that the follow-up is the dead letter of the message.  `foreign` are uids of imported records, by
     position; their number is -1.  `delivered` says that the messages are handed out by this entry too: whoever takes
-    them cannot acknowledge.
+    them cannot acknowledge.  `moved` says that an operator takes them away, to the queue of the follow-up or for ever:
+    only what is not with a worker goes.
     """
 
     queue: str
@@ -173,6 +177,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     door: int = 0
     delivered: bool = False
+    moved: bool = False
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
@@ -250,6 +255,21 @@ class PurgeQueue(msgspec.Struct, frozen=True, gc=False):
     queue: str
 
 
+class PauseQueue(msgspec.Struct, frozen=True, gc=False):
+    """Nothing is handed out of this queue before a moment; 0 ends the pause, PAUSE_MS_MAX is until that is said."""
+
+    queue: str
+    until_ms: int
+
+
+class Requeued(msgspec.Struct, frozen=True, gc=False):
+    """An operator wants delayed messages to be handed out now."""
+
+    queue: str
+    queue_id: int
+    numbers: list[int]
+
+
 class SetAside(msgspec.Struct, frozen=True, gc=False):
     """An earlier entry crashed its queue again and again: nobody applies it any more."""
 
@@ -281,7 +301,7 @@ Entry = (
     Publish | Delivered | Extended | Released | Ack | Expired
     | CreateQueue | UpdateQueue | DeleteQueue | PurgeQueue | SetAside | Imported | Noop
     | Members
-    | Claim | Stash | Unstash
+    | Claim | Stash | Unstash | PauseQueue | Requeued
 )  # fmt: skip
 
 Results = Sequence[int]  # for each item: a message number (> 0), or a Result

@@ -13,6 +13,8 @@ ORIGIN_UID = "wakeq-origin-uid"
 DELIVERIES = "wakeq-deliveries"
 REASON = "wakeq-reason"  # nack, timeout, disconnect or rejected
 ERROR = "wakeq-error"  # the last error that a worker gave
+REDRIVEN = "wakeq-redriven"  # how often it was brought back
+OWN_PREFIX = "wakeq-"
 
 
 def dead_letter(
@@ -25,3 +27,12 @@ def dead_letter(
     if last_error:
         headers[ERROR] = last_error
     return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(headers))
+
+
+def redriven(draft: Draft) -> Draft:
+    """Return a dead letter as its message goes back: with its own headers, and how often it was brought back."""
+    headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
+    before = headers.get(REDRIVEN, "")
+    own = {name: value for name, value in headers.items() if not name.startswith(OWN_PREFIX)}
+    own[REDRIVEN] = str(int(before) + 1 if before.isascii() and before.isdigit() else 1)
+    return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(own))

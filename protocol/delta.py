@@ -28,3 +28,4 @@ class Totals(msgspec.Struct):
     released: int = 0
     expired: int = 0
     dead: int = 0
+    moved: int = 0  # by an operator, to another queue or for ever

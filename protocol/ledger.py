@@ -25,6 +25,7 @@ from wakeq.protocol.commands import (
     Publish,
     Reason,
     Released,
+    Requeued,
     Result,
     Results,
     Stash,
@@ -44,13 +45,14 @@ class Ledger(Columns):
     """One incarnation of one queue."""
 
     __slots__ = (
-        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "policies", "publishers", "sides",
-        "staging", "totals",
+        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "paused_until_ms", "policies",
+        "publishers", "sides", "staging", "totals",
     )  # fmt: skip
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
         self.name = name
         self.limits = limits
+        self.paused_until_ms = 0  # nothing is handed out before; it outlives an incarnation, but not the queue
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
         self.aliased = {}
@@ -230,6 +232,8 @@ class Ledger(Columns):
                 return code
             if entry.dead and not self.is_out(number):  # the delivery has ended otherwise: the message came back
                 return Result.UNKNOWN
+            if entry.moved and not self._may_be_operated(number):  # a worker has it meanwhile
+                return Result.UNKNOWN
         return 0
 
     def resolved(self, entry: Ack) -> list[int]:
@@ -265,6 +269,8 @@ class Ledger(Columns):
 
     def acknowledge(self, entry: Ack) -> Results:
         """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of every life's end."""
+        if entry.moved:
+            return self._move(entry)
         chunks, sides, any_token = self.chunks, self.sides, ANY_TOKEN
         results: list[int] = []
         for number, token in zip(self._own_numbers(entry), entry.tokens, strict=True):
@@ -287,6 +293,39 @@ class Ledger(Columns):
         if entry.delivered:
             self.totals.delivered += done
         return results
+
+    def _move(self, entry: Ack) -> Results:
+        """Remove what an operator takes away, but for what is out."""
+        results: list[int] = []
+        for number in self._own_numbers(entry):
+            if not self._may_be_operated(number):
+                results.append(_UNKNOWN)
+            else:
+                self._remove(number)
+                results.append(0)
+        self.totals.moved += results.count(0)
+        return results
+
+    def _may_be_operated(self, number: int) -> bool:
+        """Whether an operator may take it: it is not with a worker, nor staged."""
+        return self.lives(number) and not self.is_out(number) and not self.is_hidden(number)
+
+    def requeue(self, entry: Requeued) -> Results:
+        """Let messages that wait for a moment wait no longer; UNKNOWN for what is gone, or out."""
+        is_ours = entry.queue_id == self.id
+        return [self._requeue(number) if is_ours else Result.UNKNOWN for number in entry.numbers]
+
+    def _requeue(self, number: int) -> int:
+        if not self._may_be_operated(number):
+            return Result.UNKNOWN
+        side, chunk = self.sides.get(number), self.chunks[number >> CHUNK_SHIFT]
+        if side is not None:
+            side.due_ms = 0
+            self._touch((number,))
+        if chunk.dues is not None:
+            chunk.dues[number & MASK] = 0
+        self._dirty_chunks[number >> CHUNK_SHIFT] = None
+        return Result.DONE
 
     def expire(self, entry: Expired, at_ms: int) -> Results:
         """Remove what has expired and is not out with a worker."""

@@ -24,6 +24,7 @@ FLAG_FORCED = 8
 FLAG_MUST_EXIST = 16
 FLAG_OVERSIZED = 32
 FLAG_DELIVERED = 64
+FLAG_REQUEUED = 1  # of MOVED: the messages stay, and are due now
 
 
 class BadRecord(StorageError):

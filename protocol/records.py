@@ -29,10 +29,12 @@ from wakeq.protocol.commands import (
     Kind,
     Members,
     Noop,
+    PauseQueue,
     Publish,
     PurgeQueue,
     Reason,
     Released,
+    Requeued,
     SetAside,
     Stash,
     Token,
@@ -49,6 +51,7 @@ from wakeq.protocol.record_layout import (
     FLAG_ID,
     FLAG_MUST_EXIST,
     FLAG_OVERSIZED,
+    FLAG_REQUEUED,
     FLAG_SESSION,
     HEAD,
     ITEM,
@@ -168,7 +171,7 @@ def _encode_released(entry: Released, at_ms: int) -> bytes:
 def _encode_ack(entry: Ack, at_ms: int) -> bytes:
     rows = zip(entry.numbers, entry.tokens, strict=True)
     items = [_pack_item(0, 0, 0, number, 0, term, sequence, 0, 0) for number, (term, sequence) in rows]
-    kind = Kind.DEAD if entry.dead else Kind.ACK
+    kind = Kind.DEAD if entry.dead else Kind.MOVED if entry.moved else Kind.ACK
     flags = FLAG_DELIVERED * entry.delivered
     about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
     head = head_of(kind, entry.queue, len(items), at_ms, **about)
@@ -210,6 +213,12 @@ def _encode_unstash(entry: Unstash, at_ms: int) -> bytes:
     return head_of(Kind.UNSTASH, entry.queue, 0, at_ms, flags=entry.action) + about
 
 
+def _encode_requeued(entry: Requeued, at_ms: int) -> bytes:
+    items = [_pack_item(0, 0, 0, number, 0, 0, 0, 0, 0) for number in entry.numbers]
+    about = {"queue_id": entry.queue_id, "flags": FLAG_REQUEUED}
+    return head_of(Kind.MOVED, entry.queue, len(items), at_ms, **about) + b"".join(items)
+
+
 _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Publish: _encode_publish,
     Delivered: _encode_delivered,
@@ -228,6 +237,8 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     Stash: _encode_stash,
     Unstash: _encode_unstash,
     Members: lambda e, at: head_of(Kind.MEMBERS, e.queue, 0, at) + _to_msgpack(e.config),
+    PauseQueue: lambda e, at: head_of(Kind.PAUSE, e.queue, 0, at) + _to_msgpack(e.until_ms),
+    Requeued: _encode_requeued,
 }
 
 
@@ -251,7 +262,7 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
 def _decode(
     kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, end: int, head: tuple[int, int, int, int]
 ) -> Entry:
-    door, _, queue_id, worker = head
+    door, flags, queue_id, worker = head
     numbers = [item[3] for item in items]
     match kind:
         case Kind.PUBLISH:
@@ -285,6 +296,12 @@ def _decode(
             return Imported(name)
         case Kind.NOOP:
             return Noop(name)
+        case Kind.PAUSE:
+            return PauseQueue(name, msgspec.msgpack.decode(payload[end:], type=int))
+        case Kind.MOVED if flags & FLAG_REQUEUED:
+            return Requeued(name, queue_id, numbers)
+        case Kind.MOVED:
+            return _decode_ack(kind, name, items, payload, end, head)
         case Kind.CLAIM:
             return _decode_claim(name, items, payload[end:], head)
         case Kind.STASH:
@@ -365,5 +382,5 @@ def _decode_ack(
         publishes.append(inner)
     numbers = [item[3] for item in items]
     tokens: list[Token] = [(item[5], item[6]) for item in items]
-    is_dead, delivered = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED)
-    return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered)
+    is_dead, delivered, moved = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED), kind is Kind.MOVED
+    return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered, moved)

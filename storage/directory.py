@@ -80,7 +80,7 @@ class DataDirectory:
             for name in ("consensus", "state"):
                 _make_folder(path / name)
             identity = _identity_of(path, may_create=imports or not _holds_data(path))
-            directory = cls(path, identity, _warnings(path), imports, _lock=lock)
+            directory = cls(path, identity, warnings_of(path), imports, _lock=lock)
             directory.reserve_override_bytes = reserve_bytes
             directory.check_space()
             return directory
@@ -97,7 +97,7 @@ class DataDirectory:
         version = 1 if imports else _version_of(path)
         if version != VERSION:
             raise _may_not_upgrade(path, version) if version else _not_ours(path)
-        return cls(path, _identity_of(path, may_create=False), _warnings(path), imports)
+        return cls(path, _identity_of(path, may_create=False), warnings_of(path), imports)
 
     @property
     def consensus(self) -> Path:
@@ -344,7 +344,8 @@ def _lost_identity(path: Path, name: Path) -> DamagedFile:
 # File system ------------------------------------------------------------------------------------------------
 
 
-def _warnings(path: Path) -> list[str]:
+def warnings_of(path: Path) -> list[str]:
+    """Return what speaks against keeping data where this path lies."""
     kind = _kind_of_file_system(path)
     return [
         f"{path}: lies on {kind}: {reason}; use a disk of this machine"

@@ -94,6 +94,11 @@ class ImageWriter:
             os.close(self._descriptor)
         self._descriptor = -1
 
+    def discard(self) -> None:
+        """Give back the room of an image that will not be whole: a full disk may be the reason."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
 
 def mark_for_install(consensus: Path) -> None:
     """From now on every start begins with this image."""

@@ -71,6 +71,13 @@ def write_snapshot(
     return size
 
 
+def stream_snapshot(
+    descriptor: int, header: SnapshotHeader, items: Iterable[Item], *, check: Callable[[], None] | None = None
+) -> int:
+    """Write an image into a pipe or socket that blocks; return its bytes."""
+    return _write_blocks(descriptor, Path("the stream"), header, items, check or _go_on)
+
+
 def _go_on() -> None:
     """The check of a writer that nobody stops."""
 

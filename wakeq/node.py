@@ -32,6 +32,7 @@ from wakeq.actors.subscriber import Subscriber
 from wakeq.actors.taskflux_replies import Known
 from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
+from wakeq.admin import Admin
 from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of
 from wakeq.doors import Doors
@@ -39,6 +40,7 @@ from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.logs import log_to_stderr
 from wakeq.monique_doors import MoniqueDoors
 from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened, open_all
@@ -276,16 +278,20 @@ class Node:
             handshake_s=self.security.handshake_s,
         )
         worker_port = await self._tcp.start(settings.host, settings.worker_port)
-        self._web = WebServer(admission=admission, gate=gate, tls=tls)
+        self._web = WebServer(None, admission=admission, gate=gate, tls=tls)
+        self._admin = self._make_admin()
+        self._admin.serve_on(self._web)
         self._connect = Connect(
             make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max, gate=gate
         )
         for path in ("/connect", "/connect/"):
             self._web.add("GET", path, self._connect.handle, is_open=True)
         self._web.before_stop(self._connect.close)
-        self._monique = MoniqueDoors(settings.monique, self._monique_services(services.defaults))
-        self._web.add("GET", "/monique", self._monique.path.handle)
+        self._admin.start({"worker": self._tcp.doors, "websocket": self._connect.doors}, [self._tcp])
+        monique = self._monique = MoniqueDoors(settings.monique, self._monique_services(services.defaults))
+        self._web.add("GET", "/monique", monique.path.handle)
         self._web.before_stop(self._monique.close)
+        self._admin.figures.ports["monique"] = lambda: len(monique.path.doors)
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
@@ -308,6 +314,19 @@ class Node:
         self._workers += 1
         return self._workers
 
+    def _make_admin(self) -> Admin:
+        return Admin(
+            self.settings,
+            self.assembly,
+            self.files,
+            self.security.admission,
+            now_ms=self.now_ms,
+            clock_step_ms=lambda: self._cluster_clock.step_ms,
+            publishes_refused=lambda: bool(self._pressure),
+            gate=self.security.gate,
+            new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
+        )
+
     async def _listen_to_taskflux(self, host: str) -> dict[str, str]:
         """Open a port for one dialect, and another one for the other if that is wanted."""
         settings = self.settings
@@ -327,6 +346,7 @@ class Node:
             )
             self._taskflux.append(listener)
             door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
+            self._admin.start({door: listener.doors}, [listener])
             addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
         return addresses
 
@@ -447,6 +467,7 @@ class Node:
 
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
+        logger.info("stopping: what was taken is answered")
         if self._peers is not None:
             await self._hand_over()
         if self._heartbeat is not None:
@@ -460,6 +481,7 @@ class Node:
         await self._answer_all()
         await asyncio.gather(*(port.close() for port in ports))
         await self._answer_all()  # what lost its connection by that has given back what it held
+        self._admin.stop()
         await self._web.close()
         if self._peers is not None:
             await self._peers.close()
@@ -483,7 +505,7 @@ def bracketed(host: str) -> str:
 
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr(settings.logging.level, settings.logging.format)
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
     sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
@@ -532,6 +554,8 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         loop.add_signal_handler(signal.SIGHUP, _reload, node, load, systemd)
         addresses = await node.start()
         gc.freeze()
+        identity = node.files.directory.identity
+        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), addresses)
         doors = " ".join(f"{door}={address}" for door, address in addresses.items())
         print(f"wakeq ready {doors}", flush=True)
         systemd.ready(doors)

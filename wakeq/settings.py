@@ -31,7 +31,7 @@ SPAN_S_MAX = 31_536_000  # 365 days, the longest delay of the worker protocol (s
 
 ENVIRONMENT_PREFIX = "WAKEQ_"
 # Read elsewhere: by the command line, and by clients.
-NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
+NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
 # Kubernetes puts these into every container when a service is called "wakeq".
 SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 BYTES = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|TiB)?")
@@ -103,6 +103,19 @@ class Snapshot:
         unit="bytes",
         least=MIB,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    queues_max: int = setting(
+        10_000, "Queues, by name, that have metrics of their own; all of them are in the sums", unit="queues", least=0
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logging:
+    format: str = setting("console", "Lines for people, or a JSON object in each", one_of=("console", "json"))
+    level: str = setting("info", "The least that is logged", one_of=("debug", "info", "warning", "error"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,6 +290,8 @@ class Settings:
     journal: Journal = section(Journal, "The journal: what has happened, for `wakeq pipeline`.")
     monique: Monique = section(Monique, "The MoniQue protocol, by WebSocket at `/monique` of the HTTP port.")
     snapshot: Snapshot = section(Snapshot, "Snapshots, behind which the log is cut.")
+    metrics: Metrics = section(Metrics, "What `/metrics` says.")
+    logging: Logging = section(Logging, "What the broker says on standard error.")
     store: Store = section(Store, "The store, which is written behind the log.")
     queue: QueueDefaults = section(
         QueueDefaults, "Policies of queues that a publish makes, and of the default queue when it is made."

@@ -72,6 +72,13 @@ class Groups:
         """Return the members in join order, as a list of its own."""
         return list(self._members.get(group, ()))
 
+    def groups_of(self, process: Process) -> list[Hashable]:
+        """Return the groups that a process is in."""
+        known = self._groups_of.get(process, _NOTHING)
+        if known is _NOTHING:
+            return []
+        return list(known) if type(known) is dict else [known]
+
     def first(self, group: Hashable, at_most: int) -> list[Process]:
         """Return those who joined first."""
         return list(islice(self._members.get(group, ()), at_most))

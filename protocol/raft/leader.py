@@ -31,6 +31,7 @@ from wakeq.protocol.raft.quorum import agreed
 if TYPE_CHECKING:
     from wakeq.protocol.raft.core import Core
 
+ELECTIONS_STUCK_MAX: Final = 10  # for so many timeouts is waited for a peer that answers and takes nothing
 ROUNDS_OPEN_MAX: Final = 64  # heartbeat rounds under way; more barriers wait for the next heartbeat
 
 
@@ -134,6 +135,7 @@ class Leader:
             if peer.forgot:
                 self.core.send(Disowned, message.sender, message.disk_id)
         elif peer.accepted(message.match, message.incarnation):
+            peer.moved_ms = self.core.now_ms
             assert message.match <= self.core.log.last_index, f"node {message.sender} acknowledged {message.match}"
             self.on_stable()
             self._settle_members()
@@ -145,6 +147,8 @@ class Leader:
         return message.hint_index if last is None else last + 1
 
     def _on_heartbeat_answer(self, peer: Progress, message: HeartbeatAnswer) -> None:
+        if peer.match == self.core.log.last_index:
+            peer.moved_ms = self.core.now_ms
         if peer.answered_heartbeat(message.round):
             self._ask_for_loss(message.sender, peer)
         self._count_rounds()
@@ -224,7 +228,12 @@ class Leader:
         return max((log.size_between(peer.match, log.last_index) for peer in living), default=0)
 
     def _is_living(self, peer: Progress) -> bool:
-        return self.core.now_ms - peer.heard_ms < self.core.settings.election_ms and not peer.forgot
+        """Whether it answers, and gets on with what it lacks: for a disk that hangs nobody waits for ever."""
+        core, span_ms = self.core, self.core.settings.election_ms
+        if peer.forgot or core.now_ms - peer.heard_ms >= span_ms:
+            return False
+        gets_on = core.now_ms - peer.moved_ms < ELECTIONS_STUCK_MAX * span_ms
+        return gets_on or peer.mode is Mode.SNAPSHOT
 
     # --- images of the state ----------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ class Progress:
 
     __slots__ = (
         "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "disk_id", "forgot",
-        "heard_ms", "match", "mode", "next", "probing", "round", "since_round", "snapshot_index", "stream",
+        "heard_ms", "match", "mode", "moved_ms", "next", "probing", "round", "since_round", "snapshot_index", "stream",
     )  # fmt: skip
 
     def __init__(self, next_index: int, window: Window, now_ms: int, since_round: int) -> None:
@@ -44,6 +44,7 @@ class Progress:
         self.probing = False  # a probe is under way
         self.round = 0  # the last heartbeat round that it answered
         self.heard_ms = now_ms  # when it last said something
+        self.moved_ms = now_ms  # when it last had everything, or acknowledged something new
         self.since_round = since_round  # rounds behind this one were begun when it was a member
         self.disk_id = 0  # what it says its disk is, once it has said something
         self.acked_in = 0  # its incarnation when it reached `match`

@@ -18,6 +18,7 @@ from wakeq.protocol.wire.lines import LineReader
 
 ALIGNMENT = 8
 FRAME_BYTES_MAX = 33 << 20  # with the JSON line before the block
+FRAME_LINE_BYTES_MAX = 64 * 1024  # of the JSON line in it: what is large is in the block, where it makes no objects
 HEAD_BYTES_MAX = 12  # of `*`, the size and the line end
 STAR = b"*"
 NEXT_IS_FRAME = b"\n*"
@@ -126,8 +127,11 @@ def frame(line: bytes, block: bytes) -> bytes:
 
 
 def may_hold_frames(data: bytes) -> bool:
-    """Whether there is anything but lines in data that begins where a line does."""
-    return data[:1] == STAR or NEXT_IS_FRAME in data
+    """Whether there is anything but lines in data that begins where a line does.
+
+    Asked about all that comes: one byte is looked for twenty times as fast as two.
+    """
+    return STAR in data and (data[:1] == STAR or NEXT_IS_FRAME in data)
 
 
 def parts_of(data: bytes) -> Iterator[tuple[bytes, bytes | None]]:

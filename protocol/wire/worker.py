@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 
 from wakeq.protocol.errors import BadField, BadJson, Refused
-from wakeq.protocol.wire.blocks import frame, may_hold_frames, parts_of
+from wakeq.protocol.wire.blocks import FRAME_LINE_BYTES_MAX, frame, may_hold_frames, parts_of
 from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker_checks import (
     CHECKS,
@@ -254,6 +254,8 @@ def _decode_one(text: bytes | str) -> Command | Bad:
 
 def _decode_frame(text: bytes, block: bytes) -> Command | Bad:
     """Put a block where it belongs."""
+    if len(text) > FRAME_LINE_BYTES_MAX:  # before anything is made of it
+        return Bad(BadField(f"the line in a frame has {len(text)} bytes, the limit is {FRAME_LINE_BYTES_MAX}"))
     command = _decode_one(text)
     if isinstance(command, PubBlock):
         return msgspec.structs.replace(command, block=block)

@@ -64,9 +64,17 @@ def test_the_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
 
-    for name in ("wakeq/py.typed", "wakeq/cli/entry.py", "wakeq/protocol/errors.py", "wakeq/actors/__init__.py"):
+    for name in (
+        "wakeq/py.typed",
+        "wakeq/cli/entry.py",
+        "wakeq/protocol/errors.py",
+        "wakeq/actors/__init__.py",
+        "wakeq/web/pages/main.js",
+    ):
         assert names.count(name) == 1, name
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"wakeq"}
+    # Spark looks for `pyspark_NAME` of a format of that name.
+    rooms = {"wakeq", "pyspark_wakeq", "pyspark_wakeq_journal"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == rooms
     assert [name for name in names if name.endswith("licenses/LICENSE")]
 
 

@@ -8,11 +8,14 @@ of the processes.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.helpers.by_hand import HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.door import Closed, Received
+from wakeq.actors.messages import Asker, Propose
+from wakeq.actors.operator import Operator
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.assembly import Files
@@ -216,6 +219,16 @@ class Broker(Machine):
         self.clients.append(made)
         return made
 
+    def operate(self, name: str, make: Callable[[Asker], Any]) -> Any:
+        """Ask a queue, or with an entry the log, as an operator does; return the answer."""
+        answers: list[Any] = []
+        question = make(self.runtime.spawn(Operator).asker(answers.append))
+        target = self.raft_log if isinstance(question, Propose) else self.runtime.whereis(("queue", name))
+        (target or self.queues).tell(question)
+        self.settle()
+        (answer,) = answers
+        return answer
+
     def queue(self, name: str) -> QueueProcess:
         """Return the process of a queue, to look into it."""
         found = self.runtime.whereis(("queue", name))
@@ -244,6 +257,7 @@ class Broker(Machine):
             and not ledger.is_out(n)
             and ledger.due_of(n) <= now_ms
             and not 0 < ledger.expires_of(n) <= now_ms
+            and ledger.paused_until_ms <= now_ms
         ]
 
     def check(self, name: str) -> None:

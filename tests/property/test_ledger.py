@@ -20,6 +20,7 @@ from wakeq.protocol.commands import (
     Publish,
     Reason,
     Released,
+    Requeued,
     Result,
     Stash,
     Token,
@@ -71,6 +72,7 @@ class Message(NamedTuple):
     until_ms: int = 0
     due_ms: int = 0  # when it came back
     error: str = ""
+    requeued: bool = False  # its delay counts no longer
 
 
 class Stored(NamedTuple):
@@ -403,6 +405,40 @@ class LedgerModel(RuleBasedStateMachine):
             if result == Result.DONE:
                 self.end(number)
 
+    # What an operator does
+
+    @precondition(any_lives)
+    @rule(places=picks, wrong=st.sampled_from([0, 0, 1]))
+    def move(self, places: list[int], wrong: int) -> None:
+        numbers = self.pick(places)
+        entry = Ack("q", self.queue_id + wrong, numbers, [ANY_TOKEN] * len(numbers), moved=True)
+        may_go = [number in self.messages and not self.messages[number].until_ms and not wrong for number in numbers]
+        moved = self.ledger.totals.moved
+
+        verdict, results = self.ledger.judge_ack(entry), self.ledger.acknowledge(entry)
+
+        assert list(results) == [Result.DONE if may else Result.UNKNOWN for may in may_go]
+        assert verdict == (Result.DONE if all(may_go) else Result.UNKNOWN)
+        assert self.ledger.totals.moved == moved + sum(may_go)
+        for number, may in zip(numbers, may_go, strict=True):
+            if may:
+                self.end(number)
+
+    @precondition(any_lives)
+    @rule(places=picks, wrong=st.sampled_from([0, 0, 1]))
+    def requeue(self, places: list[int], wrong: int) -> None:
+        numbers = self.pick(places)
+
+        results = self.ledger.requeue(Requeued("q", self.queue_id + wrong, numbers))
+
+        for number, result in zip(numbers, results, strict=True):
+            message = self.messages.get(number)
+            is_ours = message is not None and not message.until_ms and not wrong
+            assert result == (Result.DONE if is_ours else Result.UNKNOWN)
+            if is_ours:
+                assert message is not None
+                self.messages[number] = message._replace(due_ms=0, requeued=True)
+
     def end(self, number: int) -> None:
         del self.messages[number]
         self.gone.append(number)
@@ -587,7 +623,7 @@ class LedgerModel(RuleBasedStateMachine):
 
     def check_message(self, number: int, message: Message) -> None:
         ledger, draft, at_ms = self.ledger, message.draft, message.at_ms
-        published_due_ms = at_ms + draft.delay_ms if draft.delay_ms else 0
+        published_due_ms = at_ms + draft.delay_ms if draft.delay_ms and not message.requeued else 0
         assert ledger.lives(number)
         assert ledger.priority_of(number) == draft.priority
         assert ledger.published_due_of(number) == published_due_ms

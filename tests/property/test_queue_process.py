@@ -17,6 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
+from wakeq.actors.messages import Move, Propose, Requeue
+from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue, Result
 from wakeq.protocol.ledger import Ledger
 
 QUEUES = ("a", "b")
@@ -60,6 +62,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="wakeq-", dir=base))
         self.broker = Broker(self.directory)
         self.lives: dict[str, Life] = {}
+        self.paused_until_ms = dict.fromkeys(QUEUES, 0)
         self.count = 0
         self.open()
 
@@ -92,6 +95,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert now_ms >= life.due_ms, f"{life.body} came early"
         assert now_ms < life.expires_ms, f"{life.body} came after its expiry"
         assert now_ms >= life.until_ms, f"{life.body} was out with {life.holder}"
+        assert now_ms >= self.paused_until_ms[life.name], f"{life.body} came while its queue was paused"
         assert (message["msg"], message["qname"]) == (life.body, life.name)
         assert message["error_count"] == life.deliveries, f"{life.body} has a wrong error count"
         failures = message.get("failures", message["error_count"])
@@ -193,9 +197,53 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(name=names, cmd=st.sampled_from(["PURGE", "DROP"]))
     def empty(self, name: str, cmd: str) -> None:
         self.publisher.call(cmd, name)
+        if cmd == "DROP":
+            self.paused_until_ms[name] = 0
         for life in self.lives.values():
             life.acked = life.acked or life.name == name
         self.publisher.call("CREATE", name)
+        self.read()
+
+    # What operators do ---------------------------------------------------------------------------------------------
+
+    @rule(name=names, seconds=st.sampled_from([0, 0, 2, 8, None]))
+    def pause(self, name: str, seconds: int | None) -> None:
+        now_ms = self.broker.now_ms()
+        until_ms = PAUSE_MS_MAX if seconds is None else now_ms + 1000 * seconds if seconds else 0
+        outcome = self.broker.operate(name, lambda me: Propose([(PauseQueue(name, until_ms), me)]))
+        assert outcome.results == [Result.DONE]
+        self.read()  # what was on its way
+        self.paused_until_ms[name] = until_ms
+
+    def some_here(self, data: st.DataObject) -> tuple[str, Life] | None:
+        here = [(uid, life) for uid, life in self.lives.items() if not life.acked]
+        return data.draw(st.sampled_from(here)) if here else None
+
+    @rule(data=st.data())
+    def requeue(self, data: st.DataObject) -> None:
+        if found := self.some_here(data):
+            uid, life = found
+            now_ms = self.broker.now_ms()
+            outcome = self.broker.operate(life.name, lambda me: Requeue(me, life.name, [uid]))
+            if outcome.results[0] == Result.DONE:
+                life.due_ms, life.until_ms = min(life.due_ms, now_ms), min(life.until_ms, now_ms)
+            self.read()
+
+    @rule(data=st.data(), to=st.sampled_from([*QUEUES, None]), slowly=st.booleans())
+    def move(self, data: st.DataObject, to: str | None, slowly: bool) -> None:
+        if not (found := self.some_here(data)) or found[1].name == to:
+            return
+        uid, life = found
+        if slowly:
+            self.broker.queue(life.name).bodies.flushed(lambda count: [], 0)
+        moved = self.broker.operate(life.name, lambda me: Move(me, life.name, [uid], to))
+        new = moved.uids[uid]
+        if new == "":
+            life.acked = True
+        elif new:
+            assert to is not None
+            self.lives[new] = self.lives.pop(uid)
+            life.name, life.deliveries, life.returned, life.until_ms = to, 0, 0, 0
         self.read()
 
     # What happens --------------------------------------------------------------------------------------------------

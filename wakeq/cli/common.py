@@ -4,13 +4,16 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed before anything else is loaded
 from wakeq.cli.output import say
 from wakeq.client import Client
+
+if TYPE_CHECKING:
+    from wakeq.client.admin import AdminClient
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -25,6 +28,13 @@ class Broker:
     """Where the verbs find the broker."""
 
     address: str
+    http: str | None = None
+
+    def admin(self) -> "AdminClient":
+        """Where operators talk to it, over HTTP."""
+        from wakeq.client.admin import AdminClient
+
+        return AdminClient(self.http)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:

@@ -14,12 +14,16 @@ from collections.abc import Sequence
 import click
 
 from wakeq import __version__
+from wakeq.cli.backup import backup, export, import_, repair, restore
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
+from wakeq.cli.completion import completion
 from wakeq.cli.config import config
+from wakeq.cli.doctor import doctor
 from wakeq.cli.inspect import inspect
 from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
 from wakeq.cli.monique import monique
+from wakeq.cli.operating import connections, leases, move, pause, requeue, resume, why
 from wakeq.cli.output import say
 from wakeq.cli.pipeline import pipeline
 from wakeq.cli.queues import queue
@@ -27,6 +31,7 @@ from wakeq.cli.run import run
 from wakeq.cli.serve import serve
 from wakeq.cli.taskflux import taskflux
 from wakeq.cli.tokens import token
+from wakeq.cli.top import top
 from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
@@ -45,6 +50,14 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     help="The worker port of the broker.",
 )
 @click.option(
+    "--http",
+    metavar="HOST:PORT",
+    envvar="WAKEQ_HTTP",
+    default=None,
+    show_envvar=True,
+    help="The HTTP port of the broker, for verbs of operators; 127.0.0.1:8080 if nothing is said.",
+)
+@click.option(
     "--token-file",
     metavar="FILE",
     envvar="WAKEQ_TOKEN_FILE",
@@ -60,9 +73,9 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, broker: str, token_file: str | None, tls: str | None) -> None:
+def cli(context: click.Context, broker: str, http: str | None, token_file: str | None, tls: str | None) -> None:
     """A durable task broker: start one, talk to one, look at one."""
-    context.obj = Broker(broker)
+    context.obj = Broker(broker, http)
     # Where every client looks, those too that are made by what a verb runs.
     os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
     os.environ.update({"WAKEQ_TLS": tls} if tls else {})
@@ -70,10 +83,14 @@ def cli(context: click.Context, broker: str, token_file: str | None, tls: str | 
 
 VERBS = (
     *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
-    *(ping, inspect, config, token),
+    *(ping, inspect, config, token, leases, connections, why, top, doctor, completion),
 )
 for verb in VERBS:
     cli.add_command(verb)
+for verb in (backup, restore, export, import_, repair):
+    cli.add_command(verb)
+for verb in (pause, resume, move, requeue):
+    queue.add_command(verb)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,13 +7,12 @@ A program that has set up logging itself keeps what it has.
 
 import logging
 import sys
-from datetime import UTC, datetime
 
 import click
-import msgspec
+
+from wakeq.logs import ConsoleLine, JsonLine
 
 LEVELS = ("debug", "info", "warning", "error")
-LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def log_options(command: click.decorators.FC) -> click.decorators.FC:
@@ -28,21 +27,5 @@ def log_to_stderr(level: str, *, as_json: bool) -> None:
 
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(LogContext())
-    handler.setFormatter(JsonLine() if as_json else logging.Formatter(LINE))
+    handler.setFormatter(JsonLine(("queue", "uid", "delivery")) if as_json else ConsoleLine())
     logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-class JsonLine(logging.Formatter):
-    """A record as one line of JSON."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        facts = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": record.getMessage(),
-            **{name: getattr(record, name, "-") for name in ("queue", "uid", "delivery")},
-        }
-        if record.exc_info:
-            facts["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(facts).decode()

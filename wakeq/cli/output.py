@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 import msgspec
 
+from wakeq.logs import plain as plain
+
 Row = Sequence[object]
 
 
@@ -70,8 +72,3 @@ def cell(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(cell, value))
     return str(value)
-
-
-def plain(text: str) -> str:
-    """The text in one line, with control characters (escape sequences, newlines) spelt out."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

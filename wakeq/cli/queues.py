@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.operating import CONDITION_HELP, picking, select
 from wakeq.cli.output import print_facts, print_json, print_table, say
 from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
@@ -121,14 +122,26 @@ def delete(broker: Broker, name: str, yes: bool) -> None:
 
 @queue.command()
 @click.argument("name", metavar="QUEUE")
+@picking
 @yes_option
+@json_option
 @click.pass_obj
-def purge(broker: Broker, name: str, yes: bool) -> None:
-    """Delete every message of QUEUE; the queue stays."""
-    confirm(f"Delete every message in {queue_name(name)}?", yes=yes)
+def purge(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
+    """Delete every message of QUEUE, or those that are picked; the queue stays.
+
+    Without picking also what workers have is gone at once; picked messages that a worker has stay.
+    """
+    if picked.pop("dry_run"):
+        select(broker, "/messages/purge", name, **picked, dry_run=True, word="")
+        return
+    is_picked = any(picked[flag] for flag in ("where", "uids", "limit", "rate"))
+    confirm(f"Delete {'the messages that fit' if is_picked else 'every message'} in {queue_name(name)}?", yes=yes)
+    if is_picked:
+        select(broker, "/messages/purge", name, **picked, dry_run=False, word="deleted from")
+        return
     with broker.connect() as client:
         count = client.purge(name)
-    click.echo(f"{count} messages deleted")
+    print_json({"queue": name, "done": count}) if picked["as_json"] else click.echo(f"{count} messages deleted")
 
 
 @queue.command()
@@ -170,14 +183,31 @@ def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> No
 @click.argument("name", metavar="QUEUE")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="At most so many; else all that are ready.")
 @click.option("--to", metavar="QUEUE", help="To this queue; else each to where it came from.")
+@click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second.")
 @click.option("--dry-run", is_flag=True, help="Show the next messages, at most 100, and move nothing.")
 @json_option
 @click.pass_obj
-def redrive_(broker: Broker, name: str, count: int | None, to: str | None, dry_run: bool, as_json: bool) -> None:
+def redrive_(
+    broker: Broker,
+    name: str,
+    count: int | None,
+    to: str | None,
+    where: tuple[str, ...],
+    rate: float | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Move dead letters of QUEUE back to the queues that they came from.
 
     Each leaves QUEUE in the same step in which it is published again.  One that says no origin stays, unless --to.
+    Picking (--where) and pacing (--rate) are done over HTTP.
     """
+    if where or rate:
+        picked = {"where": where, "uids": (), "limit": count, "rate": rate, "dry_run": dry_run, "as_json": as_json}
+        more = {} if to is None else {"to": to}
+        select(broker, "/messages/redrive", name, **picked, word="redriven from", more=more)  # type: ignore[arg-type]
+        return
     with broker.connect() as client:
         if dry_run:
             ready = client.stats(name)["ready"]

@@ -1,6 +1,7 @@
 """The pages of docs/reference, made from what the code says of itself, so that they cannot differ from it.
 
     settings model, click commands, error tree  -->  settings.md, cli.md, errors.md, exit-codes.md
+    metrics, routes (reference_http.py)  -->  metrics.md, http.md
 
 `python -m wakeq.cli.reference docs/reference` writes them; a test and `make docs` compare them.  Prints
 nothing that depends on the machine, or on the release of click, that it runs with.
@@ -21,6 +22,7 @@ from wakeq.cli.common import (
     EXIT_USAGE,
 )
 from wakeq.cli.entry import cli
+from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.protocol import errors
 from wakeq.settings import INT64_MIN, KNOWN, Known, shown
 
@@ -47,7 +49,7 @@ Results go to standard output, what is said about them to standard error. An err
 `wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every verb that reads has `--json`,
 one value a line; fields are added to it, never renamed. Verbs that destroy ask first, unless `--yes` has
 answered. There is no colour where the output is no terminal or `NO_COLOR` is set. Completion in bash:
-`eval "$(_WAKEQ_COMPLETE=bash_source wakeq)"`, and likewise for zsh and fish.
+`source <(wakeq completion bash)`, and likewise for zsh and fish.
 """
 
 ERRORS_INTRO = f"""\
@@ -263,6 +265,8 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "errors.md": errors_page(),
         "exit-codes.md": exit_codes_page(),
+        "metrics.md": metrics_page(),
+        "http.md": http_page(),
     }
 
 

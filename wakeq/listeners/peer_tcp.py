@@ -189,7 +189,7 @@ class PeerTcp:
         except ssl.SSLError as error:  # a certificate, most likely, which waiting will not mend
             self.refused(node_id, f"{host}:{port}", PeerRefused(f"no TLS with it: {error.reason or error}"))
             return False
-        except OSError as error:  # a timeout is one too
+        except (OSError, UnicodeError) as error:  # a timeout is one too; and a name that cannot be one of a host
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
         return bool(await door.lost)

@@ -71,6 +71,9 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
     def data_received(self, data: bytes) -> None:
         if not self.receives or self._subscriber is None:
             return
+        if self.presumes:
+            self.drop("too much was begun before the handshake")
+            return
         packets = self._reader.receive(data)
         if self.unfinished_bytes:
             self._watched()

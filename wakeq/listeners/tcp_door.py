@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wakeq.actors.access import Access
-from wakeq.actors.door import FRAME_S_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
+from wakeq.actors.door import FRAME_S_MAX, STRANGER_BYTES_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
 
 ReplyT = TypeVar("ReplyT")
 
@@ -42,6 +42,8 @@ class Port(Protocol):
     def unwatch(self, door: Any, /) -> None: ...
 
     def welcome(self, door: Any, /) -> None: ...
+
+    def is_stranger(self, door: Any, /) -> bool: ...
 
 
 class _Watch:
@@ -141,7 +143,17 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         """Whether what comes is to be read at all."""
         return self._subscriber is not None and not self._state & _ENDED
 
+    @property
+    def presumes(self) -> bool:
+        """Whether a peer that has not said who it is has begun more than anybody needs for that."""
+        return self.unfinished_bytes > STRANGER_BYTES_MAX and self._listener.is_stranger(self)
+
     # --- the subscriber's side ---
+
+    @property
+    def subscriber(self) -> Told | None:
+        """Who is told what comes; None once the connection is gone, or if it was turned away."""
+        return self._subscriber
 
     @property
     def peer(self) -> str:

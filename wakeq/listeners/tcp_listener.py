@@ -118,6 +118,10 @@ class TcpListener(Generic[DoorT]):
         """The peer of this connection has said who it is."""
         self._strangers.pop(door, None)
 
+    def is_stranger(self, door: DoorT) -> bool:
+        """Whether the peer of this connection has not said who it is, and should."""
+        return door in self._strangers
+
     def leave(self, door: DoorT, held_bytes: int, *, entered: bool) -> None:
         """A connection is gone."""
         self.doors.discard(door)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from wakeq.actors.door import DOOR_WORKER_TCP, Admission, Received, Told
 from wakeq.listeners.tcp_door import TcpDoor
 from wakeq.listeners.tcp_listener import TcpListener
-from wakeq.protocol.errors import Busy, Refused
+from wakeq.protocol.errors import Busy, FrameTooLarge, Refused
 from wakeq.protocol.wire.blocks import BadFrame, BlockReader, may_hold_frames
 from wakeq.protocol.wire.lines import LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, encode, nok
@@ -63,6 +63,8 @@ class WorkerTcpDoor(TcpDoor[Reply]):
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
         """Take data with an unfinished line before or after it."""
+        if self.presumes:
+            return self._end(b"", FrameTooLarge("too much was begun before HELLO with a token; say who you are first"))
         reader = self._reader or BlockReader(self._line_bytes_max)
         try:
             lines = reader.receive(data)

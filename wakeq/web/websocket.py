@@ -148,6 +148,11 @@ class WebSocketDoor(Generic[ReplyT]):
     # --- the subscriber's side ---
 
     @property
+    def subscriber(self) -> Told | None:
+        """Who is told what comes; None once the connection is gone."""
+        return self._subscriber
+
+    @property
     def peer(self) -> str:
         address = self._transport.get_extra_info("peername")
         return f"{address[0]}:{address[1]}" if address else ""

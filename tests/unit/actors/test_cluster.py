@@ -3,20 +3,14 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
 from wakeq.actors.messages import Administer, Asker, Propose
-from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Expired, Publish
+from wakeq.protocol.commands import Expired
 from wakeq.protocol.errors import DiskDisowned
-from wakeq.protocol.ledger import Ledger
-from wakeq.protocol.raft.messages import Append
-from wakeq.protocol.wire.peer import Entries, Frame
 
 Q = "q"
 LEASE_S = 60
@@ -321,64 +315,3 @@ def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) 
 
     with pytest.raises(DiskDisowned, match="is not the one that joined"):
         bring_up_for(cluster, lost, 2.0)
-
-
-def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
-    client = leader.client()
-    client.publish(Q)
-    cluster.advance(0.2)
-    for other in cluster.others(leader):
-        other.opened.log.segment_bytes_max = 1  # it is to be sealed with the next cut of the state
-    client.publish(Q)  # written everywhere; that it is committed only its leader knows
-
-    cluster.isolate(leader)
-    new = successor(cluster, leader)
-
-    assert size(new) == 2
-    cluster.advance(2.0)
-    assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
-
-
-def test_a_message_of_a_former_term_does_not_leave_with_what_replaced_its_entries(
-    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may have waited for a slow connection while this node lost the lead, and its entries."""
-    leader.client().publish(Q)
-    core, other = leader.raft_log.core, cluster.others(leader)[0]
-    peer = leader.raft_log._around.peers[other.number]
-    assert isinstance(peer, Peer)
-    left: list[Frame] = []
-    monkeypatch.setattr(peer._door, "send", left.extend)
-    last, term = core.log.last_index, core.term
-    header = (core.me.node_id, other.number, core.me.disk_id, core.me.incarnation)
-
-    for of_term in (term - 1, term):
-        peer.tell(Outgoing([(Append(*header, of_term, last - 1, of_term, last, ((last, of_term),), 0), None)]))
-    cluster.settle()
-
-    assert [frame.append.term for frame in left if isinstance(frame, Entries)] == [term]
-
-
-def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
-    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    leader.client().publish(Q)
-    publish = Ledger.publish
-
-    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
-        if entry.drafts[0].body == b"poison":
-            raise ZeroDivisionError("poisoned")
-        return publish(ledger, entry, at_ms)
-
-    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
-    assert isinstance(leader.assembly.state_disk, HandDisk)
-    leader.assembly.state_disk.held = True  # so it does not come to set the entry aside itself
-    leader.client().ask({"cmd": "PUB", "qname": Q, "message": "poison"})
-    cluster.advance(0.2)  # the others hear that it is committed, and halt
-
-    cluster.isolate(leader)
-    new = successor(cluster, leader)
-    cluster.advance(0.2)
-
-    assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
-    assert size(new) == 2

@@ -13,6 +13,7 @@ from tests.helpers.hand_cluster import HandCluster, HandNode
 from wakeq.actors.log_files import Cut
 from wakeq.assembly import StateReplaced
 from wakeq.opening import open_all
+from wakeq.storage.image_files import ImageWriter
 from wakeq.storage.state import StateStore
 
 Q = "q"
@@ -134,3 +135,12 @@ def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
         assert found == (index, index + 1, index), f"killed after {steps} steps"
         steps += 1
     assert steps > STEPS_MIN
+
+
+def test_an_image_that_broke_off_takes_no_room(directory: Path) -> None:
+    writer = ImageWriter(directory)
+    writer.write(0, b"the beginning")
+
+    writer.discard()
+
+    assert not writer.path.exists()

@@ -45,6 +45,27 @@ def test_what_is_settled_does_not_end() -> None:
     assert not ends.renew(SOURCE, 50)
 
 
+def test_what_lapses_does_not_end_again() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 20})
+    (lapsing,) = ends.over(10)
+
+    ends.set(SOURCE, {1: 10, 2: 20})
+
+    assert ends.lapsing == {lapsing}
+    assert ends.over(30) == [("c", "s", 2)]
+    ends.lapsing.clear()
+    ends.set(SOURCE, {1: 40})
+    assert ends.over(40) == [("c", "s", 1)]
+
+
+def test_a_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
+    client.publish("q", "a")
+
+    assert client.broker.queue("q").leases.ends is None  # type: ignore[union-attr]
+    assert client.broker.queue("q").ledger.staging is None
+
+
 def test_a_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         client.call("STASH", "q", stash=f"t{number}", messages=["a"])

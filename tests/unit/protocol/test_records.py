@@ -20,10 +20,12 @@ from wakeq.protocol.commands import (
     Extended,
     Imported,
     Noop,
+    PauseQueue,
     Publish,
     PurgeQueue,
     Reason,
     Released,
+    Requeued,
     SetAside,
     Stash,
     Unstash,
@@ -146,6 +148,17 @@ SPELLED: list[tuple[Entry, str]] = [
     ),
     (PurgeQueue("q"), "010b0000 00000000" + HEAD_TAIL + "00" * 12 + "01 71"),
     (SetAside("q", 6, "x"), "010c0000 00000000" + HEAD_TAIL + "00" * 12 + "01 71 92 06 a1 78"),
+    (PauseQueue("q", 256), "01120000 00000000" + HEAD_TAIL + "00" * 12 + "01 71 cd 01 00"),
+    (
+        Requeued("q", 7, [1]),
+        "01130001 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71" + ITEMS + "0000000000000001" + "00" * 36,
+    ),
+    (
+        Ack("q", 7, [1], [ANY_TOKEN], [Publish("", [])], moved=True),
+        "01130000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        + ITEMS + "0000000000000001" + "00" * 36 + "00000000"
+        "0000001d" + "01010000 00000000" + HEAD_TAIL + "00" * 12 + "00",
+    ),
     (Imported(), "010d0000 00000000" + HEAD_TAIL + "00" * 12 + "00"),
 ]  # fmt: skip
 

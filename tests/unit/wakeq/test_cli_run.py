@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from wakeq.cli import main
-from wakeq.cli.logs import JsonLine
 from wakeq.cli.reload import snapshot
 from wakeq.cli.run import find_worker
+from wakeq.logs import JsonLine
 from wakeq.worker import LogContext, Worker
 
 SHOP = "from wakeq import Worker\nworker = Worker()\nnumber = 7\n"
@@ -110,7 +110,7 @@ def test_a_record_is_one_line_of_json() -> None:
         record = logging.LogRecord("shop", logging.ERROR, "", 1, "no %s", ("tea",), sys.exc_info())
     LogContext().filter(record)
 
-    line = JsonLine().format(record)
+    line = JsonLine(("queue", "uid", "delivery")).format(record)
 
     facts = json.loads(line)
     assert "\n" not in line

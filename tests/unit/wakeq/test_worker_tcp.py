@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 import uvloop
@@ -399,6 +399,31 @@ def test_unfinished_lines_of_all_together_are_bounded(run: Run) -> None:
             (bad,) = subscriber.commands
             assert isinstance(bad, Bad)
             assert bad.error.code == "BUSY"
+
+    run(test)
+
+
+@pytest.mark.parametrize("begun", [b'*33000000\n{"cmd":"PUBB"', b'{"cmd":"PUB","message":"'], ids=["frame", "line"])
+def test_who_has_not_said_who_he_is_may_not_begin_much(run: Run, begun: bytes) -> None:
+    async def test() -> None:
+        async with listening(handshake_s=5.0) as port:
+            _, known, welcomed = await port.ask()
+            welcomed.door.welcome()
+            _, stranger = await port.connect()
+            known.write(begun)
+            stranger.write(begun)
+            with suppress(ConnectionError):
+                for _ in range(16):
+                    known.write(bytes(65_536))
+                    stranger.write(bytes(65_536))
+                    await known.drain()
+                    await stranger.drain()
+
+            await port.writers[-1].until(lambda: bool(port.writers[-1].commands))
+            (bad,) = port.writers[-1].commands
+            assert isinstance(bad, Bad)
+            assert "say who you are" in str(bad.error)
+            assert not welcomed.commands
 
     run(test)
 

@@ -109,3 +109,13 @@ def test_a_command_without_a_block_that_comes_in_a_frame_is_refused_alone() -> N
 
     assert isinstance(bad, wire.Bad)
     assert (bad.cmd_id, ping) == (3, wire.Ping())
+
+
+def test_a_frame_whose_line_is_long_is_refused_before_anything_is_made_of_it() -> None:
+    line = b'{"cmd":"PUBB","qname":"q","columns":["body"],"rows":1,"cmd_id":3,"x":[' + b"{}," * 30_000 + b"{}]}"
+
+    bad, ping = wire.decode(frame(line, b"xx") + b'\n{"cmd":"PING"}\n')
+
+    assert isinstance(bad, wire.Bad)
+    assert "the line in a frame has" in str(bad.error)
+    assert ping == wire.Ping()

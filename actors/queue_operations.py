@@ -1,0 +1,148 @@
+"""QueueOperations: what an operator does to the messages of one queue: move them, throw them away, let them go now.
+
+    Move, Requeue --> bodies, leases --> an entry for the log --> Moved or Outcome, once it is applied
+
+Only what is not with a worker is touched; while the outcome is on its way it is not handed out.  What a pause does is
+here too.  Which messages are meant is the operator's affair: they come by uid.
+"""
+
+from functools import partial
+
+import msgspec
+
+from wakeq.actors.messages import (
+    Answered,
+    Asker,
+    Move,
+    Moved,
+    Outcome,
+    Propose,
+    Refusal,
+    Requeue,
+)
+from wakeq.actors.queue_staging import QueueStaging
+from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
+from wakeq.protocol.dead_letters import redriven
+from wakeq.protocol.uid import UidMaker
+
+MOVED_BYTES_MAX = 8 << 20  # of the bodies in one entry; one message always fits
+
+
+class Moving(msgspec.Struct, frozen=True, gc=False):
+    """The ticket of a Move: what was proposed, and who wants to know."""
+
+    message: Move
+    uids: list[str]
+    numbers: list[int]
+
+
+class QueueOperations(QueueStaging):
+    """See the head of this file."""
+
+    def on_move(self, message: Move) -> None:
+        leases, refusal = self.leases, self._refusal()
+        if leases is None or refusal is not None:
+            self._answer_moved(message, [], refusal)
+            return
+        numbers = [n for n in map(self._number_of, message.uids) if self._may_move(n)]
+        numbers = numbers[: max(1, self.ledger.count_within(numbers, MOVED_BYTES_MAX))]
+        missing = self.bodies.missing(numbers) if message.to is not None else []
+        if missing:
+            self._read(missing, ("call", partial(self._move, message, numbers), message.asker))
+        else:
+            self._move(message, numbers)
+
+    def _may_move(self, number: int) -> bool:
+        assert self.leases is not None, "asked before"
+        ledger, leases = self.ledger, self.leases
+        is_there = ledger.lives(number) and not ledger.is_hidden(number)
+        return is_there and number not in leases.held and number not in leases.leaving
+
+    def _move(self, message: Move, numbers: list[int]) -> None:
+        """Propose it; what has left meanwhile is left out."""
+        if self.leases is None:
+            self._answer_moved(message, [], self._refusal())
+            return
+        numbers = [n for n in numbers if self._may_move(n)]
+        if not numbers:
+            self._answer_moved(message, [], None)
+            return
+        publishes = []
+        if message.to is not None:
+            publishes = [Publish(message.to, [self._draft_of(n, redrive=message.redrive) for n in numbers])]
+        self.leases.leave(numbers)
+        entry = Ack(self.name, self.ledger.id, numbers, [ANY_TOKEN] * len(numbers), publishes, moved=True)
+        moving = Moving(message, self._uids_of(numbers), numbers)
+        self._raft_log.tell(Propose([(entry, Asker(self, moving, None))]))
+
+    def _draft_of(self, number: int, *, redrive: bool) -> Draft:
+        """Return a message as it is to be published again: what is left of its delay and its time to live goes on."""
+        draft, ledger, now_ms = self.bodies.get(number), self.ledger, self._now_ms()
+        assert draft is not None, "read before"
+        if redrive:
+            return redriven(draft)
+        expires_ms = ledger.expires_of(number)
+        return Draft(
+            draft.body,
+            ledger.priority_of(number),
+            max(0, ledger.due_of(number) - now_ms),
+            max(1, expires_ms - now_ms) if expires_ms else 0,
+            ledger.own_timeout_of(number),
+            draft.headers,
+        )
+
+    def on_answered(self, message: Answered) -> None:
+        """A Move has its outcome."""
+        for moving, _place, answer in message.answers:
+            if isinstance(answer, Refusal):  # the log did not take it
+                if self.leases is not None:
+                    self.leases.stays(moving.numbers, self._now_ms())
+                    self._settle(self._now_ms())
+                self._answer_moved(moving.message, [], answer)
+            else:
+                self._answer_moved(moving.message, moving.uids, None, answer)
+
+    def _answer_moved(
+        self, message: Move, uids: list[str], refusal: Refusal | None, outcome: Outcome | None = None
+    ) -> None:
+        moved: dict[str, str | None] = dict.fromkeys(message.uids)
+        if outcome is not None and message.to is not None and not outcome.follows:  # refused as a whole
+            refusal = Refusal(
+                Result(outcome.results[0]).name, f"queue {message.to or 'default'} does not take them all"
+            )
+        elif outcome is not None:
+            moved |= _new_uids(uids, outcome)
+        asker = message.asker
+        asker.process.tell(Answered([(asker.ticket, asker.place, Moved(moved, refusal))]))
+
+    def on_requeue(self, message: Requeue) -> None:
+        refusal, asker = self._refusal(), message.asker
+        if refusal is not None:
+            self._refuse(asker, refusal)
+            return
+        numbers = [self._number_of(uid) for uid in message.uids]
+        entry = Requeued(self.name, self.ledger.id, numbers)
+        self._raft_log.tell(Propose([(entry, asker)]))
+
+    # --- what is committed -----------------------------------------------------------------------------------------
+
+    def _apply_paused(self, entry: PauseQueue, index: int, term: int, at_ms: int) -> Results:
+        self.ledger.paused_until_ms = entry.until_ms
+        if self.leases is not None:
+            self.leases.pause_changed()
+        return [Result.DONE]
+
+    def _apply_requeued(self, entry: Requeued, index: int, term: int, at_ms: int) -> Results:
+        living = [n for n in entry.numbers if self.ledger.lives(n)] if entry.queue_id == self.ledger.id else []
+        if self.leases is not None:
+            self.leases.requeued(dict.fromkeys(living), self._now_ms())
+        return self.ledger.requeue(entry)
+
+
+def _new_uids(uids: list[str], outcome: Outcome) -> dict[str, str | None]:
+    """Return where each message went that did: its uid in the other queue, or "" if there is none."""
+    if not outcome.follows:
+        return {uid: "" for uid, code in zip(uids, outcome.results, strict=True) if code == Result.DONE}
+    (there,) = outcome.follows
+    maker = UidMaker(there.queue_id)
+    return {uid: maker.uid(number) for uid, number in zip(uids, there.results, strict=True) if number > 0}

@@ -1,0 +1,146 @@
+"""QueueSight: what can be seen of one queue without changing it.
+
+    Peek, Stats, Scan, Why --> ledger, leases, bodies --> rows, figures, a page, causes
+
+Bodies that are not in memory are read for it.  It never hands out, and never lets a look cost more than its bound.
+"""
+
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from wakeq.actors.messages import Answered, Asker, Page, Peek, Refusal, Scan, Stats, Why
+from wakeq.actors.queue_operations import QueueOperations
+from wakeq.actors.queue_view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
+from wakeq.actors.why import causes_of
+
+SCAN_COUNT_MAX = 1_000
+
+
+class QueueSight(QueueOperations):
+    """See the head of this file."""
+
+    _oldest = (0, 0, 0)  # incarnation, number, since when: of the oldest message that is ready, as seen last
+
+    def _may_be_seen(self, asker: Asker) -> bool:
+        """Answer, and return False, if there is nothing to see here now."""
+        refusal = self._refusal()
+        if refusal is None and not self.exists:
+            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
+        if refusal is not None:
+            self._refuse(asker, refusal)
+        return refusal is None
+
+    # --- messages --------------------------------------------------------------------------------------------------
+
+    def on_peek(self, message: Peek) -> None:
+        if not self._may_be_seen(message.asker):
+            return
+        numbers = numbers_in(
+            self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
+        )
+        self._with_bodies(numbers, partial(self._peek_loaded, message.asker, numbers), message.asker)
+
+    def _with_bodies(self, numbers: list[int], step: Any, asker: Asker) -> None:
+        missing = self.bodies.missing(numbers)
+        if missing:
+            self._read(missing, ("call", step, asker))
+        else:
+            step()
+
+    def _peek_loaded(self, asker: Asker, numbers: list[int]) -> None:
+        self._tell_seen(asker, [row for _, row in self._rows_of(numbers)])
+
+    def _rows_of(self, numbers: list[int]) -> list[tuple[int, dict[str, Any]]]:
+        now_ms = self._now_ms()
+        rows = []
+        for number, uid in zip(numbers, self._uids_of(numbers), strict=True):
+            row = row_of(self.ledger, self.leases, self.bodies, number, now_ms)
+            if row is not None:
+                rows.append((number, {"uid": uid} | row))
+        return rows
+
+    def _tell_seen(self, asker: Asker, answer: Any) -> None:
+        asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
+
+    def on_scan(self, message: Scan) -> None:
+        if not self._may_be_seen(message.asker):
+            return
+        count = min(message.count, SCAN_COUNT_MAX)
+        numbers = list(islice(self.ledger.living_numbers(message.after), count))
+        numbers = numbers[: max(1, self.ledger.count_within(numbers, 4 << 20))]
+        missing = self.bodies.missing(numbers)
+        self._with_bodies(numbers, partial(self._scan_loaded, message.asker, numbers, missing), message.asker)
+
+    def _scan_loaded(self, asker: Asker, numbers: list[int], read: list[int]) -> None:
+        rows = [row | {"number": number} for number, row in self._rows_of(numbers)]
+        self.bodies.let_go(read)  # or a look at all messages would leave all of them in memory
+        self._tell_seen(asker, Page(rows, numbers[-1] if numbers else 0, self.ledger.next_number - 1))
+
+    def on_why(self, message: Why) -> None:
+        if not self._may_be_seen(message.asker):
+            return
+        assert self.leases is not None, "asked before"
+        number = self._number_of(message.uid)
+        subscribers = self.runtime.groups.count(("subscribers", self.name))
+        causes = causes_of(self.ledger, self.leases, number, self._now_ms(), subscribers)
+        self._tell_seen(message.asker, {"queue": self.name, "uid": message.uid, "causes": causes})
+
+    # --- figures ---------------------------------------------------------------------------------------------------
+
+    def on_stats(self, message: Stats) -> None:
+        asker = message.asker
+        refusal = None if asker.process is self._supervisor else self._services.refusal()  # a listing was asked before
+        if refusal is None and not self.exists:
+            refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
+        if refusal is not None:
+            self._refuse(asker, refusal)
+        else:
+            self._tell_seen(asker, self._gauges() if message.brief else self._figures())
+
+    def _figures(self) -> dict[str, Any]:
+        figures = figures_of(self.ledger, self.leases, self._now_ms())
+        delivered = figures["delivered"]
+        return figures | {
+            "subscribers": self.runtime.groups.count(("subscribers", self.name)),
+            "wakes": self.wakes,
+            "wakes_per_delivery": round(self.wakes / delivered, 3) if delivered else 0.0,
+            "created_ms": self.created_ms,
+            "paused_until_ms": self._paused_until_ms(),
+            "oldest_ready_ms": self._oldest_ready_ms(),
+        }
+
+    def _gauges(self) -> Gauges:
+        subscribers = self.runtime.groups.count(("subscribers", self.name))
+        about = self.wakes, subscribers, self._paused_until_ms(), self._oldest_ready_ms()
+        return gauges_of(self.ledger, self.leases, self._now_ms(), *about)
+
+    def _paused_until_ms(self) -> int:
+        """Return until when nothing is handed out, 0 if that is over."""
+        until_ms = self.ledger.paused_until_ms
+        return until_ms if until_ms > self._now_ms() else 0
+
+    def _oldest_ready_ms(self) -> int:
+        """Return since when the oldest ready message could be handed out; 0 if there is none, or it is being read.
+
+        Its moment of publication stands beside its body; what was read once is remembered.
+        """
+        leases = self.leases
+        number = oldest_ready(self.ledger, leases, self._now_ms()) if leases is not None else 0
+        if not number:
+            return 0
+        if self._oldest[:2] == (self.ledger.id, number):
+            return self._oldest[2]
+        if self.bodies.missing((number,)):
+            self._read([number], ("call", partial(self._oldest_loaded, number), None))
+            return 0
+        return self._note_oldest(number)
+
+    def _oldest_loaded(self, number: int) -> None:
+        if self.ledger.lives(number) and not self.bodies.missing((number,)):
+            self._note_oldest(number)
+
+    def _note_oldest(self, number: int) -> int:
+        since_ms = max(self.bodies.published_ms(number), self.ledger.due_of(number))
+        self._oldest = self.ledger.id, number, since_ms
+        return since_ms

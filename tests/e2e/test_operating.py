@@ -1,0 +1,196 @@
+"""Operating a broker from the command line, as a newcomer would: look, pause, move, release, ask why; and its log."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import StartBroker
+from tests.helpers.broker_process import BrokerProcess
+from wakeq.cli import main
+from wakeq.client import Client
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def at(address: tuple[str, int]) -> str:
+    return f"{address[0]}:{address[1]}"
+
+
+@pytest.fixture
+def run(shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Return what runs a command line against the broker of this file: status, output, errors."""
+
+    def run_one(*arguments: object) -> tuple[int, str, str]:
+        broker = shared_broker
+        where = ["--broker", at(broker.worker_address), "--http", at(broker.http_address)]
+        capsys.readouterr()
+        status = main([*where, *map(str, arguments)])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run_one
+
+
+@pytest.fixture
+def client(shared_broker: BrokerProcess) -> Any:
+    with Client(at(shared_broker.worker_address)) as made:
+        yield made
+
+
+def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
+    client.publish("pause", b"1")
+
+    assert run("queue", "pause", "pause", "--for", "100")[:2][0] == 0
+    assert client.fetch("pause") is None
+    status, out, _ = run("why", "pause", client.peek("pause")[0]["uid"])
+    assert (status, out.splitlines()[0].partition(" until")[0]) == (0, "paused: the queue is paused")
+    assert run("queue", "resume", "pause")[0] == 0
+    assert client.fetch("pause") is not None
+    assert run("queue", "pause", "nowhere") == (1, "", "wakeq: there is no queue of this name\n")
+
+
+def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Client) -> None:
+    for number in range(10):
+        client.publish("pick", f"m{number}", priority=number, headers={"tenant": "ab"[number % 2]})
+
+    dry = run("queue", "move", "pick", "elsewhere", "--where", "priority<4", "--dry-run")
+    no = run("queue", "move", "pick", "elsewhere", "--where", "priority<4")
+    yes = run("queue", "move", "pick", "elsewhere", "--where", "priority<4", "--yes")
+    purged = run("queue", "purge", "pick", "--where", "header.tenant=a", "--limit", 2, "--yes", "--json")
+    wrong = run("queue", "purge", "pick", "--where", "colour=red", "--yes")
+
+    assert dry[0] == 0
+    assert len(dry[1].splitlines()) == 5
+    assert "4 of the 10 messages looked at fit" in dry[2]
+    assert (no[0], "give --yes" in no[2]) == (2, True)
+    assert yes[1] == "moved from queue pick: 4\n"
+    assert json.loads(purged[1])["done"] == 2
+    assert wrong[0] == 1
+    assert "there is no field colour" in wrong[2]
+    assert (client.stats("elsewhere")["size"], client.stats("pick")["size"]) == (4, 4)
+
+
+def test_more_messages_than_one_call_takes_are_moved(run: Run, client: Client) -> None:
+    client.publish_many("many", ["m"] * 2_500)
+
+    assert run("queue", "move", "many", "many2", "--yes")[1] == "moved from queue many: 2500\n"
+    assert run("queue", "move", "many2", "many", "--limit", 1_200, "--yes")[1] == "moved from queue many2: 1200\n"
+
+
+def test_delayed_messages_go_now_and_dead_letters_go_back(run: Run, client: Client) -> None:
+    client.create_queue("work", max_deliveries=1)
+    uid = client.publish("work", b"later", delay=1_000)
+
+    assert run("queue", "requeue", "work", "--uid", uid, "--yes")[1] == "let go in queue work: 1\n"
+    message = client.fetch("work")
+    assert message is not None
+    message.nack(error="boom")
+    assert "dead letter" in run("why", "work", uid)[1]
+    assert run("queue", "redrive", "work.dead", "--where", "header.wakeq-error=other")[1].endswith(": 0\n")
+    assert run("queue", "redrive", "work.dead", "--where", "header.wakeq-error=boom")[1].endswith(": 1\n")
+    assert client.fetch("work") is not None
+
+
+def test_leases_and_connections_are_seen_and_ended(run: Run, client: Client) -> None:
+    uid = client.publish("held", b"1")
+    assert client.fetch("held") is not None
+
+    listed = json.loads(run("leases", "list", "held", "--json")[1])["leases"]
+    assert [lease["uid"] for lease in listed] == [uid]
+    assert run("leases", "release", "held", uid, "--yes")[:2] == (0, "taken back: 1\n")
+    assert run("leases", "release", "held", uid, "--yes")[0] == 3
+    client.subscribe("held")
+    rows = json.loads(run("connections", "list", "--json")[1])["connections"]
+    (mine,) = [row for row in rows if row["queues"] == ["held"]]
+    assert run("connections", "close", mine["id"], "--yes")[0] == 0
+    assert run("connections", "close", 99_999, "--yes")[0] == 1
+
+
+def test_top_says_what_happens(run: Run, client: Client) -> None:
+    client.publish_many("busy", ["m"] * 7)
+
+    status, out, _ = run("top", "bus", "--json")
+
+    facts = json.loads(out)
+    assert status == 0
+    assert [(row["queue"], row["ready"]) for row in facts["queues"]] == [("busy", 7)]
+    assert facts["node"]["role"] == "leader"
+    assert run("top", "--once")[1].splitlines()[0].split("\t")[0] == "queue"
+
+
+def test_what_cannot_be_reached_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--http", "127.0.0.1:1", "why", "q", "u"]) == 69
+    assert "name its HTTP port with --http or WAKEQ_HTTP" in capsys.readouterr().err
+    assert main(["--http", "ftp://x", "why", "q", "u"]) == 78
+
+
+def test_of_several_addresses_the_first_that_serves_is_asked(shared_broker: BrokerProcess, client: Client) -> None:
+    client.publish("several", b"1")
+
+    assert main(["--http", f"127.0.0.1:1,{at(shared_broker.http_address)}", "queue", "pause", "several"]) == 0
+
+
+def test_the_doctor_looks_at_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
+
+    status = main(["doctor", "--json", "--data-dir", str(tmp_path / "data"), *ports])
+
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert status == 0, findings
+    assert {finding["what"] for finding in findings} == {
+        "versions", "ports", "data", "disk", "files", "memory", "clock",
+    }  # fmt: skip
+    assert not (tmp_path / "data").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_doctor_says_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "data" / "consensus").mkdir(parents=True)
+    (tmp_path / "data" / "consensus" / "raft.log").write_bytes(b"?")
+
+    assert main(["doctor", "--json", "--data-dir", str(tmp_path / "data")]) == 1
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [finding["what"] for finding in findings if finding["level"] == "bad"] == ["directory"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_can_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_WAKEQ_COMPLETE" in capsys.readouterr().out
+
+
+# The log ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_is_json_with_a_line_for_each_event_and_nobody_can_forge_one(start_broker: StartBroker) -> None:
+    broker = start_broker("--set", "logging.format=json")
+    with Client(at(broker.worker_address)) as client:
+        client.publish("jobs", b"1")
+    evil = 'x"}\n{"level": "error", "message": "forged'
+    where = ["--http", at(broker.http_address)]
+
+    assert main([*where, "queue", "pause", "jobs"]) == 0
+    assert main([*where, "queue", "purge", "jobs", "--where", f"body~{evil}", "--yes"]) == 0
+    assert main([*where, "why", evil, evil]) == 1
+    broker.terminate()
+
+    lines = [json.loads(line) for line in broker.stderr.splitlines()]
+    assert {"time", "level", "logger", "message"} <= set(lines[0])
+    said = [line["message"] for line in lines]
+    assert any("is up" in text for text in said)
+    assert any("/api/v1/queue/pause?queue=jobs" in text for text in said)
+    assert sum("forged" in text for text in said) == 1
+    assert all(line["level"] == "info" for line in lines if "forged" in line["message"])
+
+
+def test_the_log_for_people_has_no_line_that_a_client_began(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    main(["--http", at(broker.http_address), "queue", "purge", "", "--where", "body~\nERROR forged\x1b[31m", "--yes"])
+    broker.terminate()
+
+    assert "forged" in broker.stderr
+    assert not any(line.startswith("ERROR") for line in broker.stderr.splitlines())
+    assert "\x1b" not in broker.stderr

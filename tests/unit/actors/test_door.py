@@ -1,0 +1,46 @@
+"""What all doors share: how many connections there may be, and from where."""
+
+import pytest
+
+from wakeq.actors.door import Admission
+from wakeq.protocol.addresses import is_this_machine
+
+
+def test_connections_are_bounded_in_all_and_by_address() -> None:
+    admission = Admission(connections_max=4, per_address_max=2)
+
+    assert [admission.enter("10.0.0.1") for _ in range(2)] == ["", ""]
+    assert "2 connections from 10.0.0.1" in admission.enter("10.0.0.1")
+    assert admission.enter("10.0.0.2") == ""
+    assert admission.enter("10.0.0.3") == ""
+    assert "4 connections already" in admission.enter("10.0.0.4")
+
+    admission.leave("10.0.0.1")
+    assert admission.enter("10.0.0.1") == ""
+
+
+def test_this_machine_and_unknown_addresses_have_no_limit_of_their_own() -> None:
+    admission = Admission(connections_max=100, per_address_max=1)
+
+    for address in ("127.0.0.1", "::1", ""):
+        assert [admission.enter(address) for _ in range(3)] == ["", "", ""]
+
+
+def test_an_address_is_forgotten_when_its_last_connection_goes() -> None:
+    admission = Admission(per_address_max=10)
+    for number in range(1000):
+        admission.enter(f"10.0.{number // 256}.{number % 256}")
+    for number in range(1000):
+        admission.leave(f"10.0.{number // 256}.{number % 256}")
+
+    assert admission.connections == 0
+    assert not admission._by_address
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False),
+     ("::", False), ("10.0.0.1", False), ("localhost.evil.example", False), ("*", False)],
+)  # fmt: skip
+def test_only_loopback_is_this_machine_alone(host: str, own: bool) -> None:
+    assert is_this_machine(host) is own

@@ -1,0 +1,126 @@
+"""Who may operate: tokens at the HTTP API, queue by queue; what is open, and what a token does not show."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.helpers.node_here import NodeHere, node_here, run
+from wakeq.actors.messages import Propose
+from wakeq.protocol.access import Grant, Right, digest_of
+from wakeq.protocol.commands import Draft, Publish
+from wakeq.protocol.dead_letters import ORIGIN, ORIGIN_UID
+from wakeq.settings import Auth
+from wakeq.storage.tokens import TokenFile
+
+LETTER = msgspec.msgpack.encode({ORIGIN: "other", ORIGIN_UID: "u"})
+TEAM, WORKER, SCRAPER, OWNER = "team-secret", "worker-secret", "scraper-secret", "owner-secret"
+GRANTS = {
+    TEAM: (("team.*",), (Right.ADMIN,)),
+    WORKER: (("team.a",), (Right.FETCH, Right.PUBLISH)),
+    SCRAPER: (("*",), (Right.FETCH,)),
+    OWNER: (("*",), (Right.ADMIN,)),
+}
+
+
+class Asked:
+    """A node that wants tokens, and what it answers to whom."""
+
+    def __init__(self, here: NodeHere) -> None:
+        self.here = here
+
+    async def ask(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> int:
+        """Ask for something; return the status."""
+        return (await self.answer(secret, method, "/api/v1" + path, body, **query))[0]
+
+    async def answer(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+        json = (body or {}) if method in ("POST", "PATCH") else None
+        async with self.here.session.request(
+            method, self.here.http + path, headers=headers, params=query, json=json
+        ) as response:
+            return response.status, await response.text()
+
+
+def told(tmp_path: Path, story: Callable[[Asked], Awaitable[Any]]) -> Any:
+    async def tell() -> Any:
+        tokens = tmp_path / "tokens.json"
+        for secret, (queues, rights) in GRANTS.items():
+            grant = Grant(secret.partition("-")[0], digest_of(secret).hex(), queues, rights, datetime.now(UTC))
+            TokenFile(tokens).change(lambda grants, grant=grant: (*grants, grant))
+        async with node_here(tmp_path / "data", auth=Auth(required=True, tokens_file=tokens)) as here:
+            drafts = {"team.a": Draft(b"1"), "team.a.dead": Draft(b"2", headers=LETTER), "other": Draft(b"3")}
+            for name, draft in drafts.items():
+                here.node.raft_log.tell(Propose([(Publish(name, [draft]), None)]))
+            async with asyncio.timeout(10):
+                while not all(map(here.node.queues.exists, drafts)):
+                    await asyncio.sleep(0)
+            return await story(Asked(here))
+
+    return run(tell())
+
+
+def test_without_a_token_only_the_probes_and_the_empty_pages_are_open(tmp_path: Path) -> None:
+    async def story(node: Asked) -> Any:
+        opened = [
+            (await node.answer(None, "GET", path))[0] for path in ("/livez", "/readyz", "/", "/dashboard/main.js")
+        ]
+        closed = [
+            (await node.answer(None, "GET", path))[0] for path in ("/metrics", "/api/v1/queues", "/api/v1/backup")
+        ]
+        wrong = await node.answer("no such token", "GET", "/api/v1/queues")
+        return opened, closed, wrong
+
+    opened, closed, (status, text) = told(tmp_path, story)
+
+    assert (opened, closed, status) == ([200] * 4, [401] * 3, 401)
+    assert "no such token" not in text
+
+
+def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:
+    async def story(node: Asked) -> Any:
+        _, listed = await node.answer(TEAM, "GET", "/api/v1/queues")
+        names = [queue["qname"] for queue in msgspec.json.decode(listed)["queues"]]
+        mine = [
+            await node.ask(TEAM, "POST", "/queue/pause", queue="team.a"),
+            await node.ask(TEAM, "POST", "/queues", {"queue": "team.new"}),
+            await node.ask(TEAM, "POST", "/messages/move", {"to": "team.b"}, queue="team.a"),
+            await node.ask(WORKER, "GET", "/messages", queue="team.a"),
+        ]
+        not_mine = [
+            await node.ask(TEAM, "POST", "/queue/pause", queue="other"),
+            await node.ask(TEAM, "POST", "/queues", {"queue": "another"}),
+            await node.ask(TEAM, "POST", "/messages/move", {"to": "other"}, queue="team.b"),
+            await node.ask(TEAM, "POST", "/messages/move", {"to": "team.a"}, queue="other"),
+            await node.ask(TEAM, "GET", "/messages", queue="other"),
+            await node.ask(TEAM, "GET", "/connections"),
+            await node.ask(TEAM, "GET", "/node"),
+            await node.ask(TEAM, "GET", "/backup"),
+            await node.ask(WORKER, "POST", "/queue/pause", queue="team.a"),
+            await node.ask(WORKER, "POST", "/messages/purge", queue="team.a"),
+        ]
+        return names, mine, not_mine
+
+    names, mine, not_mine = told(tmp_path, story)
+
+    assert names == ["team.a", "team.a.dead"]
+    assert (mine, not_mine) == ([200] * 4, [403] * 10)
+
+
+def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> None:
+    async def story(node: Asked) -> Any:
+        refused = await node.ask(TEAM, "POST", "/messages/redrive", queue="team.a.dead")
+        return refused, await node.ask(OWNER, "POST", "/messages/redrive", queue="team.a.dead")
+
+    assert told(tmp_path, story) == (403, 200)
+
+
+def test_whoever_has_any_right_everywhere_may_scrape_and_only_an_administrator_close(tmp_path: Path) -> None:
+    async def story(node: Asked) -> Any:
+        scraped = [(await node.answer(secret, "GET", "/metrics"))[0] for secret in (SCRAPER, TEAM, OWNER)]
+        return scraped, [await node.ask(secret, "DELETE", "/connection", id=999) for secret in (SCRAPER, OWNER)]
+
+    assert told(tmp_path, story) == ([200, 403, 200], [403, 404])

@@ -1,0 +1,325 @@
+"""The HTTP API: messages, leases, connections, and why a message does not run."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from wakeq.client.aio import AsyncClient
+
+Story = Callable[[NodeHere, AsyncClient], Awaitable[Any]]
+JOBS = {"queue": "jobs"}
+
+
+def told(tmp_path: Path, story: Story) -> Any:
+    async def tell() -> Any:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            return await story(here, client)
+
+    return run(tell())
+
+
+async def bodies(here: NodeHere, queue: str, state: str = "any") -> list[str]:
+    status, answer = await here.call("GET", "/messages", queue=queue, state=state, count=1000)
+    assert status == 200, answer
+    return [message["body"] for message in answer["messages"]]
+
+
+# Moving -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for number in range(6):
+            await client.publish("jobs", f"m{number}", priority=number, headers={"tenant": "ab"[number % 2]})
+        body = {"to": "other", "where": ["header.tenant=a", "priority>0"]}
+        answer = await here.call("POST", "/messages/move", body, **JOBS)
+        moved = await client.fetch("other")
+        return answer, await bodies(here, "jobs"), moved, await bodies(here, "other", "ready")
+
+    (status, answer), left, moved, there = told(tmp_path, story)
+
+    assert (status, answer["scanned"], answer["matched"], answer["done"]) == (200, 6, 2, 2)
+    assert left == ["m0", "m1", "m3", "m5"]
+    assert (moved.body, moved.priority, moved.headers) == (b"m2", 2, {"tenant": "a"})
+    assert there == ["m4"]
+
+
+def test_a_delay_goes_on_where_a_message_is_moved_to(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uid = await client.publish("jobs", b"later", delay=100)
+        await here.call("POST", "/messages/move", {"to": "other", "uids": [uid]}, **JOBS)
+        _, answer = await here.call("GET", "/messages", queue="other", state="delayed")
+        return answer["messages"]
+
+    (message,) = told(tmp_path, story)
+
+    assert 90_000 < message["due_ms"] - time.time() * 1000 < 101_000
+
+
+def test_what_a_worker_has_is_never_moved(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uids = [await client.publish("jobs", f"m{number}") for number in range(3)]
+        await client.fetch("jobs")
+        by_uid = await here.call("POST", "/messages/move", {"to": "other", "uids": uids[:2]}, **JOBS)
+        by_condition = await here.call("POST", "/messages/move", {"to": "other"}, **JOBS)
+        return by_uid[1]["done"], by_condition[1]["done"], await bodies(here, "jobs", "leased")
+
+    assert told(tmp_path, story) == (1, 1, ["m0"])
+
+
+def test_messages_that_the_other_queue_does_not_take_stay(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.create_queue("small", max_size=1)
+        for number in range(3):
+            await client.publish("jobs", f"m{number}")
+        refused = await here.call("POST", "/messages/move", {"to": "small"}, **JOBS)
+        return refused, await bodies(here, "jobs"), await bodies(here, "small"), await client.fetch("jobs")
+
+    (status, answer), left, there, next_one = told(tmp_path, story)
+
+    assert (status, answer["error"]["code"]) == (409, "QUEUE_FULL")
+    assert (left, there, next_one.body) == (["m0", "m1", "m2"], [], b"m0")
+
+
+def test_many_messages_go_in_bounded_pieces_and_the_answer_says_where_to_go_on(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("jobs", [f"m{number}" for number in range(950)])
+        first = (await here.call("POST", "/messages/move", {"to": "other", "limit": 400}, **JOBS))[1]
+        await client.publish("jobs", b"new")
+        more = {"to": "other", "limit": 10_000, "after": first["after"], "through": first["through"]}
+        second = (await here.call("POST", "/messages/move", more, **JOBS))[1]
+        return first, second, await bodies(here, "jobs"), (await here.call("GET", "/queue", queue="other"))[1]["ready"]
+
+    first, second, left, there = told(tmp_path, story)
+
+    assert (first["done"], first["after"], first["through"]) == (400, 400, 950)
+    assert (second["done"], second["after"]) == (550, 0)
+    assert (left, there) == (["new"], 950)
+
+
+def test_a_rate_is_kept(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("jobs", ["m"] * 300)
+        began_s = time.monotonic()
+        answer = await here.call("POST", "/messages/move", {"to": "other", "rate": 400}, **JOBS)
+        return answer[1]["done"], time.monotonic() - began_s
+
+    done, took_s = told(tmp_path, story)
+
+    assert done == 300
+    assert took_s >= 0.5  # two pauses of a quarter of a second between three batches
+
+
+# Purging, requeueing ----------------------------------------------------------------------------------------------
+
+
+def test_a_purge_with_a_condition_leaves_the_rest_and_a_dry_run_leaves_all(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for text in ("keep", "drop one", "drop two"):
+            await client.publish("jobs", text)
+        body = {"where": ["body~drop"]}
+        dry = (await here.call("POST", "/messages/purge", body | {"dry_run": True}, **JOBS))[1]
+        before = await bodies(here, "jobs")
+        done = (await here.call("POST", "/messages/purge", body, **JOBS))[1]
+        _, stats = await here.call("GET", "/queue", **JOBS)
+        return dry, before, done, await bodies(here, "jobs"), stats
+
+    dry, before, done, after, stats = told(tmp_path, story)
+
+    assert (dry["matched"], dry["done"], [message["body"] for message in dry["messages"]]) == (
+        2,
+        0,
+        ["drop one", "drop two"],
+    )
+    assert len(before) == 3
+    assert (done["done"], after) == (2, ["keep"])
+    assert (stats["moved"], stats["acked"]) == (2, 0)
+
+
+def test_a_purge_without_conditions_empties_the_queue_at_once(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish_many("jobs", ["m"] * 5)
+        await client.fetch("jobs")
+        return (await here.call("POST", "/messages/purge", {}, **JOBS))[1]["done"], await bodies(here, "jobs")
+
+    assert told(tmp_path, story) == (5, [])
+
+
+def test_delayed_messages_are_let_go_now_and_keep_their_uid(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        published = await client.publish("jobs", b"1", delay=100)
+        await client.create_queue("slow", retry={"base": 100})
+        failed = await client.publish("slow", b"2")
+        message = await client.fetch("slow")
+        await message.nack()
+        counts = [(await here.call("POST", "/messages/requeue", {}, queue=name))[1] for name in ("jobs", "slow")]
+        again = [await client.fetch(name) for name in ("jobs", "slow")]
+        return [published, failed], [count["done"] for count in counts], again
+
+    uids, counts, again = told(tmp_path, story)
+
+    assert counts == [1, 1]
+    assert [message.uid for message in again] == uids
+    assert again[1].delivery == 2
+
+
+# Dead letters -----------------------------------------------------------------------------------------------------
+
+
+async def with_dead_letters(client: AsyncClient, errors: list[str]) -> None:
+    await client.create_queue("jobs", max_deliveries=1)
+    for error in errors:
+        await client.publish("jobs", f"for {error}", headers={"own": "yes"})
+        message = await client.fetch("jobs", wait=5)
+        assert message is not None
+        await message.nack(error=error)
+
+
+def test_dead_letters_go_back_to_where_they_came_from_picked_by_their_error(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await with_dead_letters(client, ["timeout of a", "boom", "timeout of b"])
+        await client.publish("jobs.dead", b"no dead letter")
+        body = {"where": ["error~timeout"]}
+        by_own = (await here.call("POST", "/messages/redrive", body, queue="jobs.dead"))[1]["done"]
+        letters = {"where": ["header.wakeq-error~timeout"]}
+        done = (await here.call("POST", "/messages/redrive", letters, queue="jobs.dead"))[1]["done"]
+        back = [await client.fetch("jobs") for _ in range(2)]
+        everything = (await here.call("POST", "/messages/redrive", {}, queue="jobs.dead"))[1]["done"]
+        return by_own, done, back, everything, await bodies(here, "jobs.dead")
+
+    by_own, done, back, everything, left = told(tmp_path, story)
+
+    assert (by_own, done, everything) == (0, 2, 1)
+    assert [message.body for message in back] == [b"for timeout of a", b"for timeout of b"]
+    assert back[0].headers == {"own": "yes", "wakeq-redriven": "1"}
+    assert left == ["no dead letter"]
+
+
+@pytest.mark.parametrize("origin", ["no name", "x" * 300, "jobs.dead"])
+def test_a_letter_that_says_it_came_from_nowhere_stays(tmp_path: Path, origin: str) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish("jobs.dead", b"forged", headers={"wakeq-origin": origin, "wakeq-origin-uid": "u"})
+        status, answer = await here.call("POST", "/messages/redrive", {}, queue="jobs.dead")
+        return status, answer["done"], await bodies(here, "jobs.dead")
+
+    assert told(tmp_path, story) == (200, 0, ["forged"])
+
+
+# Why --------------------------------------------------------------------------------------------------------------
+
+
+def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        async def why(uid: str, queue: str = "jobs") -> list[str]:
+            _, answer = await here.call("GET", "/messages/why", queue=queue, uid=uid)
+            return [cause["code"] for cause in answer["causes"]]
+
+        first = await client.publish("jobs", b"1")
+        second = await client.publish("jobs", b"2", delay=100)
+        await here.call("POST", "/queue/pause", **JOBS)
+        seen = [await why(second)]
+        await here.call("POST", "/queue/resume", **JOBS)
+        seen.append(await why(second))
+        await here.call("POST", "/messages/requeue", {"uids": [second]}, **JOBS)
+        seen.append(await why(second))
+        message = await client.fetch("jobs")
+        seen += [await why(first), await why(second)]
+        await message.ack()
+        seen.append(await why(first))
+        return seen
+
+    assert told(tmp_path, story) == [
+        ["paused", "delayed", "no_subscriber"],
+        ["delayed", "no_subscriber"],
+        ["in_line", "no_subscriber"],
+        ["leased"],
+        ["in_line", "no_subscriber"],
+        ["gone"],
+    ]
+
+
+def test_why_finds_the_dead_letter_that_a_message_became(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.create_queue("jobs", max_deliveries=1)
+        uid = await client.publish("jobs", b"1")
+        message = await client.fetch("jobs")
+        await message.nack(error="no such file")
+        return (await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"]
+
+    (cause,) = told(tmp_path, story)
+
+    assert (cause["code"], cause["queue"]) == ("dead", "jobs.dead")
+    assert "nack after 1 deliveries: no such file" in cause["text"]
+
+
+# Leases and connections -------------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_seen_and_taken_back(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uid = await client.publish("jobs", b"1")
+        await client.fetch("jobs")
+        leases = (await here.call("GET", "/leases", **JOBS))[1]["messages"]
+        released = [(await here.call("POST", "/leases/release", {"uids": [uid]}, **JOBS))[1] for _ in range(2)]
+        return leases, released, await client.fetch("jobs")
+
+    (lease,), released, again = told(tmp_path, story)
+
+    assert (lease["worker"], lease["state"]) == (1, "leased")
+    assert released == [{"done": 1}, {"done": 0}]
+    assert (again.delivery, again.failures) == (2, 0)
+
+
+def test_connections_are_listed_and_closed(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.fetch("jobs", wait=0.01)
+        async with AsyncClient(here.worker) as other:
+            await other.ping()
+            before = (await here.call("GET", "/connections"))[1]
+            gone = before["connections"][1]["id"]
+            closed = await here.call("DELETE", "/connection", id=gone)
+            async with asyncio.timeout(10):  # its client comes again, as another one
+                while gone in [row["id"] for row in (await here.call("GET", "/connections"))[1]["connections"]]:
+                    await asyncio.sleep(0)
+            missing = await here.call("DELETE", "/connection", id=999)
+        return before, closed, missing
+
+    before, closed, missing = told(tmp_path, story)
+
+    assert before["total"] == 2
+    assert [connection["door"] for connection in before["connections"]] == ["worker", "worker"]
+    assert before["connections"][0]["peer"].startswith("127.0.0.1:")
+    assert closed == (200, {"id": before["connections"][1]["id"]})
+    assert (missing[0], missing[1]["error"]["code"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/messages/move", {"to": "jobs"}),
+        ("/messages/move", {"to": "a b"}),
+        ("/messages/move", {}),
+        ("/messages/purge", {"where": ["colour=red"]}),
+        ("/messages/purge", {"where": ["priority~1"]}),
+        ("/messages/purge", {"where": ["priority<many"]}),
+        ("/messages/purge", {"where": ["body<x"]}),
+        ("/messages/purge", {"where": ["nothing"]}),
+        ("/messages/purge", {"where": ["state=ready"], "uids": ["x"]}),
+        ("/messages/redrive", {"uids": ["x"]}),
+        ("/messages/redrive", {"to": "jobs"}),
+        ("/messages/purge", {"limit": 0}),
+    ],
+)
+def test_a_selection_that_makes_no_sense_touches_nothing(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish("jobs", b"1")
+        return await here.call("POST", path, body, **JOBS), await bodies(here, "jobs")
+
+    (status, answer), left = told(tmp_path, story)
+
+    assert (status, answer["error"]["code"][:4], left) == (400, "BAD_", ["1"])

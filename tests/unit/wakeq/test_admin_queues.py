@@ -1,0 +1,153 @@
+"""The HTTP API: queues; and who is refused, and how."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.node_here import NodeHere, client_of, node_here, run
+
+
+def story(tmp_path: Path, *calls: tuple[Any, ...]) -> list[tuple[int, Any]]:
+    """Make the calls one after the other on a fresh node; return what came of each."""
+
+    async def tell() -> list[tuple[int, Any]]:
+        async with node_here(tmp_path / "data") as here:
+            return [await here.call(*call[:3], **(call[3] if len(call) > 3 else {})) for call in calls]
+
+    answers: list[tuple[int, Any]] = run(tell())
+    return answers
+
+
+def test_a_queue_is_made_changed_shown_listed_and_deleted(tmp_path: Path) -> None:
+    here = {"queue": "a/b"}
+
+    made, again, changed, shown, listed, gone, missing = story(
+        tmp_path,
+        ("POST", "/queues", {"queue": "a/b", "policies": {"timeout": 9}}),
+        ("POST", "/queues", {"queue": "a/b"}),
+        ("PATCH", "/queue", {"policies": {"max_size": 3}}, here),
+        ("GET", "/queue", None, here),
+        ("GET", "/queues", None, {"prefix": "a"}),
+        ("DELETE", "/queue", None, here),
+        ("GET", "/queue", None, here),
+    )
+
+    assert made == (200, {"queue": "a/b"})
+    assert (again[0], again[1]["error"]["code"]) == (409, "Q_EXISTS")
+    assert changed[0] == 200
+    assert (shown[1]["policies"]["timeout"], shown[1]["policies"]["max_size"]) == (9, 3)
+    assert [queue["qname"] for queue in listed[1]["queues"]] == ["a/b"]
+    assert gone == (200, {"queue": "a/b", "messages": 0})
+    assert (missing[0], missing[1]["error"]["code"]) == (404, "Q_NOT_FOUND")
+
+
+def test_queues_come_page_by_page(tmp_path: Path) -> None:
+    *_, first, second = story(
+        tmp_path,
+        *[("POST", "/queues", {"queue": name}) for name in "cab"],
+        ("GET", "/queues", None, {"limit": 2}),
+        ("GET", "/queues", None, {"limit": 2, "after": "a"}),
+    )
+
+    assert ([queue["qname"] for queue in first[1]["queues"]], first[1]["after"]) == (["", "a"], "a")
+    assert [queue["qname"] for queue in second[1]["queues"]] == ["b", "c"]
+
+
+def test_a_paused_queue_hands_out_nothing_until_it_is_over_or_resumed(tmp_path: Path) -> None:
+    async def tell() -> list[Any]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("jobs", b"1")
+            await client.publish("jobs", b"2")
+            status, paused = await here.call("POST", "/queue/pause", {"for_s": 0.5}, queue="jobs")
+            nothing = await client.fetch("jobs")
+            later = await client.fetch("jobs", wait=20)
+            await here.call("POST", "/queue/pause", queue="jobs")
+            still = await client.fetch("jobs")
+            _, shown = await here.call("GET", "/queue", queue="jobs")
+            await here.call("POST", "/queue/resume", queue="jobs")
+            return [status, paused, nothing, later, still, shown, await client.fetch("jobs")]
+
+    status, paused, nothing, later, still, shown, last = run(tell())
+
+    assert status == 200
+    assert paused["until_ms"] > 0
+    assert nothing is None
+    assert still is None
+    assert shown["paused_until_ms"] > paused["until_ms"]
+    assert shown["ready"] == 1
+    assert (later.body, last.body) == (b"1", b"2")
+
+
+def test_a_pause_outlasts_a_restart_but_not_the_queue(tmp_path: Path) -> None:
+    async def first() -> None:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("jobs", b"1")
+            await here.call("POST", "/queue/pause", queue="jobs")
+
+    async def second() -> list[Any]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            nothing = await client.fetch("jobs")
+            await here.call("DELETE", "/queue", queue="jobs")
+            await client.publish("jobs", b"2")
+            return [nothing, await client.fetch("jobs")]
+
+    run(first())
+    nothing, message = run(second())
+
+    assert nothing is None
+    assert message.body == b"2"
+
+
+@pytest.mark.parametrize(
+    ("call", "status", "code"),
+    [
+        (("GET", "/queue"), 400, "BAD_FIELD"),
+        (("GET", "/queue", None, {"queue": "a b"}), 400, "BAD_NAME"),
+        (("GET", "/queues", None, {"limit": "many"}), 400, "BAD_FIELD"),
+        (("GET", "/queues", None, {"sort": "size"}), 400, "BAD_FIELD"),
+        (("POST", "/queues", {"queue": "q", "policies": {"colour": 1}}), 400, "BAD_FIELD"),
+        (("POST", "/queues", {"queue": "q", "policies": {"timeout": -1}}), 400, "BAD_FIELD"),
+        (("POST", "/queues", {"name": "q"}), 400, "BAD_FIELD"),
+        (("PATCH", "/queue", {"policies": {}}, {"queue": "nowhere"}), 404, "Q_NOT_FOUND"),
+        (("POST", "/queue/pause", {"for_s": 1, "until": "2999-01-01T00:00:00Z"}, {"queue": ""}), 400, "BAD_FIELD"),
+        (("POST", "/queue/pause", {"until": "2000-01-01T00:00:00Z"}, {"queue": ""}), 400, "BAD_FIELD"),
+        (("DELETE", "/queue", None, {"queue": ""}), 400, "BAD_NAME"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, call: tuple[Any, ...], status: int, code: str) -> None:
+    ((found, answer),) = story(tmp_path, (*call, None)[:3] if len(call) < 4 else call)
+
+    assert (found, answer["error"]["code"]) == (status, code)
+    assert answer["error"]["detail"]
+
+
+async def refusal(here: NodeHere, method: str, path: str, **more: Any) -> str:
+    async with here.session.request(method, here.http + "/api/v1" + path, **more) as response:
+        return str((await response.json())["error"]["code"])
+
+
+def test_no_page_of_another_site_can_do_anything(tmp_path: Path) -> None:
+    async def tell() -> list[str]:
+        async with node_here(tmp_path / "data") as here:
+            form = {"Content-Type": "text/plain"}
+            return [
+                await refusal(here, "GET", "/queues", headers={"Sec-Fetch-Site": "cross-site"}),
+                await refusal(here, "GET", "/queues", headers={"Host": "evil.example"}),
+                await refusal(here, "POST", "/queues", data='{"queue": "q"}', headers=form),
+                await refusal(here, "POST", "/queues", data="{", headers={"Content-Type": "application/json"}),
+            ]
+
+    assert run(tell()) == ["FORBIDDEN", "FORBIDDEN", "BAD_FIELD", "BAD_JSON"]
+
+
+def test_the_probes_say_that_it_lives_and_serves(tmp_path: Path) -> None:
+    async def tell() -> list[Any]:
+        async with node_here(tmp_path / "data") as here:
+            return [await here.get(path) for path in ("/livez", "/readyz", "/readyz?leader", "/")]
+
+    live, ready, leads, front = run(tell())
+
+    assert live == (200, "ok\n")
+    assert ready == leads == (200, '{"ready":true,"serves":true}')
+    assert front[0] == 200

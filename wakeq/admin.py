@@ -1,0 +1,103 @@
+"""Admin: everything on the HTTP port that is for operators, joined: health, metrics, the API, the dashboard.
+
+    settings, assembly, files, doors --> handlers on the web server
+
+A part of what `node.py` builds, apart from it because nothing of it is on the way of a message.
+"""
+
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
+
+from aiohttp import web
+
+from wakeq import __version__
+from wakeq.actors.access import Gate
+from wakeq.actors.door import Admission
+from wakeq.actors.operator import Operator
+from wakeq.assembly import Assembly
+from wakeq.listeners.tcp_listener import TcpListener
+from wakeq.node_figures import NodeFigures
+from wakeq.opening import Opened
+from wakeq.settings import Settings
+from wakeq.storage.disk_thread import Disk
+from wakeq.web.api import PREFIX, Api, answered
+from wakeq.web.backup import Backup
+from wakeq.web.callers import Callers
+from wakeq.web.dashboard import serve_dashboard
+from wakeq.web.events import Events
+from wakeq.web.health import Health
+from wakeq.web.message_routes import message_routes
+from wakeq.web.node_routes import node_routes
+from wakeq.web.openapi import document
+from wakeq.web.questions import Questions
+from wakeq.web.queue_routes import queue_routes
+from wakeq.web.server import WebServer
+
+Doors = Set[Any]
+
+
+class Admin:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        assembly: Assembly,
+        files: Opened,
+        admission: Admission,
+        *,
+        now_ms: Callable[[], int],
+        clock_step_ms: Callable[[], int],
+        publishes_refused: Callable[[], bool],
+        new_disk: Callable[[str], Disk],
+        gate: Gate | None,
+    ) -> None:
+        self._now_ms = now_ms
+        self._callers = Callers(settings.host, gate)
+        operator = assembly.runtime.spawn(Operator)
+        self.questions = Questions(operator, assembly.queues, assembly.raft_log)
+        self.figures = NodeFigures(assembly, files, admission, self.questions, clock_step_ms, publishes_refused)
+        self._health = Health(
+            self.questions,
+            self.figures.samples,
+            assembly.raft_log.refusal,
+            now_ms,
+            queues_max=settings.metrics.queues_max,
+        )
+        self._events = Events(self.questions, self.figures.samples, now_ms)
+        queues, directory = assembly.queues, files.directory
+        self._backup = Backup(
+            directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
+        )
+        self._doors: dict[str, Doors] = {}
+
+    def serve_on(self, server: WebServer) -> None:
+        """Add the handlers; only before the server starts."""
+        self._health.serve_on(server, self._callers)
+        api = Api(self._callers)
+        api.add(server, queue_routes(self.questions, self._now_ms))
+        api.add(server, message_routes(self.questions, self._now_ms))
+        api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
+        api.add(server, self._events.routes())
+        api.add(server, self._backup.routes())
+        server.before_stop(self._events.stop)
+        serve_dashboard(server)
+        description = document(api.routes, __version__)
+
+        async def describe(_: web.Request) -> web.Response:
+            return answered(description)
+
+        server.add("GET", PREFIX + "/openapi.json", describe, is_open=True)
+
+    def start(self, doors: Mapping[str, Doors], ports: Sequence[TcpListener[Any]]) -> None:
+        """Begin to watch; more doors may come."""
+        self._doors |= doors
+        self.figures.watch.start()
+        for name, opened in doors.items():
+            self.figures.ports[name] = lambda opened=opened: len(opened)  # type: ignore[misc]
+        for port in ports:
+            self.figures.refused.append(lambda port=port: port.refused)  # type: ignore[misc]
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self.figures.watch.stop()

@@ -1,0 +1,127 @@
+"""Backups: files of the whole state, as `wakeq backup` makes them: checked, restored, turned into JSON lines.
+
+    backup file --> a new data directory, with an identity of its own
+                --> a line for each queue, then one for each message
+
+A directory that holds anything is never touched.  The restored node is a cluster of its own: it can never meet the one
+that the backup was made of.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.queue_state import QueueMeta
+from wakeq.opening import SNAPSHOT_NAME, open_all
+from wakeq.protocol.catalog import as_dict
+from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.log_format import Identity
+from wakeq.protocol.rows import Row, decode_row
+from wakeq.protocol.wire.worker import text_of
+from wakeq.settings import Log
+from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, is_empty, write_identity
+from wakeq.storage.flush import ASIDE_BIT, ID, MEMBERS_KEY
+from wakeq.storage.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
+from wakeq.storage.store import MESSAGES, QUEUES, unsealed
+
+Line = dict[str, Any]
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """Check a backup to its last byte; return what it is."""
+    header = verify_snapshot(path, None)
+    return {
+        "path": str(path),
+        "cluster": header.identity.cluster_id.hex(),
+        "node": header.identity.node_id,
+        "index": header.last_index,
+        "clock_ms": header.clock_ms,
+        "size_bytes": path.stat().st_size,
+    }
+
+
+def restore(path: Path, data_dir: Path) -> dict[str, Any]:
+    """Make a data directory of a backup."""
+    header = verify_snapshot(path, None)
+    if not is_empty(data_dir):
+        raise StorageError(f"{data_dir}: holds data already; restore into a directory that does not exist")
+    identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST)
+    write_identity(data_dir, identity)
+    (data_dir / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
+    _, items = read_snapshot(path, None)
+    mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
+    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
+    write_snapshot(data_dir / "consensus" / SNAPSHOT_NAME, mine, kept)
+    opened = open_all(data_dir, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    try:
+        opened.metadata.save(term=header.last_term, committed=header.last_index)
+        with opened.store.read() as view:
+            messages = view.count(MESSAGES)
+    finally:
+        opened.close()
+    return {"data_dir": str(data_dir), "cluster": identity.cluster_id.hex(), "messages": messages}
+
+
+# JSON lines ---------------------------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
+    """Yield a line for each queue (all of them, or these), then one for each message."""
+    yield from _queue_lines(path, queues)
+    for table, key, value in read_snapshot(path, None)[1]:
+        if table == MESSAGES:
+            name, _, uid = key.rpartition(b"-")
+            queue = name.decode()
+            if not queues or queue in queues:
+                yield _message_line(queue, uid.decode(), decode_row(value))
+
+
+def _queue_lines(path: Path, queues: frozenset[str]) -> Iterator[Line]:
+    for table, key, value in read_snapshot(path, None)[1]:
+        if table != QUEUES or key == MEMBERS_KEY or ID.unpack(key)[0] & ASIDE_BIT:
+            continue
+        raw = unsealed(value)
+        if raw is None:
+            hint = "the backup was damaged before it was made; see wakeq repair"
+            raise DamagedFile(path, 0, found=f"a damaged queue {key.hex()}", expected="its checksum", hint=hint)
+        meta = msgspec.msgpack.decode(raw, type=QueueMeta)
+        if not queues or meta.name in queues:
+            line = {"kind": "queue", "queue": meta.name, "policies": as_dict(meta.policies)}
+            yield line | {"paused_until_ms": meta.paused_until_ms, "created_ms": meta.created_ms}
+
+
+def _message_line(queue: str, uid: str, row: Row) -> Line:
+    text, encoding = text_of(row.body)
+    side = row.side
+    return {
+        "kind": "message",
+        "queue": queue,
+        "uid": uid,
+        "body": text,
+        "encoding": "base64" if encoding else "text",
+        "headers": msgspec.msgpack.decode(row.headers, type=dict[str, str]) if row.headers else {},
+        "priority": row.priority,
+        "timeout_ms": row.timeout_ms,
+        "due_ms": row.due_ms if side is None else side.due_ms,
+        "expires_ms": row.expires_ms,
+        "published_ms": row.published_ms,
+        "deliveries": 0 if side is None else side.deliveries,
+        "failures": 0 if side is None else side.failures,
+        "error": "" if side is None else side.error,
+    }
+
+
+def keep(part: Path, path: Path) -> None:
+    """Give a file that is complete its name, so that it is either whole or not there."""
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.rename(path)
+    descriptor = os.open(path.absolute().parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,201 @@
+"""`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and a directory that is damaged."""
+
+import math
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+import msgspec
+
+from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, yes_option
+from wakeq.cli.output import print_facts, print_json, say
+from wakeq.protocol.errors import BadField, QueueExists, StorageError
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+TOGETHER = 500  # messages published at once by an import
+TIMEOUT_S_MIN = 5
+
+
+@click.command()
+@click.argument("to", type=FILE)
+@json_option
+@click.pass_obj
+def backup(broker: Broker, to: Path, as_json: bool) -> None:
+    """Write everything that the broker holds to the new file TO, while it serves.
+
+    What was answered before is in it.  The file is checked before it gets its name.
+    """
+    from wakeq.backups import keep, verify
+
+    if to.exists():
+        raise StorageError(f"{to} is there already; give each backup a name of its own")
+    part = to.with_name(to.name + ".part")
+    try:
+        _download(broker, part)
+        facts = verify(part) | {"path": str(to)}
+        keep(part, to)
+    finally:
+        part.unlink(missing_ok=True)
+    print_json(facts) if as_json else click.echo(
+        f"{to}: everything up to entry {facts['index']}, {facts['size_bytes']} bytes"
+    )
+
+
+def _download(broker: Broker, to: Path) -> None:
+    with broker.admin() as client:
+        try:
+            with to.open("xb") as file:
+                to.chmod(0o600)  # messages are nobody else's business
+                client.download("/backup", file.write)
+        except OSError as error:
+            raise StorageError(f"{to}: {error.strerror}; choose another place") from error
+
+
+@click.command()
+@click.argument("path", metavar="FROM", type=FILE)
+@click.option("--data-dir", type=FOLDER, required=True, help="The directory to make; it must not hold anything.")
+@json_option
+def restore(path: Path, data_dir: Path, as_json: bool) -> None:
+    """Make a data directory of the backup FROM; then start a broker on it.
+
+    It becomes a cluster of its own, of one node, whatever the backup was made of.
+    """
+    from wakeq.backups import restore as make
+
+    facts = make(path, data_dir)
+    print_json(facts) if as_json else click.echo(
+        f"{data_dir}: {facts['messages']} messages; start it: wakeq serve --data-dir {data_dir}"
+    )
+
+
+@click.command("export")
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.option("--from", "path", type=FILE, help="Of this backup; else of the broker as it is now.")
+@click.pass_obj
+def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
+    """Print queues and messages as JSON lines: all of them, or those of each QUEUE.
+
+    All lines are of one moment.  Who holds a message now is not told: to an import it is one that waits.
+    """
+    from wakeq.backups import lines_of
+
+    with tempfile.TemporaryDirectory(prefix="wakeq-export-") as folder:
+        if path is None:
+            path = Path(folder) / "state"
+            _download(broker, path)
+        encode, write = msgspec.json.Encoder().encode, sys.stdout.buffer.write
+        for line in lines_of(path, frozenset(queues)):
+            write(encode(line) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+@click.command("import")
+@click.argument("file", type=click.File("rb"), default="-")
+@click.option("--into", metavar="QUEUE", help="All messages into this queue.")
+@json_option
+@click.pass_obj
+def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> None:
+    """Publish the JSON lines of FILE (or standard input), as export prints them.
+
+    Queues that are missing are made with their policies.  Each message is published once even if this is repeated
+    within a quarter of an hour.  Delays and times to live go on where they were.
+    """
+    import asyncio
+
+    sums = asyncio.run(_publish_all(broker.address, _lines_in(file), into))
+    print_json(sums) if as_json else click.echo(f"{sums['messages']} messages in {sums['queues']} queues")
+
+
+def _lines_in(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    for number, raw in enumerate(file, 1):
+        try:
+            line = msgspec.json.decode(raw, type=dict[str, Any])
+            if line["kind"] not in ("queue", "message"):
+                raise BadField(f"line {number}: there is no kind {line['kind']!r}; it is queue or message")
+        except (msgspec.DecodeError, KeyError) as error:
+            raise BadField(f"line {number} is not one that export has printed: {error}") from None
+        yield line
+
+
+async def _publish_all(address: str, lines: Iterable[dict[str, Any]], into: str | None) -> dict[str, int]:
+    import asyncio
+
+    from wakeq.client.aio import AsyncClient
+
+    queues, messages = set(), 0
+    async with AsyncClient(address) as client:
+        waiting: list[Any] = []
+        for line in lines:
+            queue = line["queue"] if into is None else into
+            queues.add(queue)
+            if line["kind"] == "queue":
+                if into is None and queue:
+                    await _made(client, queue, line["policies"])
+                continue
+            waiting.append(client.publish(queue, _body(line), id=f"import-{line['uid']}", **_options(line)))
+            messages += 1
+            if len(waiting) == TOGETHER:
+                await asyncio.gather(*waiting)
+                waiting = []
+        await asyncio.gather(*waiting)
+    return {"queues": len(queues), "messages": messages}
+
+
+async def _made(client: Any, queue: str, policies: dict[str, Any]) -> None:
+    """Make a queue as it was; one that is there stays as it is."""
+    try:
+        await client.create_queue(queue, **{name: value for name, value in policies.items() if value is not None})
+    except QueueExists:
+        say(f"queue {queue} is there already, and keeps its policies")
+
+
+def _body(line: dict[str, Any]) -> bytes:
+    import base64
+
+    return base64.b64decode(line["body"]) if line["encoding"] == "base64" else line["body"].encode()
+
+
+def _options(line: dict[str, Any]) -> dict[str, Any]:
+    """What is left of a delay and a time to live; a lease is not restored: it waits."""
+    now_ms = time.time() * 1000
+    options: dict[str, Any] = {"priority": line["priority"], "headers": line["headers"] or None}
+    if line["due_ms"] > now_ms:
+        options["delay"] = math.ceil((line["due_ms"] - now_ms) / 1000)
+    if line["expires_ms"]:
+        options["expires"] = max(1, math.ceil((line["expires_ms"] - now_ms) / 1000))
+    if line["timeout_ms"]:
+        options["timeout"] = max(TIMEOUT_S_MIN, line["timeout_ms"] // 1000)
+    return options
+
+
+@click.command()
+@click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what is wrong and what would be done.")
+@yes_option
+@json_option
+def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Mend a damaged DATA_DIR as far as that loses nothing; no broker may run on it.
+
+    What is set aside gets another name, nothing is deleted.  Status 1 if it cannot be mended: restore a backup.
+    """
+    from wakeq.repairing import carry_out, examine
+
+    found = examine(data_dir)
+    steps = [f"set aside {step.path}: {step.why}" for step in found.steps]
+    facts: dict[str, Any] = {"damage": found.damage, "steps": steps, "hopeless": found.hopeless}
+    if as_json and (dry_run or not steps):
+        print_json(facts)
+    elif not as_json:
+        print_facts({"damage": found.damage or "none was found", "to do": steps or "nothing"})
+        if found.hopeless:
+            say(found.hopeless)
+    if steps and not dry_run:
+        confirm("Do that?", yes=yes)
+        done = carry_out(found)
+        print_json(facts | {"done": done}) if as_json else click.echo("\n".join(done))
+    return EXIT_FAILED if found.hopeless else 0

@@ -1,0 +1,26 @@
+"""`wakeq doctor`: what would bite whoever runs a broker here."""
+
+import click
+
+from wakeq.cli.common import EXIT_FAILED, json_option
+from wakeq.cli.output import print_json, print_table
+from wakeq.cli.serve import given_settings, settings_options
+
+
+@click.command()
+@settings_options
+@json_option
+def doctor(*, as_json: bool, **given: object) -> int:
+    """Look at ports, disk, sync speed, clock, limits and versions, as `wakeq serve` would meet them.
+
+    Takes the flags of `wakeq serve`.  Status 1 if something must be mended first; a note is no such thing.
+    """
+    loaded = given_settings(**given)  # type: ignore[arg-type]
+    from wakeq.doctor import examine, is_bad
+
+    findings = list(examine(loaded.settings))
+    if as_json:
+        print_json({"findings": [finding._asdict() for finding in findings]})
+    else:
+        print_table(("", "what", "found"), findings)
+    return EXIT_FAILED if is_bad(findings) else 0

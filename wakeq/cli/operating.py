@@ -1,0 +1,252 @@
+"""Operating verbs that speak the HTTP API: pause, move, throw away, let go, leases, connections, why.
+
+Whatever destroys or moves asks first.  Messages are picked by uid or by conditions; `--dry-run` shows them.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.output import print_json, print_table, say
+
+CONDITION_HELP = "A condition, as priority<5, error~timeout, header.tenant=acme, age>3600; all must hold; repeatable."
+LEASE_COLUMNS = ("uid", "worker", "until", "error_count", "body")
+CONNECTION_COLUMNS = ("id", "door", "peer", "in_flight", "subscriptions", "queues")
+MESSAGE_COLUMNS = ("uid", "state", "priority", "error_count", "error", "body")
+BODY_CHARS_MAX = 60
+
+
+def picking(command: click.decorators.FC) -> click.decorators.FC:
+    """Add the flags by which messages are picked."""
+    for option in reversed(
+        (
+            click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP),
+            click.option("--uid", "uids", multiple=True, metavar="UID", help="This message; repeatable."),
+            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; else all."),
+            click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second."),
+            click.option("--dry-run", is_flag=True, help="Show the first that are meant, and do nothing."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def select(
+    broker: Broker,
+    path: str,
+    queue: str,
+    *,
+    where: Sequence[str],
+    uids: Sequence[str],
+    limit: int | None,
+    rate: float | None,
+    dry_run: bool,
+    as_json: bool,
+    word: str,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Do something to the messages that are meant, or show them."""
+    from wakeq.client.admin import selected
+
+    body: dict[str, Any] = {**(more or {}), "where": list(where)} | ({"rate": rate} if rate else {})
+    if uids:
+        body = body | {"uids": list(uids)}
+    with broker.admin() as client:
+        if dry_run:
+            answer = client.call("POST", path, {**body, "dry_run": True, "limit": limit or 1_000}, queue=queue)
+            print_json(answer) if as_json else print_messages(answer["messages"])
+            behind = "; there may be more" if answer["after"] else ""
+            say(f"nothing was done; {answer['matched']} of the {answer['scanned']} messages looked at fit{behind}")
+            return
+        sums = selected(client, path, queue, body, limit=limit)
+    print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
+    if sums["done"] < sums["matched"]:
+        say(f"{sums['matched'] - sums['done']} were not there any more, or are with a worker")
+
+
+def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """A line for each message."""
+    print_table(MESSAGE_COLUMNS, [[_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages])
+
+
+def _cell(row: Mapping[str, Any], column: str) -> object:
+    if column == "until":
+        return moment(row["until_ms"])
+    value = row.get(column)
+    if column == "body" and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
+        return value[: BODY_CHARS_MAX - 1] + "…"
+    return value
+
+
+def moment(ms: int) -> str:
+    """A moment in the local time zone."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+# Queues -----------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For so many seconds.")
+@click.option("--until", type=click.DateTime(), help="Until this moment, in local time.")
+@json_option
+@click.pass_obj
+def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None, as_json: bool) -> None:
+    """Hand out nothing from QUEUE, until it is resumed or the time is over.
+
+    Messages are still taken, and what workers have may be acknowledged.
+    """
+    if for_s is not None and until is not None:
+        raise click.UsageError("give either --for or --until")
+    body: dict[str, Any] = {"for_s": for_s} if for_s is not None else {}
+    if until is not None:
+        body = {"until": until.astimezone().isoformat()}
+    with broker.admin() as client:
+        answer = client.call("POST", "/queue/pause", body, queue=name)
+    until_ms = answer["until_ms"]
+    when = f"until {moment(until_ms)}" if until_ms else f"until `wakeq queue resume {name}`"
+    print_json(answer) if as_json else click.echo(f"{queue_name(name)} is paused {when}")
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@click.pass_obj
+def resume(broker: Broker, name: str) -> None:
+    """Hand out from QUEUE again."""
+    with broker.admin() as client:
+        client.call("POST", "/queue/resume", queue=name)
+    click.echo(f"{queue_name(name)} hands out again")
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@click.argument("to", metavar="TO")
+@picking
+@yes_option
+@json_option
+@click.pass_obj
+def move(broker: Broker, /, name: str, to: str, yes: bool, **picked: Any) -> None:
+    """Move messages of QUEUE to the queue TO, each in one step; what workers have stays.
+
+    Priority, headers, and what is left of a delay and of the time to live go with a message; it gets a new uid.
+    """
+    if not picked["dry_run"]:
+        confirm(f"Move {_meant(picked)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
+    select(broker, "/messages/move", name, **picked, word="moved from", more={"to": to})
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@picking
+@yes_option
+@json_option
+@click.pass_obj
+def requeue(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
+    """Let delayed messages of QUEUE go now; they keep their uid."""
+    if not picked["dry_run"]:
+        confirm(f"Let {_meant(picked)} of {queue_name(name)} that are delayed go now?", yes=yes)
+    select(broker, "/messages/requeue", name, **picked, word="let go in")
+
+
+def _meant(picked: Mapping[str, Any]) -> str:
+    """Say which messages, for a question."""
+    if picked["uids"]:
+        return f"{len(picked['uids'])} messages"
+    fitting = f" that fit {' and '.join(picked['where'])}" if picked["where"] else ""
+    return f"all messages{fitting}" if picked["limit"] is None else f"up to {picked['limit']} messages{fitting}"
+
+
+# Leases and connections -------------------------------------------------------------------------------------------
+
+
+@click.group()
+def leases() -> None:
+    """What workers have."""
+
+
+@leases.command("list")
+@click.argument("name", metavar="QUEUE")
+@json_option
+@click.pass_obj
+def list_leases(broker: Broker, name: str, as_json: bool) -> None:
+    """List the messages of QUEUE that workers have, and until when."""
+    with broker.admin() as client:
+        messages = client.call("GET", "/leases", queue=name)["messages"]
+    if as_json:
+        print_json({"queue": name, "leases": messages})
+    else:
+        print_table(LEASE_COLUMNS, [[_cell(one, column) for column in LEASE_COLUMNS] for one in messages])
+
+
+@leases.command()
+@click.argument("name", metavar="QUEUE")
+@click.argument("uids", metavar="UID...", nargs=-1, required=True)
+@yes_option
+@click.pass_obj
+def release(broker: Broker, name: str, uids: tuple[str, ...], yes: bool) -> int:
+    """Take messages back from their workers: they are handed out again.  Status 3 if nobody has one of them.
+
+    A worker that goes on is refused when it acknowledges, once the message was handed out again.
+    """
+    confirm(f"Take {len(uids)} messages of {queue_name(name)} back from their workers?", yes=yes)
+    with broker.admin() as client:
+        done = client.call("POST", "/leases/release", {"uids": list(uids)}, queue=name)["done"]
+    click.echo(f"taken back: {done}")
+    return 0 if done == len(uids) else EXIT_NOTHING
+
+
+@click.group()
+def connections() -> None:
+    """Who is connected."""
+
+
+@connections.command("list")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True, metavar="N")
+@json_option
+@click.pass_obj
+def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
+    """List connections: by which door, from where, subscribed to what."""
+    with broker.admin() as client:
+        answer = client.call("GET", "/connections", limit=limit)
+    if as_json:
+        print_json(answer)
+        return
+    rows = answer["connections"]
+    print_table(CONNECTION_COLUMNS, [[row[column] for column in CONNECTION_COLUMNS] for row in rows])
+    if len(rows) < answer["total"]:
+        say(f"{answer['total'] - len(rows)} more; --limit shows more")
+
+
+@connections.command("close")
+@click.argument("connection", metavar="ID", type=int)
+@yes_option
+@click.pass_obj
+def close_connection(broker: Broker, connection: int, yes: bool) -> None:
+    """Close a connection; what it holds comes back as when it is lost."""
+    confirm(f"Close connection {connection}?", yes=yes)
+    with broker.admin() as client:
+        client.call("DELETE", "/connection", id=connection)
+    click.echo(f"connection {connection} is closed")
+
+
+# Why --------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("name", metavar="QUEUE")
+@click.argument("uid", metavar="UID")
+@json_option
+@click.pass_obj
+def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
+    """Say why a message of QUEUE is not being worked on, or where it is."""
+    with broker.admin() as client:
+        answer = client.call("GET", "/messages/why", queue=name, uid=uid)
+    if as_json:
+        print_json(answer)
+        return
+    for cause in answer["causes"]:
+        click.echo(f"{cause['code']}: {cause['text']}")

@@ -1,0 +1,128 @@
+"""`wakeq top`: the fullest queues and the node, live in a terminal.
+
+events of the HTTP API --> rates since the last look --> a screen, or with --once (or on a pipe) one table
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import click
+import msgspec
+
+from wakeq.cli.common import Broker, json_option
+from wakeq.cli.output import plain, print_json, print_table
+
+COLUMNS = ("queue", "ready", "delayed", "leased", "in/s", "done/s", "back/s", "oldest", "workers", "state")
+LINES_APART = 9  # of the screen, that are not queues
+EVENT = b"data: "
+
+
+@click.command()
+@click.argument("prefix", default="")
+@click.option("--once", is_flag=True, help="Look for one second, print one table, and end.")
+@json_option
+@click.pass_obj
+def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
+    """Watch the queues whose name begins with PREFIX, the fullest first, and the node.  Ctrl-C ends it."""
+    from urllib.parse import urlencode
+
+    with broker.admin() as client, client.stream(f"/events?{urlencode({'prefix': prefix})}") as lines:
+        looks = _looks(lines)
+        first = next(looks)
+        if once or as_json or not sys.stdout.isatty():
+            second = next(looks)
+            rows = rows_of(second, first)
+            facts = {
+                "node": node_facts(second, first),
+                "queues": [dict(zip(COLUMNS, row, strict=True)) for row in rows],
+            }
+            print_json(facts) if as_json else print_table(COLUMNS, rows)
+            return
+        with suppress(KeyboardInterrupt):
+            _show(first, looks)
+
+
+def _looks(lines: Any) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        if line.startswith(EVENT):
+            yield msgspec.json.decode(line[len(EVENT) :])
+
+
+def _show(first: dict[str, Any], looks: Iterator[dict[str, Any]]) -> None:
+    """Draw each look over the one before."""
+    from rich.live import Live
+
+    before = first
+    with Live(screen=True, auto_refresh=False) as live:
+        for look in looks:
+            live.update(_screen(look, before), refresh=True)
+            before = look
+
+
+def _screen(look: dict[str, Any], before: dict[str, Any]) -> Any:
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, expand=True, header_style="bold")
+    for column in COLUMNS:
+        table.add_column(column, justify="left" if column in ("queue", "state") else "right", overflow="ellipsis")
+    rows = rows_of(look, before)
+    height = shutil.get_terminal_size().lines - LINES_APART
+    for row in rows[:height]:
+        table.add_row(*[plain(str(value)) for value in row])
+    facts = "   ".join(f"{name} {value}" for name, value in node_facts(look, before).items())
+    shown = f"{min(len(rows), height)} of {look['queues_total']} queues"
+    return Group(Text(facts), Text(look["error"] or shown, style="dim"), table)
+
+
+def rows_of(look: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """Return a row for each queue.  Pure."""
+    seconds = (look["at_ms"] - before["at_ms"]) / 1000
+    known = {queue["name"]: queue for queue in before["queues"]}
+    rows = []
+    for queue in look["queues"]:
+        then = known.get(queue["name"], queue)
+        then = then if then["queue_id"] == queue["queue_id"] else queue
+        rates = [_rate(queue, then, field, seconds) for field in ("published", "acked", "released")]
+        oldest = queue["oldest_ready_ms"]
+        age = _span((look["at_ms"] - oldest) / 1000) if queue["ready"] and oldest else "-"
+        state = "paused" if queue["paused_until_ms"] else ""
+        name = queue["name"] or '""'
+        rows.append((name, queue["ready"], queue["delayed"], queue["leased"], *rates, age, queue["subscribers"], state))
+    return rows
+
+
+def _rate(now: Mapping[str, Any], then: Mapping[str, Any], field: str, seconds: float) -> float:
+    return round(max(0, now[field] - then[field]) / seconds, 1) if seconds > 0 else 0.0
+
+
+def node_facts(look: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, object]:
+    """Return what is worth a line of the node.  Pure."""
+    figures, totals, seconds = look["figures"], look["totals"], (look["at_ms"] - before["at_ms"]) / 1000
+    syncs = figures.get("wakeq_log_sync_seconds_count", 0) - before["figures"].get("wakeq_log_sync_seconds_count", 0)
+    spent = figures.get("wakeq_log_sync_seconds_sum", 0) - before["figures"].get("wakeq_log_sync_seconds_sum", 0)
+    connections = sum(value for name, value in figures.items() if name.startswith("wakeq_connections:"))
+    return {
+        "role": look["cluster"].get("role", "?"),
+        "term": look["cluster"].get("term", "?"),
+        "in/s": _rate(totals, before["totals"], "published", seconds),
+        "done/s": _rate(totals, before["totals"], "acked", seconds),
+        "ready": totals["ready"],
+        "leased": totals["leased"],
+        "connections": int(connections),
+        "sync": f"{1000 * spent / syncs:.1f}ms" if syncs else "-",
+        "memory": f"{int(figures.get('process_resident_memory_bytes', 0)) >> 20}MiB",
+        "disk free": f"{int(figures.get('wakeq_disk_free_bytes', 0)) >> 30}GiB",
+    }
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"

@@ -1,0 +1,176 @@
+"""AdminClient: the HTTP API of a broker, for the command line and for programs that operate one.
+
+    call("GET", "/queues", prefix="a")  -->  HTTP  -->  JSON, or the WakeqError that the broker's code names
+
+It keeps one connection.  Of several addresses it takes the first that serves: a node that follows says so.
+"""
+
+import http.client
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from wakeq.client.credentials import context_of, token_source
+from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Disconnected, NotLeader, Refused
+
+DEFAULT_HTTP = "127.0.0.1:8080"
+PREFIX = "/api/v1"
+TIMEOUT_S = 60.0  # longer than any call is paced
+PIECE_BYTES = 1 << 20
+CALL_MAX = 1_000  # messages in one call, so that progress is seen
+
+
+class AdminClient:
+    """See the head of this file.  Use it in a `with`, or close it."""
+
+    def __init__(self, address: str | None = None, *, token: str | None = None) -> None:
+        given = address or os.environ.get("WAKEQ_HTTP") or DEFAULT_HTTP
+        self._addresses = [one.strip() for one in given.split(",") if one.strip()]
+        self._token = token_source(token)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: Any) -> Any:
+        """Ask for something; return the JSON of the answer."""
+        target = PREFIX + path + _query(query)
+        return self._of_the_leader(lambda: self._call(method, target, body))
+
+    def text(self, path: str) -> str:
+        """Get a path that is not of the API, such as /readyz, whatever its status."""
+        response = self._request("GET", path, None)
+        return response.read().decode()
+
+    def download(self, path: str, write: Callable[[bytes], Any]) -> int:
+        """Hand what a path gives to `write`, piece by piece; return how many bytes it was."""
+        return int(self._of_the_leader(lambda: self._download(PREFIX + path, write)))
+
+    @contextmanager
+    def stream(self, path: str) -> Iterator[http.client.HTTPResponse]:
+        """Open a path that goes on for ever."""
+        response = self._request("GET", PREFIX + path, None)
+        if response.status != 200:
+            raise _refusal(response)
+        yield response
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _of_the_leader(self, ask: Callable[[], Any]) -> Any:
+        """Ask the node that is connected; if it follows or is gone, the others."""
+        last: NotLeader | BrokerUnreachable | None = None
+        for _ in self._addresses:
+            try:
+                return ask()
+            except (NotLeader, BrokerUnreachable) as error:
+                last = error
+                self.close()
+                self._addresses.append(self._addresses.pop(0))
+        assert last is not None, "there is an address"
+        raise last
+
+    def _call(self, method: str, target: str, body: Mapping[str, Any] | None) -> Any:
+        response = self._request(method, target, {} if body is None and method in ("POST", "PATCH") else body)
+        if response.status != 200:
+            raise _refusal(response)
+        return msgspec.json.decode(response.read())
+
+    def _download(self, target: str, write: Callable[[bytes], Any]) -> int:
+        response = self._request("GET", target, None)
+        if response.status != 200:
+            raise _refusal(response)
+        size = 0
+        try:
+            while piece := response.read(PIECE_BYTES):
+                write(piece)
+                size += len(piece)
+        except (OSError, http.client.HTTPException) as error:
+            raise Disconnected(f"the broker stopped in the middle of it: {error!r}; look into its log") from error
+        return size
+
+    def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> http.client.HTTPResponse:
+        token = self._token()
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        data = None
+        if body is not None:
+            data, headers["Content-Type"] = msgspec.json.encode(body), "application/json"
+        is_new = self._connection is None
+        connection = self._connection = self._connection or _connection(self._addresses[0])
+        try:
+            connection.request(method, target, data, headers)
+            return connection.getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            if not is_new and method == "GET":  # it was kept alive for too long
+                return self._request(method, target, body)
+            raise BrokerUnreachable(
+                f"no broker answers over HTTP at {self._addresses[0]}: {error}; "
+                "name its HTTP port with --http or WAKEQ_HTTP"
+            ) from error
+
+
+def _connection(address: str) -> http.client.HTTPConnection:
+    parts = urlsplit(address if "://" in address else f"http://{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or parts.scheme not in ("http", "https"):
+        raise BadSettings(f"{address!r} is not an HTTP address of a broker; write HOST:PORT, as {DEFAULT_HTTP}")
+    context = context_of("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
+    if context is not None:
+        return http.client.HTTPSConnection(host, port or 8080, timeout=TIMEOUT_S, context=context)
+    return http.client.HTTPConnection(host, port or 8080, timeout=TIMEOUT_S)
+
+
+def _query(query: Mapping[str, Any]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return "?" + urlencode(given) if given else ""
+
+
+def _refusal(response: http.client.HTTPResponse) -> Refused:
+    try:
+        error = msgspec.json.decode(response.read())["error"]
+        code, detail = error["code"], error["detail"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return Refused(f"the answer was HTTP {response.status} {response.reason}; is this the HTTP port of a broker?")
+    leader = f" (its worker port is {error['leader']})" if error.get("leader") else ""
+    return BY_CODE.get(code, Refused)(f"{detail}{leader}")
+
+
+def selected(
+    client: AdminClient,
+    path: str,
+    queue: str,
+    body: Mapping[str, Any],
+    *,
+    limit: int | None = None,
+    progress: Callable[[Mapping[str, int]], None] = lambda _: None,
+) -> dict[str, int]:
+    """Do something to all messages that are meant, call after call; return the sums."""
+    sums = {"scanned": 0, "matched": 0, "done": 0}
+    more: dict[str, Any] = {}
+    while True:
+        left = CALL_MAX if limit is None else min(CALL_MAX, limit - sums["matched"])
+        answer = client.call("POST", path, {**body, **more, "limit": left}, queue=queue)
+        for name in sums:
+            sums[name] += answer[name]
+        progress(sums)
+        if not answer["after"] or (limit is not None and sums["matched"] >= limit):
+            return sums
+        more = {"after": answer["after"], "through": answer["through"]}

@@ -1,0 +1,162 @@
+"""Doctor: what would bite whoever runs a broker on this machine: looked at, nothing changed but a file of its own.
+
+settings --> checks --> findings: good, worth knowing, or bad, each with what to do
+"""
+
+import os
+import resource
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from wakeq import __version__
+from wakeq.protocol.errors import WakeqError
+from wakeq.settings import Settings
+from wakeq.storage.directory import DataDirectory, warnings_of
+
+GOOD, NOTE, BAD = "good", "note", "bad"
+SYNCS = 25
+SYNC_NOTE_S, SYNC_BAD_S = 0.01, 0.1
+FREE_NOTE_BYTES = 2 << 30
+CLOCK_NOTE_S = 1.0
+YEAR_MIN = 2025
+FILES_APART = 256
+PACKAGES = ("pykka", "lmdb", "msgspec", "aiohttp", "uvloop")
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    level: str
+    what: str
+    text: str
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Look at everything; a check that cannot be made says why."""
+    checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+        _versions, _ports, _directory, _disk, _files, _memory, _clock,
+    )  # fmt: skip
+    for check in checks:
+        try:
+            yield from check(settings)
+        except (OSError, WakeqError) as error:
+            yield Finding(BAD, check.__name__.strip("_"), f"could not be looked at: {error}")
+
+
+def _versions(_: Settings) -> Iterator[Finding]:
+    python = ".".join(map(str, sys.version_info[:3]))
+    found = []
+    for package in PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            yield Finding(BAD, "versions", f"{package} is not installed; install wakeq again")
+    yield Finding(GOOD, "versions", f"wakeq {__version__}, Python {python}, {', '.join(found)}")
+
+
+def _ports(settings: Settings) -> Iterator[Finding]:
+    ports = {"worker_port": settings.worker_port, "http_port": settings.http_port}
+    ports["taskflux_port"] = settings.taskflux_port
+    for name, port in ports.items():
+        with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((settings.host, port))
+            except OSError as error:
+                text = f"{name} {port} on {settings.host}: {error.strerror}; does a broker run already?"
+                yield Finding(NOTE, "ports", text)
+            else:
+                yield Finding(GOOD, "ports", f"{name} {port} on {settings.host} is free")
+
+
+def _directory(settings: Settings) -> Iterator[Finding]:
+    path = settings.data_dir
+    if not path.exists():
+        yield Finding(GOOD, "data", f"{path} is made at the first start")
+    else:
+        directory = DataDirectory.read_only(path)
+        who = f", in use by process {directory.holder_pid}" if directory.holder_pid else ""
+        yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{who}")
+    for warning in warnings_of(_existing(path)):
+        yield Finding(NOTE, "data", warning)
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the folder in which it would be made."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _disk(settings: Settings) -> Iterator[Finding]:
+    folder = _existing(settings.data_dir)
+    state = os.statvfs(folder)
+    free = state.f_bavail * state.f_frsize
+    level = NOTE if free < FREE_NOTE_BYTES else GOOD
+    yield Finding(level, "disk", f"{free >> 20} MiB are free; publishes are refused when little is left")
+    seconds = _sync_seconds(folder)
+    middle, worst = median(seconds), max(seconds)
+    level = BAD if middle > SYNC_BAD_S else NOTE if middle > SYNC_NOTE_S else GOOD
+    advice = "" if level == GOOD else "; every answer waits for one: use a faster disk, or one with a protected cache"
+    yield Finding(level, "disk", f"a sync takes {middle * 1000:.2f} ms, at worst {worst * 1000:.1f} ms{advice}")
+
+
+def _sync_seconds(folder: Path) -> list[float]:
+    """Write and sync a little, as the log does."""
+    found = []
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".wakeq-doctor-") as file:
+        for _ in range(SYNCS):
+            os.pwrite(file.fileno(), os.urandom(4096), 0)
+            began_s = time.perf_counter()
+            os.fdatasync(file.fileno())
+            found.append(time.perf_counter() - began_s)
+    return found
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = settings.connections_max + FILES_APART
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        text = (
+            f"{hard} open files allow {max(1, hard - FILES_APART)} connections; raise the limit (LimitNOFILE, ulimit)"
+        )
+        yield Finding(NOTE, "files", text)
+    else:
+        yield Finding(GOOD, "files", f"the limit of open files allows {settings.connections_max} connections")
+
+
+def _memory(_: Settings) -> Iterator[Finding]:
+    soft, _hard = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        text = f"the address space is limited to {soft >> 20} MiB; the state is mapped into it: lift `ulimit -v`"
+        yield Finding(NOTE, "memory", text)
+        return
+    pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    yield Finding(GOOD, "memory", f"{(pages * size) >> 20} MiB are free")
+
+
+def _clock(_: Settings) -> Iterator[Finding]:
+    """Look whether the wall clock runs as the monotonic one does, and is not from long ago."""
+    wall_s, steady_s = time.time(), time.monotonic()
+    time.sleep(0.2)
+    drift_s = (time.time() - wall_s) - (time.monotonic() - steady_s)
+    year = time.gmtime().tm_year
+    if year < YEAR_MIN:
+        yield Finding(BAD, "clock", f"the year is {year}; set the clock, delays and expiry count by it")
+    elif abs(drift_s) > CLOCK_NOTE_S:
+        yield Finding(NOTE, "clock", f"the clock was stepped by {drift_s:.1f} s just now; let one service keep it")
+    else:
+        yield Finding(GOOD, "clock", f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}")
+
+
+def is_bad(findings: list[Finding]) -> bool:
+    """Whether something must be mended first."""
+    return any(finding.level == BAD for finding in findings)

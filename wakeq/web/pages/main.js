@@ -1,0 +1,26 @@
+// Which page is shown: what stands behind the # says it, so that every page has an address.
+
+import { h } from "./dom.js";
+import { cluster, slow, workers } from "./node.js";
+import { queue } from "./queue.js";
+import { dead, queues } from "./queues.js";
+
+const PAGES = [["queues", "Queues", queues], ["dead", "Dead letters", dead], ["workers", "Workers", workers], ["cluster", "Cluster", cluster], ["slow", "Slow spots", slow]];
+
+function show() {
+  const [, page = "queues", name = ""] = location.hash.match(/^#\/([^/]*)\/?(.*)$/) ?? [];
+  const main = document.getElementById("main");
+  const current = page === "queue" ? "queues" : page;
+  document.getElementById("pages").replaceChildren(...PAGES.map(([path, title]) =>
+    h("a", { href: `#/${path}`, "aria-current": path === current ? "page" : null }, title)));
+  if (page === "queue") queue(main, decodeURIComponent(name));
+  else (PAGES.find(([path]) => path === page) ?? PAGES[0])[2](main);
+  const title = main.querySelector("h1")?.textContent ?? "";
+  document.title = title ? `${title} – wakeq` : "wakeq";
+}
+
+window.addEventListener("hashchange", () => {
+  show();
+  document.getElementById("main").focus();
+});
+show();

@@ -1,0 +1,131 @@
+// The page of one queue: its figures, what can be done with it, its messages by state.
+
+import { call, perform, performAll } from "./api.js";
+import { ask, bytes, cards, count, h, moment, rate, say, shown, span, spark, table, tell } from "./dom.js";
+import { live, look } from "./live.js";
+import { redrive } from "./queues.js";
+
+const STATES = [["ready", "Ready"], ["delayed", "Delayed"], ["leased", "With workers"], ["any", "All"]];
+const FOREVER_MS = 1e15;
+
+export function queue(main, name) {
+  const summary = h("div", {});
+  const tools = h("div", { class: "tools" });
+  const list = h("div", { id: "messages" });
+  const tabs = h("div", { class: "tools", role: "group", "aria-label": "State of the messages" });
+  let [state, paused] = ["ready", null];
+
+  const refresh = async () => {
+    try {
+      const { messages } = await call("GET", "/messages", { queue: name, state, count: 50 });
+      list.replaceChildren(messageTable(name, messages, refresh));
+    } catch (error) {
+      list.replaceChildren(h("p", { class: "bad" }, error.message));
+    }
+  };
+  const chosen = (which) => {
+    state = which;
+    tabs.replaceChildren(...STATES.map(([one, label]) => h("button", { "aria-pressed": String(one === state), onclick: () => chosen(one) }, label)),
+      h("button", { onclick: refresh }, "Look again"));
+    refresh();
+  };
+  main.replaceChildren(h("h1", {}, `Queue ${shown(name)}`), summary, tools, h("h2", {}, "Messages"), tabs, list);
+  tools.replaceChildren(...actions(name, false, refresh));
+  chosen("ready");
+  look({ queue: name, limit: 1, prefix: name }, (seen) => {
+    const found = seen.queues.find((one) => one.name === name);
+    if (!found) return summary.replaceChildren(h("p", { class: "soft" }, seen.error || "There is no such queue."));
+    summary.replaceChildren(figures(found, seen.at_ms));
+    if (paused !== found.paused_until_ms > 0) tools.replaceChildren(...actions(name, (paused = found.paused_until_ms > 0), refresh));
+    return undefined;
+  });
+}
+
+function figures(found, at) {
+  const series = live.rates.get(found.name) ?? { ins: [], outs: [] };
+  const until = found.paused_until_ms > FOREVER_MS ? "until it is resumed" : `until ${moment(found.paused_until_ms)}`;
+  return h("div", {},
+    found.paused_until_ms ? h("p", { class: "warn" }, `Paused ${until}.`) : null,
+    cards([
+      ["Ready", count(found.ready)], ["Delayed", count(found.delayed)], ["With workers", count(found.leased)],
+      ["Last minute", spark(series.ins, series.outs)],
+      ["Published", rate(series.ins.at(-1) ?? 0), "/s"], ["Done", rate(series.outs.at(-1) ?? 0), "/s"],
+      ["Oldest ready", found.ready && found.oldest_ready_ms ? span((at - found.oldest_ready_ms) / 1000) : "–"],
+      ["Held", bytes(found.bytes)], ["Subscribers", count(found.subscribers)], ["Asleep", count(found.sleepers)],
+      ["Came back", count(found.released)], ["Dead letters", count(found.dead)],
+    ]));
+}
+
+function actions(name, paused, refresh) {
+  const after = async (doing) => (await doing) && refresh();
+  const query = { queue: name };
+  return [
+    paused
+      ? h("button", { onclick: () => after(perform("It hands out again.", "POST", "/queue/resume", query)) }, "Resume")
+      : h("button", { onclick: async () => {
+        const asked = await ask("Pause", `Hand out nothing from ${shown(name)}?`, { fields: [{ name: "for", label: "For so many seconds (empty: until it is resumed)", type: "number" }], go: "Pause" });
+        if (asked) after(perform("It is paused.", "POST", "/queue/pause", query, asked.for ? { for_s: Number(asked.for) } : {}));
+      } }, "Pause"),
+    name.endsWith(".dead") ? h("button", { onclick: async () => { await redrive(name); refresh(); } }, "Redrive") : null,
+    h("button", { onclick: async () => {
+      const asked = await ask("Move", `Move all waiting messages of ${shown(name)} to another queue?`, { fields: [{ name: "to", label: "To queue", required: true }], go: "Move" });
+      if (asked) after(performAll("Moved", "/messages/move", name, { to: asked.to }));
+    } }, "Move all"),
+    h("button", { class: "destroys", onclick: async () => {
+      const asked = await ask("Purge", `Throw away every message of ${shown(name)}? They are gone for ever.`, { go: "Throw away", destroys: true });
+      if (asked) after(performAll("Thrown away", "/messages/purge", name, {}));
+    } }, "Purge"),
+    h("button", { onclick: () => showPolicies(name) }, "Policies"),
+  ].filter(Boolean);
+}
+
+async function showPolicies(name) {
+  try {
+    const { policies } = await call("GET", "/queue", { queue: name });
+    tell(`Policies of ${shown(name)}`, h("pre", {}, JSON.stringify(policies, null, 2)));
+  } catch (error) {
+    say(error.message, true);
+  }
+}
+
+function messageTable(name, messages, refresh) {
+  const error = (message) => message.error || message.headers["wakeq-error"] || "";
+  const when = (message) => (message.state === "leased" ? `worker ${message.worker}, until ${moment(message.until_ms)}` : message.state === "delayed" ? `due ${moment(message.due_ms)}` : "");
+  return table(`${messages.length} messages, the next first; at most 50 are shown`, [
+    { name: "Message", kind: "text", cell: (message) => h("code", {}, message.uid) },
+    { name: "State", cell: (message) => [message.state, h("div", { class: "soft" }, when(message))] },
+    { name: "Priority", kind: "number", optional: true, cell: (message) => count(message.priority) },
+    { name: "Failures", kind: "number", optional: true, cell: (message) => count(message.failures) },
+    { name: "Error", kind: "text", optional: true, cell: (message) => h("span", { class: "bad" }, error(message)) },
+    { name: "Body", kind: "body", cell: (message) => message.body.slice(0, 200) },
+    { name: "", cell: (message) => h("div", { class: "tools" }, buttons(name, message, refresh)) },
+  ], messages, "No messages in this state.");
+}
+
+function buttons(name, message, refresh) {
+  const { uid } = message;
+  const button = (text, onclick, more = {}) => h("button", { class: "small", "aria-label": `${text} ${uid}`, onclick, ...more }, text);
+  const after = async (doing) => (await doing) !== false && refresh();
+  const pick = (path, what, body = {}) => after(performAll(what, path, name, { uids: [uid], ...body }));
+  const found = [button("Show", () => tell(uid, h("pre", {}, JSON.stringify(message, null, 2)))), button("Why?", () => why(name, uid))];
+  if (message.state === "delayed") found.push(button("Go now", () => pick("/messages/requeue", "Let go")));
+  if (message.state === "leased") {
+    found.push(button("Take back", () => after(perform((answer) => `Taken back: ${answer.done}`, "POST", "/leases/release", { queue: name }, { uids: [uid] }))));
+    return found;
+  }
+  const origin = message.headers["wakeq-origin"];
+  if (origin !== undefined) found.push(button("Redrive", () => pick("/messages/redrive", "Redriven", { to: origin })));
+  found.push(button("Throw away", async () => {
+    if (await ask("Throw away", `Throw away ${uid}? It is gone for ever.`, { go: "Throw away", destroys: true })) pick("/messages/purge", "Thrown away");
+  }, { class: "small destroys" }));
+  return found;
+}
+
+async function why(name, uid) {
+  try {
+    const { causes } = await call("GET", "/messages/why", { queue: name, uid });
+    tell(`Why does ${uid} not run?`, h("ul", {}, causes.map((cause) => h("li", {}, h("strong", {}, cause.code), `: ${cause.text}`))));
+  } catch (error) {
+    say(error.message, true);
+  }
+}
