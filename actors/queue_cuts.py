@@ -50,6 +50,12 @@ class FlushDone(msgspec.Struct, frozen=True, gc=False):
     more_graves: bool = False
 
 
+class Swept(msgspec.Struct, frozen=True, gc=False):
+    """The state store has removed a part of what is in graves."""
+
+    more: bool | BaseException
+
+
 class StillToTell(msgspec.Struct, frozen=True, gc=False):
     """To itself: these queues have yet to hear that their cut is written."""
 
@@ -285,13 +291,13 @@ class QueueCuts(QueueRebuilds):
         self._tell_flushed(message.flushed, message.names)
 
     def _sweep(self) -> None:
-        def swept(result: bool | BaseException) -> None:
-            if isinstance(result, BaseException):
-                self.tell(FlushDone(0, result))
-            elif result:
-                self._sweep()
+        self._disk.submit(self._store.sweep, lambda result: self.tell(Swept(result)))
 
-        self._disk.submit(self._store.sweep, swept)
+    def on_swept(self, message: Swept) -> None:
+        if isinstance(message.more, BaseException):
+            raise message.more
+        if message.more:
+            self._sweep()
 
     # --- processes that nothing needs any more -----------------------------------------------------------------------
 

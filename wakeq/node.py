@@ -491,6 +491,7 @@ class Node:
         await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
 
     async def _close_files(self, *, committed: int = 0) -> None:
+        self.runtime.close()
         for thread in self._threads:
             await asyncio.to_thread(thread.close)
         if committed:

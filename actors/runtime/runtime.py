@@ -83,6 +83,7 @@ class Runtime:
         self._ready: deque[Process] = deque()
         self._scheduled = call_soon is None  # without a loop nobody needs to ask for a turn
         self._running = False
+        self._closed = False
         self._arrivals = 0
         self._gather_rounds = 0  # in so many rounds what arrives alone waits for the turn all the same
         self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
@@ -157,6 +158,12 @@ class Runtime:
             except Exception as error:
                 logger.error("%r failed once more, in on_failure", process, exc_info=error)
         return reason
+
+    def close(self) -> None:
+        """Serve nobody any more: what the processes work with is about to go."""
+        self._closed = True
+        self._scheduled = True  # so that nobody asks for a turn
+        self._ready.clear()
 
     @property
     def idle(self) -> bool:
@@ -272,6 +279,8 @@ class Runtime:
 
     def _serve_turn(self) -> None:
         """Serve processes for turn_s, then let the loop look at its sockets."""
+        if self._closed:
+            return
         try:
             self._serve_until(self._clock() + self._turn_s)
         finally:  # also after a KeyboardInterrupt: the others' mail must not wait for ever

@@ -4,6 +4,7 @@ WAKEQ_SEED sets the moments of the kills.
 """
 
 import asyncio
+import http.client
 import os
 import random
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from tests.helpers.flux_load import FluxLoad
 from tests.helpers.line_client import FrameConversation, LineClient
 from tests.helpers.started import eventually
 from wakeq import Client
+from wakeq.client.admin import AdminClient
 from wakeq.client.taskflux.blocking import TaskFluxClient
 
+LOOK = "/api/v1/queues?limit=10"
 KILLS = 5 if "SOAK" not in os.environ else 500
 
 
@@ -55,10 +58,18 @@ def test_a_node_that_follows_says_at_each_door_where_that_door_of_the_leader_is(
         in_line = client.ask("PUB", "q", message="m")
     with TaskFluxClient(text(follower.taskflux_address)) as flux:
         nodes = flux.metadata()
+    by_http = http.client.HTTPConnection(*follower.http_address)
+    by_http.request("GET", LOOK)
+    answer = by_http.getresponse()
+    by_http.close()
+    with AdminClient(text(follower.http_address)) as operator:
+        shown = operator.call("GET", "/queues")["queues"]
 
     assert (in_line["err"], in_line["leader"]) == ("NOT_LEADER", text(leader.worker_address))
     assert (in_frame["err"], in_frame["leader_http"]) == ("NOT_LEADER", text(leader.http_address))
     assert nodes.addresses == [text(node.taskflux_address) for node in cluster.nodes]
+    assert (answer.status, answer.headers["Location"]) == (421, f"http://{text(leader.http_address)}{LOOK}")
+    assert [queue["qname"] for queue in shown] == [""]
     assert (nodes.leader, nodes.answered) == (cluster.nodes.index(leader), cluster.nodes.index(follower))
 
 

@@ -2,7 +2,8 @@
 
     call("GET", "/queues", prefix="a")  -->  HTTP  -->  JSON, or the WakeqError that the broker's code names
 
-It keeps one connection.  Of several addresses it takes the first that serves: a node that follows says so.
+It keeps one connection.  Of several addresses it takes the first that serves: a node that follows says so, and where
+the leader is, which may be none of them.
 """
 
 import http.client
@@ -72,15 +73,17 @@ class AdminClient:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _of_the_leader(self, ask: Callable[[], Any]) -> Any:
-        """Ask the node that is connected; if it follows or is gone, the others."""
+        """Ask the node that is connected; if it follows or is gone, the one that it names, or the others."""
         last: NotLeader | BrokerUnreachable | None = None
-        for _ in self._addresses:
+        for _ in range(len(self._addresses) + 1):
             try:
                 return ask()
             except (NotLeader, BrokerUnreachable) as error:
                 last = error
                 self.close()
                 self._addresses.append(self._addresses.pop(0))
+                if isinstance(error, _Elsewhere):
+                    self._addresses = [error.address, *(one for one in self._addresses if one != error.address)]
         assert last is not None, "there is an address"
         raise last
 
@@ -124,6 +127,12 @@ class AdminClient:
             ) from error
 
 
+class _Elsewhere(NotLeader):
+    """The node that was asked follows, and names the leader."""
+
+    address = ""
+
+
 def _connection(address: str) -> http.client.HTTPConnection:
     parts = urlsplit(address if "://" in address else f"http://{address}")
     try:
@@ -150,7 +159,13 @@ def _refusal(response: http.client.HTTPResponse) -> Refused:
     except (msgspec.DecodeError, KeyError, TypeError):
         return Refused(f"the answer was HTTP {response.status} {response.reason}; is this the HTTP port of a broker?")
     leader = f" (its worker port is {error['leader']})" if error.get("leader") else ""
-    return BY_CODE.get(code, Refused)(f"{detail}{leader}")
+    refusal = BY_CODE.get(code, Refused)(f"{detail}{leader}")
+    location = urlsplit(response.headers.get("Location", ""))
+    if isinstance(refusal, NotLeader) and location.netloc:
+        elsewhere = _Elsewhere(str(refusal))
+        elsewhere.address = f"{location.scheme}://{location.netloc}"
+        return elsewhere
+    return refusal
 
 
 def selected(

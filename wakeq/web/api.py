@@ -24,7 +24,7 @@ BODY_BYTES_MAX = 1 << 20
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
     "UNAUTHORIZED": 401, "FORBIDDEN": 403, "Q_NOT_FOUND": 404, "UNKNOWN_UID": 404, "NOT_FOUND": 404, "Q_EXISTS": 409,
-    "NOT_LEADER": 503, "NO_QUORUM": 503, "BUSY": 503, "DISK_FULL": 507, "UNKNOWN": 504,
+    "NOT_LEADER": 421, "NO_QUORUM": 503, "BUSY": 503, "DISK_FULL": 507, "UNKNOWN": 504,
     "INTERNAL": 500,
 }  # fmt: skip
 
@@ -68,7 +68,10 @@ class Api:
             try:
                 return await self._serve(route, request)
             except Denied as denied:
-                return refused(denied.code, denied.detail, denied.leader)
+                response = refused(denied.code, denied.detail, denied.leader)
+                if denied.leader_http:
+                    response.headers["Location"] = f"{request.scheme}://{denied.leader_http}{request.path_qs}"
+                return response
             except WakeqError as error:
                 return refused(error.code, str(error))
             except web.HTTPException:

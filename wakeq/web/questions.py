@@ -37,11 +37,12 @@ ANSWER_S_MAX = 10.0
 class Denied(Exception):
     """What was asked for is not done; `code` is stable."""
 
-    def __init__(self, code: str, detail: str, leader: str = "") -> None:
+    def __init__(self, code: str, detail: str, leader: str = "", leader_http: str = "") -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.leader = leader
+        self.leader_http = leader_http
 
 
 class Questions:
@@ -68,7 +69,7 @@ class Questions:
                 "BUSY", f"no answer within {ANSWER_S_MAX:g} s; it may be done or not: look, or repeat it"
             ) from None
         if isinstance(answer, Refusal):
-            raise Denied(answer.code, answer.detail, answer.leader)
+            raise Denied(answer.code, answer.detail, answer.leader, answer.leader_http)
         return answer
 
     async def _ask_queue(self, name: str, make: Callable[[Asker], Any]) -> Any:
@@ -121,9 +122,10 @@ class Questions:
         """Take messages away; return the new uid of each, "" for one thrown away, None for one that stays."""
         moved: Moved = await self._ask_queue(queue, lambda me: Move(me, queue, uids, to, redrive))
         if moved.refusal is not None:
-            code = moved.refusal.code
+            refusal = moved.refusal
+            code = refusal.code
             err, detail = REFUSALS.get(Result[code], (code, "")) if code in Result.__members__ else (code, "")
-            raise Denied(err, detail or moved.refusal.detail, moved.refusal.leader)
+            raise Denied(err, detail or refusal.detail, refusal.leader, refusal.leader_http)
         return moved.uids
 
     async def requeue(self, queue: str, uids: list[str]) -> list[int]:

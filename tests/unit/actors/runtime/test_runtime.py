@@ -379,6 +379,23 @@ def test_tells_of_a_thread_are_kept_until_the_runtime_is_run_or_attached() -> No
     assert sorted(process.got) == ["early", "late"]
 
 
+def test_a_closed_runtime_serves_nobody_whoever_tells_whatever() -> None:
+    steps = Steps()
+    runtime = Runtime(steps, steps)
+    recorder = runtime.spawn(Recorder)
+    recorder.tell("before")
+    runtime.close()
+    recorder.tell("after")
+    teller = threading.Thread(target=recorder.tell, args=("from a thread",))
+    teller.start()
+    teller.join()
+    while steps.waiting:
+        steps.run_one()
+    runtime.spawn(Recorder, recorder.got).tell("to another")
+
+    assert (recorder.got, steps.waiting) == ([], [])
+
+
 def test_mail_that_was_there_before_the_loop_is_served_when_it_is_attached() -> None:
     runtime = Runtime()
     process = runtime.spawn(Recorder)
