@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 ROOMS_AT_THE_TOP = {"actors", "storage", "protocol", "pipeline"}
-SERVER_ONLY = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "prometheus_client", "asyncio")
+SERVER_ONLY = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "asyncio")
 IMPORT_MS_MAX = 80
 
 
