@@ -1,5 +1,6 @@
 """One Spark session for all tests that need one: starting it takes longer than they do."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,20 @@ def spark_session() -> Iterator[Any]:
         pytest.skip(str(missing))
     with quiet_session("wakeq tests", cores=2) as session:
         yield session
+
+
+@pytest.fixture(autouse=True)
+def own_formatters() -> Iterator[None]:
+    """Leave pytest's handlers as they were: pyspark's own loggers give each a formatter that asks all errors for words.
+
+    pytest adds its handlers to every logger that does not propagate, so these must go too.
+    """
+    before = [(handler, handler.formatter) for handler in logging.root.handlers]
+    yield
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.root.manager.loggerDict.pop(name, None)
+    for handler, formatter in before:
+        handler.setFormatter(formatter)
 
 
 @pytest.fixture
