@@ -1,5 +1,19 @@
-"""pipeline: the broker's history and queues as Spark data frames."""
+"""pipeline: the broker's history and queues as Spark data frames.
 
-from wakeq.pipeline.settling import autoack
+What needs Spark is imported when it is asked for: the journal can be read without.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wakeq.pipeline.settling import autoack
 
 __all__ = ["autoack"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from wakeq.pipeline import settling
+
+        return getattr(settling, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
