@@ -229,6 +229,15 @@ def test_a_closed_client_says_so() -> None:
 # Interrupts and forks -------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Be as a program in the foreground: one that a shell began in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_a_client_is_of_use_after_an_interrupt() -> None:
     def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
         if isinstance(command, wire.Fet) and connection == 1:
@@ -243,6 +252,7 @@ def test_a_client_is_of_use_after_an_interrupt() -> None:
         client.ping()  # on a new connection: what would have come on the old one is nobody's
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_call_leaves_nothing_to_repeat() -> None:
     seen: list[tuple[int, type]] = []
 

@@ -70,3 +70,9 @@ def test_every_public_name_can_be_had() -> None:
     for name in wakeq.__all__:
         assert getattr(wakeq, name) is not None
     assert set(wakeq.__all__) - {"__version__"} == set(wakeq.HOMES)
+
+
+def test_the_journal_is_read_without_spark() -> None:
+    code = "import sys, wakeq.pipeline.journal; print(any(name.partition('.')[0] == 'pyspark' for name in sys.modules))"
+
+    assert run_python(code) == "False\n"
