@@ -1,4 +1,4 @@
-"""Who sends an HTTP request, and what he may do.
+"""Who sends an HTTP request.  What he may do, whoever serves the path asks his Access.
 
     Authorization: Bearer TOKEN, or the cookie of the dashboard --> Access | 401
     a page of another site in somebody's browser --> 403
@@ -13,11 +13,9 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from wakeq.actors.access import Access, Gate
-from wakeq.protocol.access import Right
 from wakeq.protocol.errors import Forbidden, Refused, Unauthorized
 
 COOKIE = "wakeq_token"
-ACCESS = "wakeq.access"  # where the server keeps it with a request
 
 
 def token_of(request: web.Request) -> str | None:
@@ -34,26 +32,6 @@ def log_in(gate: Gate, request: web.Request) -> Access:
         return gate.login(token_of(request), peer=request.remote or "")
     except Unauthorized as error:
         raise as_response(error) from error
-
-
-def access_of(request: web.Request) -> Access | None:
-    """Return what the sender of an accepted request may do; None if everybody may do everything."""
-    access: Access | None = request.get(ACCESS)
-    return access
-
-
-def require(request: web.Request, right: Right, queue: str) -> None:
-    """Go on only if the sender may do this to the queue."""
-    access = access_of(request)
-    if access is not None and not access.may(right, queue):
-        raise as_response(access.refusal(right, queue))
-
-
-def require_all(request: web.Request, right: Right, prefix: str = "") -> None:
-    """Go on only if the sender may do this to every queue whose name begins so."""
-    access = access_of(request)
-    if access is not None and not access.may_all(right, prefix):
-        raise as_response(access.refusal_of_all(right))
 
 
 def as_response(error: Refused) -> web.HTTPException:

@@ -21,7 +21,7 @@ from wakeq.actors.access import Gate
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
 from wakeq.tls import ServerTls, TlsServer, listen_at
-from wakeq.web.authorization import ACCESS, is_foreign, log_in
+from wakeq.web.authorization import is_foreign, log_in
 from wakeq.web.connection import HttpConnection
 
 SHUTDOWN_S_MAX = 10.0
@@ -123,7 +123,7 @@ class WebServer:
         if is_foreign(request, asks_for_tokens=self._gate is not None):
             raise web.HTTPForbidden(text="this request comes from a page of another site\n")
         if self._gate is not None and request.match_info.route not in self._open:
-            request[ACCESS] = log_in(self._gate, request)
+            log_in(self._gate, request)  # deny by default: a path that is not open has nobody else who asks
         if request.can_read_body:
             async with self._room_for_body(request):
                 return await handler(request)

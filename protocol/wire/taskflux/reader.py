@@ -128,8 +128,8 @@ class PacketReader:
         self._wanted_bytes = torn.wanted - start
 
     def _shaken(self, packet: Packet | Bad) -> Decoders:
-        """Return the decoders that follow a packet of the handshake."""
-        raise NotImplementedError
+        """Return the decoders that follow a packet of the handshake; a server's answers have none."""
+        return self._decoders
 
 
 class RequestReader(PacketReader):

@@ -5,6 +5,7 @@
 Pure.  A request is used once; whether the same may be said again after a lost connection, it knows.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -69,7 +70,7 @@ def refusal_of(answer: wire.Packet, queue: str, dialect: Dialect) -> WakeqError:
     return Unexpected(f"the server answered {type(answer).__name__}, which makes no sense here; is the dialect right?")
 
 
-class Request(Generic[T]):
+class Request(ABC, Generic[T]):
     """One thing to be said.  `moved` is where the server sent us, if it does not lead."""
 
     may_repeat = True  # after a lost connection, when it may have been done already
@@ -80,17 +81,17 @@ class Request(Generic[T]):
         self.dialect = dialect
         self.moved: wire.NotLeader | None = None
 
+    @abstractmethod
     def next_packets(self) -> Sequence[wire.Packet]:
         """Return what is to be said now; nothing while answers are to be read first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, answer: wire.Packet) -> bool:
         """Take the next answer; return whether it is over."""
-        raise NotImplementedError
 
+    @abstractmethod
     def result(self) -> T:
         """Return what it was for, or raise what it was refused by."""
-        raise NotImplementedError
 
 
 class Single(Request[T]):
