@@ -181,6 +181,7 @@ __all__ = [
     "contents_of",
     "decode",
     "decode_frames",
+    "decode_lines",
     "decode_replies",
     "encode",
     "encode_commands",
@@ -213,9 +214,17 @@ _UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 def decode(lines: bytes) -> list[Command | Bad]:
     """Return the commands of complete lines and frames, in their order.  Blank lines say nothing."""
-    if may_hold_frames(lines):
-        parts = parts_of(lines)
-        return [c for text, block in parts for c in (decode(text) if block is None else [_decode_frame(text, block)])]
+    if not may_hold_frames(lines):
+        return decode_lines(lines)
+    return [
+        command
+        for text, block in parts_of(lines)
+        for command in (decode_lines(text) if block is None else [_decode_frame(text, block)])
+    ]
+
+
+def decode_lines(lines: bytes) -> list[Command | Bad]:
+    """Return the commands of complete lines among which there is no frame."""
     try:
         commands: list[Command] = _COMMANDS.decode_lines(lines)
     except _UNDECODABLE:

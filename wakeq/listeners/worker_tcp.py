@@ -13,7 +13,7 @@ from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.errors import Busy, FrameTooLarge, Refused
 from wakeq.protocol.wire.blocks import BadFrame, BlockReader, may_hold_frames
 from wakeq.protocol.wire.lines import LineTooLong, line_bytes_max
-from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, encode, nok
+from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, decode_lines, encode, nok
 from wakeq.tls import ServerTls
 
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -57,7 +57,7 @@ class WorkerTcpDoor(TcpDoor[Reply]):
         if not self.receives:
             return
         is_whole = self._reader is None and data.endswith(b"\n") and len(data) <= self._line_bytes_max
-        commands = decode(data) if is_whole and not may_hold_frames(data) else self._cut(data)
+        commands = decode_lines(data) if is_whole and not may_hold_frames(data) else self._cut(data)
         if commands and self._subscriber is not None:
             self._subscriber.arrive(Received(commands, len(data)))
 
