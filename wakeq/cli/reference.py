@@ -24,7 +24,8 @@ from wakeq.cli.common import (
 from wakeq.cli.entry import cli
 from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.protocol import errors
-from wakeq.settings import INT64_MIN, KNOWN, Known, shown
+from wakeq.setting import Setting, shown
+from wakeq.settings import INT64_MIN, KNOWN
 
 MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
 
@@ -173,7 +174,7 @@ def _settings_tables() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _range(known: Known) -> str:
+def _range(known: Setting) -> str:
     if known.one_of:
         return ", ".join(f"`{word}`" for word in known.one_of)
     if known.least is None:

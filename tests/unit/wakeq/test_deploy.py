@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wakeq.protocol.errors import BadSettings, DamagedFile, WrongVersion
-from wakeq.settings import BY_ENVIRONMENT_NAME, load
+from wakeq.settings_layers import BY_ENVIRONMENT_NAME, load
 
 TOP = Path(__file__).parents[3]
 DEPLOY = TOP / "deploy"
