@@ -105,6 +105,7 @@ class Node:
             Surroundings(
                 now_ms=self.now_ms,
                 stamp_ms=self.stamp_ms,
+                behind_ms=lambda: self._cluster_clock.behind_ms,
                 call_later=loop.call_later,
                 new_disk=self._thread,
                 new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
