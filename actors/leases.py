@@ -223,9 +223,11 @@ class Leases(Audience):
                 del withheld[number]
             else:
                 died += 1
+        line = self.available
         if died:
-            self.available.died(died)
-        self.available.clear_away(len(numbers), self.ledger.lives)
+            line.died(died)
+        if line.dead:
+            line.clear_away(len(numbers), self.ledger.lives)
         for calendar in (self.expiries, self.delayed):
             if calendar:
                 self._compact(calendar)
