@@ -250,6 +250,10 @@ class Node:
         """Take other settings while it runs; only those that can be reloaded differ."""
         self.security.reload(settings)
         self._headroom.node_bytes_max = settings.node_bytes_max
+        if self.ports is not None:
+            self.ports.reload(settings)
+        if self.files.log.journal is not None:
+            self.files.log.journal.keep = Keep(settings.journal.keep_s, settings.journal.keep_bytes)
         self.settings = settings
 
     def _give_memory_back(self) -> None:

@@ -149,13 +149,14 @@ class Ports:
     def _make_admin(self) -> Admin:
         services = self._services
         return Admin(
-            self._settings,
+            self._settings.host,
             services.assembly,
             services.files,
             services.security.admission,
             now_ms=services.now_ms,
             clock_step_ms=services.clock_step_ms,
             publishes_refused=services.publishes_refused,
+            queues_max=lambda: self._settings.metrics.queues_max,
             gate=services.security.gate,
             new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
         )
@@ -193,6 +194,10 @@ class Ports:
         for door, (port, listener) in self._taskflux.items():
             addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
         return addresses | await self.monique.start()
+
+    def reload(self, settings: Settings) -> None:
+        """Take other settings; only those that can be reloaded differ."""
+        self._settings = settings
 
     def _watch(self) -> None:
         """Let operators see what arrives."""

@@ -35,9 +35,8 @@ logger = logging.getLogger("wakeq.node")
 
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
-    log_to_stderr(settings.logging.level, settings.logging.format)
+    _set_up_process(settings)
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
-    sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         import uvloop
@@ -46,6 +45,11 @@ def run(settings: Settings, load: Callable[[], Settings]) -> int:
     except WakeqError as error:
         print(f"wakeq: {error}", file=sys.stderr)
         return error.exit_status
+
+
+def _set_up_process(settings: Settings) -> None:
+    log_to_stderr(settings.logging.level, settings.logging.format)
+    sys.setswitchinterval(settings.switch_interval_s)
 
 
 def _with_files(settings: Settings) -> Settings:
@@ -93,7 +97,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         status = await _until_over(node, stopping)
         if status is not None:
             return status
-        settings = settings_at(settings, addresses)  # begin again
+        settings = settings_at(node.settings, addresses)  # begin again
 
 
 async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
@@ -128,8 +132,12 @@ def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
 
 
 def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
+    def take(settings: Settings) -> None:
+        node.reload(settings)
+        _set_up_process(settings)
+
     systemd.reloading()
-    reload(node.settings, load, node.reload)
+    reload(node.settings, load, take)
     systemd.tell("READY=1")
 
 
