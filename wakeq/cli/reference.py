@@ -123,6 +123,7 @@ MEANINGS = {
     "SYNC_FAILED": "The disk refused a write. The broker stopped rather than promise what it cannot keep.",
     "SETTINGS": "A setting, flag or address is wrong; the message says what would be right.",
     "NOT_INSTALLED": "A package or Java is missing that this verb needs; the message says which, and how to get it.",
+    "SPARK": "A job of Spark's failed, by nothing that wakeq knows of; the message has its first line.",
     "UNREACHABLE": "No broker answers at the address.",
     "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
 }
