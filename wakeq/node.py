@@ -47,9 +47,10 @@ from wakeq.opening import Opened, open_all
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
 from wakeq.protocol.errors import StorageError, WakeqError
+from wakeq.protocol.level import LEVEL
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello, split_address
+from wakeq.protocol.wire.peer import MARK, Hello, split_address
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
 from wakeq.protocol.wire.worker import Reply
@@ -172,7 +173,7 @@ class Node:
 
         def hello() -> Hello:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
-            return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
+            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._doors.own)
 
         self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
         election_ms = self.settings.cluster.election_ms
