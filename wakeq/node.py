@@ -22,9 +22,10 @@ from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.opening import Opened, open_all
 from wakeq.ports import Ports, Services, bracketed
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
+from wakeq.protocol.level import LEVEL
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello, split_address
+from wakeq.protocol.wire.peer import MARK, Hello, split_address
 from wakeq.security import Security
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
@@ -133,7 +134,7 @@ class Node:
 
         def hello() -> Hello:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
-            return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
+            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._doors.own)
 
         self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
         election_ms = self.settings.cluster.election_ms
