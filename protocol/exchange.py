@@ -37,9 +37,10 @@ class TooManySubscriptions(TooLarge):
 class Exchange(Generic[Subscriber]):
     """See the head of this file.  Subscriptions of one subscriber are a set."""
 
-    __slots__ = ("_subscribers", "_subscriptions")
+    __slots__ = ("_subscribers", "_subscriptions", "size")
 
     def __init__(self) -> None:
+        self.size = 0  # subscriptions of all subscribers together
         # Both are the same relation, from either side.  No inner dict is empty; their values say nothing.
         self._subscribers: dict[Subscription, dict[Subscriber, None]] = {}
         self._subscriptions: dict[Subscriber, dict[Subscription, None]] = {}
@@ -56,6 +57,7 @@ class Exchange(Generic[Subscriber]):
         for subscription in added:
             self._subscriptions.setdefault(subscriber, {})[subscription] = None
             self._subscribers.setdefault(subscription, {})[subscriber] = None
+        self.size += len(added)
 
     def unsubscribe(self, subscriber: Subscriber, unwanted: Iterable[Subscription]) -> None:
         """Remove just these: a subscription that would cover them stays.  What is not there is no error."""
@@ -71,6 +73,10 @@ class Exchange(Generic[Subscriber]):
         """Forget the subscriber."""
         for subscription in self._subscriptions.pop(subscriber, {}):
             self._remove(subscriber, subscription)
+
+    def count_of(self, subscriber: Subscriber) -> int:
+        """Return how many subscriptions it has."""
+        return len(self._subscriptions.get(subscriber, ()))
 
     def subscribers(self, spec: str, type: str) -> list[Subscriber]:
         """Return who gets a message of this spec and type, each once."""
@@ -93,6 +99,7 @@ class Exchange(Generic[Subscriber]):
         return shares
 
     def _remove(self, subscriber: Subscriber, subscription: Subscription) -> None:
+        self.size -= 1
         subscribers = self._subscribers[subscription]
         del subscribers[subscriber]
         if not subscribers:

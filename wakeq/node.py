@@ -291,7 +291,8 @@ class Node:
         monique = self._monique = MoniqueDoors(settings.monique, self._monique_services(services.defaults))
         self._web.add("GET", "/monique", monique.path.handle)
         self._web.before_stop(self._monique.close)
-        self._admin.figures.ports["monique"] = lambda: len(monique.path.doors)
+        self._admin.figures.monique = monique.samples
+        self._admin.start({"monique": monique.path.doors}, [])
         http_port = await self._web.start(settings.host, settings.http_port)
         host = bracketed(settings.host)
         addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
