@@ -145,7 +145,7 @@ class AsyncMoniqueClient:
             await self.send(task)
             await self._wait(lambda: awaited[task.id] is not None, timeout)
         finally:
-            answer = awaited.pop(task.id)
+            answer = awaited.pop(task.id, None)
         return answer
 
     async def result(self, task: Post, data: Data, *, encoding: Encoding = "JSON") -> None:

@@ -128,12 +128,12 @@ class MoniqueClient:
         until_s = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             awaited = self._session.awaited
-            self._call(lambda session: session.await_answer(task))
             try:
+                self._call(lambda session: session.await_answer(task))
                 self.send(task)
                 self._wait(lambda: awaited[task.id] is not None, until_s)
             finally:
-                answer = awaited.pop(task.id)
+                answer = awaited.pop(task.id, None)
         return answer
 
     def result(self, task: Post, data: Data, *, encoding: Encoding = "JSON") -> None:
