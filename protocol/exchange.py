@@ -20,7 +20,6 @@ SUBSCRIPTIONS_MAX = 1000  # of one subscriber
 
 Half = Annotated[str, Meta(max_length=SUBSCRIPTION_CHARS_MAX)]
 Subscriber = TypeVar("Subscriber", bound=Hashable)
-Content = TypeVar("Content")
 
 
 class Subscription(Struct, frozen=True, gc=False):
@@ -89,14 +88,6 @@ class Exchange(Generic[Subscriber]):
         if len(found) == 1:  # the usual case: nobody can be named twice
             return list(found[0])
         return list({subscriber: None for subscribers in found for subscriber in subscribers})
-
-    def share_out(self, messages: Iterable[tuple[str, str, Content]]) -> dict[Subscriber, list[Content]]:
-        """Return what each subscriber gets of a batch of (spec, type, content), in the order of the batch."""
-        shares: dict[Subscriber, list[Content]] = {}
-        for spec, type, content in messages:
-            for subscriber in self.subscribers(spec, type):
-                shares.setdefault(subscriber, []).append(content)
-        return shares
 
     def _remove(self, subscriber: Subscriber, subscription: Subscription) -> None:
         self.size -= 1
