@@ -65,6 +65,7 @@ class Services(NamedTuple):
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random
     refusal: Callable[[], Refusal | None] = lambda: None  # why nothing may be handed out at this moment
+    held_back: Callable[[int], Refusal | None] = lambda level: None  # why nothing of a level may be proposed yet
 
 
 class QueueDeliveries(Process):

@@ -28,6 +28,7 @@ from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.clock import span_on
 from wakeq.protocol.commands import Kind, Members, SetAside
 from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.level import check_level
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
@@ -209,6 +210,7 @@ class Assembly:
                 entry, _at_ms = decode_entry(payload)
                 assert isinstance(entry, Members), "its kind says so"
                 configs.append((index, entry.config))
+        check_level(configs[-1][1].level, files.log.directory)
         return configs
 
     def _spawn_peer(self, node_id: int) -> Peer:
@@ -250,6 +252,7 @@ class Assembly:
             later=around.call_later,
             chance=around.chance,
             refusal=self.raft_log.refusal,
+            held_back=self.raft_log.held_back,
         )
         applied = files.store.applied()
         return self.runtime.spawn(
