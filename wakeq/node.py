@@ -119,6 +119,11 @@ class Node:
         )
         try:
             self._build(loop, self.files)
+            if plan is not None:
+                core = self.raft_log.core
+                plan.check_data(
+                    settings.data_dir, self.files.directory.identity, core.members.config, core.log.last_index
+                )
             await self._recover()
             if plan is not None:
                 return await self._take_part(plan)
