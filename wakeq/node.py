@@ -64,6 +64,7 @@ from wakeq.web.server import WebServer
 
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
 HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
+SEND_AWAY_S_MAX = 0.1  # for clients to ask once more before the connections of those that do not are closed
 LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
@@ -473,11 +474,20 @@ class Node:
         while self.raft_log.core.leads and asyncio.get_running_loop().time() < until_s:
             await asyncio.sleep(LOOK_AGAIN_S)
 
+    async def _send_away(self) -> None:
+        """Tell TaskFlux clients to go as long as that can be said: what is never answered they dare not repeat."""
+        for port in self._taskflux:
+            port.send_away()
+        until_s = asyncio.get_running_loop().time() + SEND_AWAY_S_MAX
+        while any(port.doors for port in self._taskflux) and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
         logger.info("stopping: what was taken is answered")
         if self._peers is not None:
             await self._hand_over()
+        await self._send_away()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         ports: list[TcpListener[Any]] = [self._tcp, *self._taskflux]

@@ -151,6 +151,14 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
             self.heard_of(door)
             self._look_in_time()
 
+    def send_away(self) -> None:
+        """Take no more connections, and have the clients go, each in answer to what it asks for next."""
+        if self._server is not None:
+            self._server.close()
+        for door in self.doors:
+            if door.subscriber is not None:
+                door.subscriber.tell(SendAway())
+
     def leave(self, door: TaskFluxTcpDoor, held_bytes: int, *, entered: bool) -> None:
         super().leave(door, held_bytes, entered=entered)
         self._quiet.pop(door, None)
