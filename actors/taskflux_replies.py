@@ -63,12 +63,6 @@ class Known(NamedTuple):
         return NotLeader(self.nodes().leader)
 
 
-def sent_away(known: Known) -> NotLeader:
-    """Return where to go while this node stops: to the node that leads then, if that is another one."""
-    nodes = known.nodes()
-    return NotLeader(UNKNOWN_NODE if nodes.leader == nodes.responder else nodes.leader)
-
-
 def stored(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Replied]:
     """What became of the records of a Store."""
     if isinstance(answer, Refusal):

@@ -42,7 +42,6 @@ from wakeq.actors.taskflux_replies import (
     refusal,
     removed,
     returned,
-    sent_away,
     stored,
     taken,
 )
@@ -221,7 +220,8 @@ class TaskFluxSubscriber(Process):
         items: list[Proposed] = []
         known: list[tuple[Intent, Outcome]] = []
         if self._is_sent_away:
-            known += [(one, sent_away(self._services.known)) for one in intents if not isinstance(one.work, LAST)]
+            away = self._services.known.not_leader()  # of a node that is alone: to itself, once it is there again
+            known += [(intent, away) for intent in intents if not isinstance(intent.work, LAST)]
             intents = [intent for intent in intents if isinstance(intent.work, LAST)]
         if self._access is not None:
             intents = self._permitted(intents, self._access, known)

@@ -19,6 +19,7 @@ from wakeq.actors.door import (
     Drained,
     Idle,
     Received,
+    SendAway,
     Told,
 )
 from wakeq.listeners.tcp_door import WATCHED_BYTES_MIN, TcpDoor
@@ -112,12 +113,6 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         """Nothing came or went for the idle limit."""
         if self._subscriber is not None:
             self._subscriber.tell(Idle())
-
-    def close(self, reason: str) -> None:
-        """Close behind the last answer; what still comes is thrown away, so that the answer is not lost."""
-        if self.receives:
-            self.stop_receiving()
-        super().close(reason)
 
 
 class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
