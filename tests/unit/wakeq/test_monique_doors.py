@@ -13,6 +13,7 @@ import uvloop
 import zmq
 import zmq.asyncio
 
+from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_component import config_json, free_port, packed
 from tests.helpers.monique_raw import RawMonique
 from wakeq import monique_doors as module
@@ -50,7 +51,12 @@ class Place:
         timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
         queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
         services = Services(
-            self.runtime, queues, lambda: self.refusal, self.failures.append, Security(Settings(), lambda: 0)
+            self.runtime,
+            queues,
+            lambda: self.refusal,
+            self.failures.append,
+            Security(Settings(), lambda: 0),
+            HandDisk(),
         )
         self.doors = MoniqueDoors(settings, services)
         self.web = WebServer()
