@@ -223,7 +223,7 @@ class MoniqueDoors:
         runtime, settings, queues = self._services.runtime, self._settings, self._services.queues
         routes = settings.routes or {}
         tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values())), self._tally) if routes else None
-        rules = Rules(self._config.allow_messages, routes)
+        rules = Rules(self._config.allow_messages, routes, settings.check_messages)
         self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms, self._tally)
         if routes:
             answers = runtime.spawn(
