@@ -177,7 +177,12 @@ class Ports:
             settings.message_bytes_max,
         )
         services = MoniqueServices(
-            assembly.runtime, queues, assembly.raft_log.refusal, self._services.failed, self._services.security
+            assembly.runtime,
+            queues,
+            assembly.raft_log.refusal,
+            self._services.failed,
+            self._services.security,
+            assembly.reader_disk,
         )
         return MoniqueDoors(settings.monique, services)
 
