@@ -8,7 +8,6 @@ turns.
 """
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
+from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.commands import Kind, Members, SetAside
 from wakeq.protocol.errors import DamagedFile
@@ -74,7 +74,7 @@ class Surroundings:
     new_snapshot_disk: Callable[[], Disk]
     failed: Callable[[BaseException], None]
     look_for_room: Callable[[], None] = lambda: None
-    monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    monotonic_ms: Callable[[], int] = elapsed_ms
     chance: Callable[[], float] = random.random
 
 
@@ -92,7 +92,7 @@ class Cluster:
 
 
 class StateReplaced(Exception):
-    """Not a failure: the node begins again with the state that its leader has sent."""
+    """Not a failure: the node begins again with the state that its leader has sent, or that it makes anew."""
 
 
 class Guard(Process):
@@ -169,7 +169,7 @@ class Assembly:
                 self._spawn_peer,
                 cluster.dial,
                 cluster.follow_clock,
-                lambda: around.failed(StateReplaced("an image of the state has come from the leader")),
+                lambda: around.failed(StateReplaced("the state on disk is to be another one")),
             )
         return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
 

@@ -21,7 +21,7 @@ from typing import Any
 from wakeq import __version__
 from wakeq.actors.door import CarefulDoor, Door
 from wakeq.actors.log_files import Cut
-from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
+from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal, StepAside
 from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.requests import Limits as SubscriberLimits
@@ -397,13 +397,15 @@ class Node:
 
     def _look_for_room(self) -> None:
         """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
-        directory = self.files.directory
-        is_full = directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes)
+        directory, owed_bytes = self.files.directory, STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes
+        is_full = directory.check_space(owed_bytes)
         if is_full and not self._gave_history_up:
             self._gave_history_up = True
             self._give_history_up()
             return
         self._gave_history_up = is_full
+        if self._plan is not None and directory.out_of_room != directory.check_last_room(owed_bytes):
+            self.raft_log.tell(StepAside(directory.out_of_room))
         if is_full:
             code = "DISK_FULL"
             kept, size = directory.reserve_bytes(), directory.disk_bytes
