@@ -34,8 +34,8 @@ $(INSTALLED): pyproject.toml Makefile
 # Half a gigabyte, so only the tests fetch it.  Where it cannot be had, they say which tests that costs.
 $(SPARK_INSTALLED): $(INSTALLED)
 	@echo "installing Spark for the tests ..."
-	@if command -v java >/dev/null || test -n "$$JAVA_HOME"; then extra=spark; else extra=spark-jre; fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e ".[dev,$$extra]" \
+	@install="$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e"; \
+	{ $$install ".[dev,spark-jre]" || $$install ".[dev,spark]"; } \
 	&& touch $@ || echo "wakeq: pyspark, or Java for it, cannot be installed here; the Spark tests will be skipped" >&2
 
 lint: install

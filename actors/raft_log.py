@@ -159,11 +159,11 @@ class RaftLog(LogDriver):
 
     def on_step_aside(self, message: StepAside) -> None:
         """Leave what is to be written to nodes that have room for it, rather than end when there is none at all."""
-        if message.on != self._stands_aside:
-            self._stands_aside = message.on
-            logger.warning(
-                "this node %s", "steps aside: its disk is full" if message.on else "has room, and takes part"
-            )
+        if self._neighbours is None:
+            return
+        self._stands_aside = message.on
+        what = "steps aside: its disk is full" if message.on else "takes part again: its disk has room"
+        logger.warning("this node %s", what)
         if message.on and self._led_term:
             self.on_hand_over(HandOver())
 

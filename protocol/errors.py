@@ -233,6 +233,12 @@ class NotInstalled(WakeqError):
     exit_status = 69
 
 
+class SparkFailed(WakeqError):
+    """A job of Spark's ended without a result, by nothing that wakeq knows of."""
+
+    code = "SPARK"
+
+
 class BrokerUnreachable(WakeqError):
     code = "UNREACHABLE"
     exit_status = 69

@@ -24,7 +24,8 @@ from wakeq.cli.common import (
 from wakeq.cli.entry import cli
 from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.protocol import errors
-from wakeq.settings import INT64_MIN, KNOWN, Known, shown
+from wakeq.setting import Setting, shown
+from wakeq.settings import INT64_MIN, KNOWN
 
 MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
 
@@ -123,6 +124,7 @@ MEANINGS = {
     "SYNC_FAILED": "The disk refused a write. The broker stopped rather than promise what it cannot keep.",
     "SETTINGS": "A setting, flag or address is wrong; the message says what would be right.",
     "NOT_INSTALLED": "A package or Java is missing that this verb needs; the message says which, and how to get it.",
+    "SPARK": "A job of Spark's failed, by nothing that wakeq knows of; the message has its first line.",
     "UNREACHABLE": "No broker answers at the address.",
     "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
 }
@@ -174,7 +176,7 @@ def _settings_tables() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _range(known: Known) -> str:
+def _range(known: Setting) -> str:
     if known.one_of:
         return ", ".join(f"`{word}`" for word in known.one_of)
     if known.least is None:

@@ -16,8 +16,9 @@ from wakeq.protocol.commands import (
     Released,
     Result,
 )
+from wakeq.protocol.deliveries import ERROR_CHARS_MAX
 from wakeq.protocol.delta import Delta
-from wakeq.protocol.ledger import ERROR_CHARS_MAX, Ledger
+from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import SESSION_WINDOW, Limits, Publishers
 from wakeq.protocol.results import Mixed, Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
