@@ -460,6 +460,19 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     refusal: Refusal | None
 
 
+class Spoilt(msgspec.Struct, frozen=True, gc=False):
+    """The state on disk has what came of an entry that all nodes leave out, as a later one says."""
+
+    index: int  # of the entry
+    said_by: int  # of the one that sets it aside
+
+
+class StepAside(msgspec.Struct, frozen=True, gc=False):
+    """This node's disk has hardly any room left: others are to lead, and it takes nothing, until it has room again."""
+
+    on: bool
+
+
 class Started(msgspec.Struct, frozen=True, gc=False):
     """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
 
