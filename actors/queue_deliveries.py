@@ -60,11 +60,12 @@ class Services(NamedTuple):
     raft_log: Process
     timers: Timers
     now_ms: Callable[[], int]
-    stamp_ms: Callable[[], int]  # the same, never before the true moment
+    due_ms: Callable[[int], int]  # when so much true time will have passed
     load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random
     refusal: Callable[[], Refusal | None] = lambda: None  # why nothing may be handed out at this moment
+    held_back: Callable[[int], Refusal | None] = lambda level: None  # why nothing of a level may be proposed yet
 
 
 class QueueDeliveries(Process):

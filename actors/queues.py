@@ -77,7 +77,7 @@ class Queues(QueueCuts):
 
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
-        while self._waiting and not self._held:
+        while not self._cut_comes_first() and self._waiting and not self._held:
             items = self._waiting.popleft()
             done, barrier = self._hand_out(items)
             if done < len(items):

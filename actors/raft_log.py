@@ -6,11 +6,12 @@
 
 It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
 publishes are refused), and answers an asker itself only when the command cannot be committed, or nobody can know.
-Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogDriver (what the core wants); here is
-what an operator wants.
+Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogLevels (what older nodes cannot read),
+LogDriver (what the core wants); here is what an operator wants.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -36,10 +37,13 @@ from wakeq.actors.messages import (
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
+from wakeq.protocol.level import LEVEL
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.wire.peer import split_address
 
 Facts = dict[str, Any]
+
+logger = logging.getLogger("wakeq.raft_log")
 
 
 class RaftLog(LogDriver):
@@ -90,6 +94,7 @@ class RaftLog(LogDriver):
             "serves": self.refusal() is None,
             "last_index": core.log.last_index,
             "committed": core.committed,
+            "level": self.level,
             "members": [self._describe(member) for member in core.members.config.members],
         }
 
@@ -102,9 +107,10 @@ class RaftLog(LogDriver):
             "votes": member.voter,
             "is_connected": member.node_id in self._around.connected or member.node_id == core.me.node_id,
             "behind_bytes": None,
+            "level": self._around.level_of(member.node_id),
         }
         if member.node_id == core.me.node_id:
-            facts["behind_bytes"] = 0
+            facts |= {"behind_bytes": 0, "level": LEVEL}
         elif core.leads:
             match = core.leader().peers[member.node_id].counted_match
             facts["behind_bytes"] = core.log.size_between(match, core.log.last_index)
@@ -157,6 +163,7 @@ class RaftLog(LogDriver):
         super().on_beat()
         if self._led_term:
             self._promote()
+            self._raise_level()
 
     def _promote(self) -> None:
         """Let a learner vote once it has caught up."""
@@ -170,6 +177,26 @@ class RaftLog(LogDriver):
                 self._change(None, msgspec.structs.replace(config, members=members))
                 self._attend()
                 return
+
+    def _note_standing(self) -> None:
+        super()._note_standing()
+        config = self.core.members.config
+        if self._led_term and config.level < LEVEL:
+            others = [member.node_id for member in config.members if member.node_id != self.core.me.node_id]
+            self.core.leader().level = min([LEVEL, *[self._around.level_of(node_id) or 0 for node_id in others]])
+
+    def _raise_level(self) -> None:
+        """Let the cluster work at the highest level that all members know, now that all are here to say what they know.
+
+        A new one does so from its beginning: there the core puts it beside the members.
+        """
+        core = self.core
+        config, leader = core.members.config, core.leader()
+        level = leader.level
+        if level > config.level and config.founded and leader.may_change:
+            logger.info("all nodes know level %d: the cluster works at it from now on", level)
+            self._change(None, msgspec.structs.replace(config, level=level))
+            self._attend()
 
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {

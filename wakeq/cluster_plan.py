@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused
+from wakeq.protocol.level import LEVEL, LEVEL_MIN
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, VERSION, VERSION_MIN, FrameReader, Hello, encode, split_address
+from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, FrameReader, Hello, encode, split_address
 from wakeq.settings import Settings
 from wakeq.tls import PeerTls
 
@@ -94,7 +95,7 @@ def _cluster_at(address: str, node_id: int, tls: PeerTls | None) -> bytes:
         if tls is not None:
             connection = stack.enter_context(tls.dialing.wrap_socket(connection, server_hostname=host))
         connection.settimeout(ASK_S_MAX)
-        nobody = Hello(MARK, VERSION_MIN, VERSION, NO_CLUSTER, node_id, 0, 0, {})
+        nobody = Hello(MARK, LEVEL_MIN, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
         connection.sendall(encode(nobody))
         while data := connection.recv(READ_BYTES):
             for frame in reader.receive(data):

@@ -113,12 +113,6 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         if self._subscriber is not None:
             self._subscriber.tell(Idle())
 
-    def close(self, reason: str) -> None:
-        """Close behind the last answer; what still comes is thrown away, so that the answer is not lost."""
-        if self.receives:
-            self.stop_receiving()
-        super().close(reason)
-
 
 class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
     """A port of the TaskFlux protocol."""

@@ -82,13 +82,12 @@ class TcpListener(Generic[DoorT]):
             self._server.close()
         self._empty.clear()
         for door in list(self.doors):
-            door.say_goodbye(reason)
+            door.close(reason)
         if self.doors:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for place, door in enumerate(list(self.doors)):
-            door.close(reason)
-            door.finish()  # also those whose peer has not closed yet
+            door.finish()
             if place % CLOSE_SLICE == CLOSE_SLICE - 1:
                 await asyncio.sleep(0)
         if self.doors:

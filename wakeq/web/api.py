@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from wakeq.protocol.errors import BadField, WakeqError
-from wakeq.web.callers import ADMIN, LOOK, Callers
+from wakeq.web.callers import LOOK, Callers
 from wakeq.web.questions import Denied
 from wakeq.web.server import WebServer
 
@@ -24,7 +24,7 @@ BODY_BYTES_MAX = 1 << 20
 STATUSES = {
     "BAD_FIELD": 400, "BAD_JSON": 400, "BAD_NAME": 400, "KEY_RANGE": 409, "TOO_LARGE": 413, "QUEUE_FULL": 409,
     "UNAUTHORIZED": 401, "FORBIDDEN": 403, "Q_NOT_FOUND": 404, "UNKNOWN_UID": 404, "NOT_FOUND": 404, "Q_EXISTS": 409,
-    "NOT_LEADER": 421, "NO_QUORUM": 503, "BUSY": 503, "DISK_FULL": 507, "UNKNOWN": 504,
+    "NOT_LEADER": 421, "NO_QUORUM": 503, "BUSY": 503, "OLDER_NODES": 503, "DISK_FULL": 507, "UNKNOWN": 504,
     "INTERNAL": 500,
 }  # fmt: skip
 
@@ -83,7 +83,7 @@ class Api:
         return serve
 
     async def _serve(self, route: Route, request: web.Request) -> web.StreamResponse:
-        caller = self._callers.of(request)
+        caller = self._callers.of(request, lasts=bool(route.streams))
         if not (route.by_caller and route.need == LOOK):
             caller.require(route.need, request.query.get("queue"))
         query = _query_of(route, request)
@@ -91,7 +91,7 @@ class Api:
         if route.streams:
             response: web.StreamResponse = await route.handle(request, caller, query)
             return response
-        if route.need == ADMIN:
+        if route.method != "GET":
             logger.info("%s %s %s%s", caller.name, route.method, request.path_qs, f" {_shown(body)}" if body else "")
         arguments = [value for value in (query, body) if value is not None]
         return answered(await route.handle(*([caller] if route.by_caller else []), *arguments))

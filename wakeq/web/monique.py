@@ -4,7 +4,7 @@
                                        subscriber --> push --> frames that others get too --> socket
 
 A client that does not read is closed with a reason, for what is pushed cannot wait in memory for ever; nobody else
-waits for it.  What every WebSocket does is in `websocket.py`.
+waits for it.  What every WebSocket does is in `websocket_door.py` and `websocket_path.py`.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame
 from wakeq.web.authorization import as_response
-from wakeq.web.websocket import WebSocketDoor, WebSocketPath
+from wakeq.web.websocket_door import WebSocketDoor
+from wakeq.web.websocket_path import WebSocketPath
 
 JOINED_BYTES_MAX = 64 * 1024  # frames that are longer together are written one by one, so that nothing is copied
 ID_COOKIE = "id"

@@ -16,8 +16,9 @@ from wakeq.protocol.commands import (
     Released,
     Result,
 )
+from wakeq.protocol.deliveries import ERROR_CHARS_MAX
 from wakeq.protocol.delta import Delta
-from wakeq.protocol.ledger import ERROR_CHARS_MAX, Ledger
+from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import SESSION_WINDOW, Limits, Publishers
 from wakeq.protocol.results import Mixed, Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
@@ -201,6 +202,16 @@ def written(ledger: Ledger) -> dict[int, bytes | None]:
     """Return what is written down of the columns that changed."""
     chunks = ledger.collect().chunks
     return {chunk_id: None if chunk is None else encode_chunk(chunk, sides) for chunk_id, chunk, sides in chunks}
+
+
+@pytest.mark.parametrize("numbers", [[1, 3], [3, 1], [2, 2, 4]])
+def test_of_what_is_not_in_a_row_nothing_else_is_removed(numbers: list[int]) -> None:
+    ledger = make()
+    put(ledger, *drafts(4))
+
+    ledger.acknowledge(Ack("q", QUEUE_ID, numbers, [(TERM, 1)] * len(numbers), delivered=True))
+
+    assert set(ledger.living_numbers()) == {1, 2, 3, 4}.difference(numbers)
 
 
 def test_of_a_row_one_that_was_out_before_has_gone_with_all_that_is_known_of_it() -> None:

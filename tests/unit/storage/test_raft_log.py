@@ -19,7 +19,7 @@ from wakeq.protocol.log_format import (
     footer_offset,
     record_seed,
 )
-from wakeq.storage import files, raft_log, segments
+from wakeq.storage import active_segment, files, raft_log, segments
 from wakeq.storage.raft_log import EntriesGone, SegmentedLog
 
 IDENTITY = Identity(bytes(range(16)), 1)
@@ -462,7 +462,7 @@ class Crash(BaseException):
 
 
 SEALING_STEPS = [
-    ("footer written", raft_log, "sync_data"),
+    ("footer written", active_segment, "sync_data"),
     ("footer synced", raft_log, "rename_durably"),
     ("renamed", raft_log, "create_active"),
     ("new header written", files, "rename_durably"),
