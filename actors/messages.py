@@ -243,12 +243,13 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scan(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages published behind number `after`, whatever their state; answered by a Page."""
+    """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
 
     asker: Asker
     queue: str
     after: int
     count: int
+    leased_only: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):

@@ -23,6 +23,7 @@ from wakeq.monique_doors import MoniqueDoors, Services
 from wakeq.protocol.errors import BadSettings
 from wakeq.security import Security
 from wakeq.settings import Monique, Settings
+from wakeq.web.families import MONIQUE
 from wakeq.web.server import WebServer
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -183,6 +184,45 @@ def test_controllers_that_are_added_to_the_file_are_opened(
                 assert pull.recv_multipart() == task
 
     run(test)
+
+
+def test_what_the_metrics_say_is_what_happened_whoever_led_meanwhile(run: Run, tmp_path: Path) -> None:
+    port = free_port()
+
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json", a_b=port)) as (place, addresses):
+            figures = figures_of(place)
+            assert figures["wakeq_monique_messages_total", "websocket"] == 0
+            assert {name for name, *_ in figures} == {family.name for family in MONIQUE}
+
+            client = await place.client()
+            await client.ask("subscribe", [{"spec": "a_b", "type": "*"}])
+            with zmq.Context() as context, context.socket(zmq.PULL) as pull, context.socket(zmq.PUSH) as component:
+                pull.connect(f"tcp://127.0.0.1:{port}")
+                await until(lambda: figures_of(place)["wakeq_monique_components", ()] == 1)
+                component.connect(f"tcp://{addresses['scheduler-in']}")
+                component.send_multipart([b"no transfer"])
+                component.send_multipart(packed(spec="a_b", type="data"))
+                assert (await client.take())["command"] == "pushed_from_mq"
+                component.close(linger=0)
+                pull.close(linger=0)
+                await until(lambda: figures_of(place)["wakeq_monique_components", ()] == 0)
+
+            assert figures_of(place)["wakeq_monique_subscriptions", ()] > 1
+            place.refusal = FOLLOWS
+            place.doors.look()
+            figures = figures_of(place)
+            assert figures["wakeq_monique_messages_total", "zeromq"] == 1
+            assert figures["wakeq_monique_dropped_total", "from_component"] == 1
+            assert figures["wakeq_monique_pushed_total", ()] == 1
+            assert figures["wakeq_monique_subscriptions", ()] == 0
+
+    run(test)
+
+
+def figures_of(place: Place) -> dict[Any, Any]:
+    """By name and label."""
+    return {(sample.name, *(sample.labels or ((),))): sample.value for sample in place.doors.samples()}
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
