@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from wakeq.actors.messages import Answered, Delivery, Page, Refusal
+from wakeq.actors.messages import Answered, Delivery, Refusal
 from wakeq.actors.monique_controller import Giver
 from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
 from wakeq.actors.monique_queues import (
@@ -30,6 +30,7 @@ from wakeq.actors.monique_queues import (
     task_in,
 )
 from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator_messages import Page
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.protocol.commands import Reason
 from wakeq.protocol.errors import QueueNotFound

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wakeq.actors.door import DOOR_MONIQUE
-from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Scan, Want
+from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Want
 from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator_messages import Scan
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import ANY_TOKEN, Ack, CreateQueue, Entry, Reason

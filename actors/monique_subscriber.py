@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import Closed, Door, Received
 from wakeq.actors.in_flight import bound_reading
-from wakeq.actors.messages import Describe
 from wakeq.actors.monique_messages import Do, Done, Introduce, Leave, Pushed
 from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.conversation import Conversation

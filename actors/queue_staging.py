@@ -10,25 +10,13 @@ ledger, in the order of the log.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from wakeq.actors.messages import (
-    Answered,
-    Asker,
-    Leaf,
-    Loaded,
-    Outcome,
-    Propose,
-    ReadSlice,
-    Refusal,
-    Renew,
-    Seen,
-    Settle,
-    Stage,
-)
+from wakeq.actors.messages import Answered, Asker, Loaded, Outcome, Propose, Refusal
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_view import state_of
 from wakeq.actors.runtime import Alarm
 from wakeq.actors.staged_ends import End, StagedEnds
+from wakeq.actors.staging_messages import Leaf, ReadSlice, Renew, Seen, Settle, Stage
 from wakeq.protocol.commands import (
     Claim,
     ClaimAction,

@@ -18,7 +18,6 @@ from wakeq.actors.in_flight import bound_reading
 from wakeq.actors.messages import (
     Answered,
     Asker,
-    Describe,
     EndWaits,
     Fetch,
     Gone,
@@ -30,6 +29,7 @@ from wakeq.actors.messages import (
     Touch,
     Want,
 )
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.runtime import Alarm, Process, Timers
 from wakeq.actors.taskflux_permissions import refusal_of
 from wakeq.actors.taskflux_replies import (

@@ -8,7 +8,8 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode
-from wakeq.actors.messages import Administer, Asker
+from wakeq.actors.messages import Asker
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Publish
