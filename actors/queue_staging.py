@@ -83,21 +83,23 @@ class QueueStaging(QueueEndings):
             return
         leases.leave(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
-        claim = Claim(
+        self._propose_one(self._staged(message, numbers, first, now_ms + message.keep_ms), asker)
+        self._settle(now_ms)
+
+    def _staged(self, message: Stage, numbers: list[int], first_sequence: int, until_ms: int) -> Claim:
+        return Claim(
             self.name,
             self.ledger.id,
             ClaimAction.STAGED,
             message.source,
             message.epoch,
             numbers,
-            first_sequence=first,
+            first_sequence=first_sequence,
             slices=message.slices,
-            until_ms=now_ms + message.keep_ms,
+            until_ms=until_ms,
             worker=message.worker,
             door=message.door,
         )
-        self._propose_one(claim, asker)
-        self._settle(now_ms)
 
     def on_renew(self, message: Renew) -> None:
         """Keep what is open; what the leader knows ends later from now on."""
