@@ -46,6 +46,7 @@ class Rules(NamedTuple):
 
     allowed: frozenset[str] = frozenset()
     routes: Mapping[str, str] = {}
+    checks: bool = True  # kills, which every component reads, as it would die of those that it cannot
 
 
 class FamilyEnded(RuntimeError):
@@ -188,6 +189,9 @@ class MoniqueExchange(Process):
 
     def _kill(self, kill: Transfer) -> None:
         """Tell everybody that a task is killed, and have it taken off its queue; or raise."""
+        flaw = Parcel(kill).flaw if self._rules.checks else None
+        if flaw is not None:
+            raise flaw
         notice = killed(kill, id=make_id(self._randbelow), now_ms=self._now_ms())
         self._share(Parcel(notice))
         if self._tasks is not None:

@@ -28,6 +28,7 @@ from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
 from wakeq.protocol.errors import BadSettings, Busy, NotLeader
 from wakeq.security import Security
 from wakeq.settings import Monique
+from wakeq.storage.disk_thread import Disk
 from wakeq.web.exposition import Sample
 from wakeq.web.monique import MoniquePath
 from wakeq.web.server import WebServer
@@ -52,6 +53,7 @@ class Services(NamedTuple):
     refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
     failed: Callable[[BaseException], None]
     security: Security
+    disk: Disk  # that reads config.json again
 
 
 class MoniqueDoors:
@@ -193,20 +195,18 @@ class MoniqueDoors:
 
     def _read_again(self) -> None:
         """See whether config.json names controllers that are new."""
-        loop = asyncio.get_running_loop()
         path = self._settings.config_file
         assert path is not None, "else nobody asks"
-        loop.run_in_executor(None, read_config, path).add_done_callback(self._was_read)
-        self._reading = loop.call_later(READ_AGAIN_S, self._read_again)
+        self._services.disk.submit(lambda: read_config(path), self._was_read)
+        self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
 
-    def _was_read(self, read: "asyncio.Future[MoniqueConfig]") -> None:
+    def _was_read(self, config: MoniqueConfig | BaseException) -> None:
         if self._supervisor is None:
             return
-        error = read.exception()
-        if error is not None:
-            logger.warning("%s; the controllers stay as they are", error)
+        if isinstance(config, BaseException):
+            logger.warning("%s; the controllers stay as they are", config)
             return
-        for spec, port in read.result().connections.items():
+        for spec, port in config.connections.items():
             if spec not in self._push_ports:
                 try:
                     self._open_controller(spec, port)
@@ -223,7 +223,7 @@ class MoniqueDoors:
         runtime, settings, queues = self._services.runtime, self._settings, self._services.queues
         routes = settings.routes or {}
         tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values())), self._tally) if routes else None
-        rules = Rules(self._config.allow_messages, routes)
+        rules = Rules(self._config.allow_messages, routes, settings.check_messages)
         self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms, self._tally)
         if routes:
             answers = runtime.spawn(

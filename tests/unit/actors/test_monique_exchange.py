@@ -225,6 +225,18 @@ def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
     assert written == [("communication", "error"), ("technical", "kill"), ("communication", "kill")]
 
 
+def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
+    """Its id is bytes, as in old messages."""
+    _, written = with_components(place)
+    kill = kill_of("t1")
+    old = msgpack.packb(msgpack.unpackb(kill.message) | {"id": b"bytes"})
+
+    (refusal,) = place.client().ask(PushToMq(Tagged(old, kill.tag.text)))
+
+    assert isinstance(refusal, Error)
+    assert written == []
+
+
 def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, written = with_components(place)
     monitoring = transfer("data monitoring")

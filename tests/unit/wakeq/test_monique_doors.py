@@ -13,6 +13,7 @@ import uvloop
 import zmq
 import zmq.asyncio
 
+from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_component import config_json, free_port, packed
 from tests.helpers.monique_raw import RawMonique
 from wakeq import monique_doors as module
@@ -39,7 +40,7 @@ class Silent(Process):
 
 
 class Place:
-    def __init__(self, session: aiohttp.ClientSession, settings: Monique) -> None:
+    def __init__(self, session: aiohttp.ClientSession, settings: Monique, *, insecure: bool) -> None:
         loop = asyncio.get_running_loop()
         self.session = session
         self.refusal: Refusal | None = None
@@ -50,7 +51,12 @@ class Place:
         timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
         queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
         services = Services(
-            self.runtime, queues, lambda: self.refusal, self.failures.append, Security(Settings(), lambda: 0)
+            self.runtime,
+            queues,
+            lambda: self.refusal,
+            self.failures.append,
+            Security(Settings(insecure=insecure), lambda: 0),
+            HandDisk(),
         )
         self.doors = MoniqueDoors(settings, services)
         self.web = WebServer()
@@ -63,9 +69,9 @@ class Place:
 
 
 @asynccontextmanager
-async def doors(**settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
+async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
     async with aiohttp.ClientSession() as session:
-        place = Place(session, Monique(**settings))
+        place = Place(session, Monique(**settings), insecure=insecure)
         addresses = await place.doors.start()
         place.url = f"http://127.0.0.1:{await place.web.start('127.0.0.1', 0)}/monique"
         try:
@@ -247,6 +253,28 @@ def test_half_a_scheduler_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadSettings, match="components need both"):
         asyncio.run(test())
+
+
+@pytest.mark.parametrize("exposed", ["scheduler-in", "scheduler-out", "controller", "websocket"])
+def test_what_other_machines_would_reach_is_opened_only_if_somebody_says_that_it_is_guarded(
+    tmp_path: Path, exposed: str
+) -> None:
+    ends = {name: {"host": "127.0.0.1", "comport": 0, "techport": 0} for name in ("scheduler-in", "scheduler-out")}
+    deploy = {"websocket": {"host": "127.0.0.1", "port": 0}, "controller": {"host": "127.0.0.1"}}
+    if exposed != "controller":  # they listen where the scheduler does
+        deploy |= ends
+    deploy[exposed]["host"] = "*"
+    path = tmp_path / "config.json"
+    params = {"mq_controller": {"connections": {"a_b": 0}}}
+    path.write_text(json.dumps({"deploy": {"monique": deploy}, "params": params}))
+
+    async def test(*, insecure: bool) -> None:
+        async with doors(config_file=path, insecure=insecure):
+            pass
+
+    with pytest.raises(BadSettings, match="which other machines reach"):
+        asyncio.run(test(insecure=False))
+    asyncio.run(test(insecure=True))
 
 
 def test_without_pyzmq_its_ports_are_refused_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
