@@ -65,6 +65,7 @@ class MoniqueDoors:
         self._tally = Tally(services.queues.now_ms)
         config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
         self._config = _checked(config, services.security)
+        self._controllers = dict(config.connections)  # and those that were added to the file since
         self._guard = services.runtime.spawn(Guard, services.failed)
         self._supervisor: Supervisor | None = None  # while this node leads
         self._exchange: MoniqueExchange
@@ -182,7 +183,7 @@ class MoniqueDoors:
             addresses = self._zmq.open_layers(
                 config.scheduler_in, config.scheduler_out, lambda message: self._components.tell(message)
             )
-        for spec, port in config.connections.items():
+        for spec, port in self._controllers.items():
             self._open_controller(spec, port)
         if self._settings.config_file is not None:
             self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
@@ -213,6 +214,7 @@ class MoniqueDoors:
                 except BadSettings as refusal:
                     logger.warning("%s", refusal)
                 else:
+                    self._controllers[spec] = port
                     self._start_taker(spec)
                     logger.info("a controller for %s at port %d", spec, port)
 

@@ -178,6 +178,11 @@ def test_controllers_that_are_added_to_the_file_are_opened(
             port = free_port()
             config_json(path, a_b=port)
             await until(lambda: "a_b" in place.doors._takers)
+            place.refusal = FOLLOWS
+            place.doors.look()
+            path.write_text("{")  # from here on nothing is learned from it
+            place.refusal = None
+            place.doors.look()
 
             with zmq.Context() as context, context.socket(zmq.PULL) as pull:
                 pull.connect(f"tcp://127.0.0.1:{port}")
