@@ -350,6 +350,22 @@ def test_the_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(
     assert place.tally.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
 
 
+def test_a_task_of_which_components_die_comes_as_late_as_the_queue_says_and_is_a_dead_letter_in_the_end(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.call("CREATE", "sums", retry={"backoff": "fixed", "base": 10}, max_deliveries=2)
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    place.connect(bridge, 2)
+    assert place.port.has == {1: ["t1"]}
+
+    broker.advance(11)
+    assert place.port.has == {1: ["t1"], 2: ["t1"]}
+    place.connect(bridge, 3)
+
+    assert worker.fetch("sums.dead")["headers"]["wakeq-reason"] == "disconnect"
+
+
 def test_a_component_with_a_task_gets_no_other_one_before_it_has_answered(place: Place) -> None:
     bridge = place.bridge(2)
     client = place.client()
