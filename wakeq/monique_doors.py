@@ -65,6 +65,8 @@ class MoniqueDoors:
         self._tally = Tally(services.queues.now_ms)
         config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
         self._config = _checked(config, services.security)
+        for spec in config.connections:
+            self._check_route(spec)
         self._controllers = dict(config.connections)  # and those that were added to the file since
         self._guard = services.runtime.spawn(Guard, services.failed)
         self._supervisor: Supervisor | None = None  # while this node leads
@@ -189,6 +191,16 @@ class MoniqueDoors:
             self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
         return addresses
 
+    def _check_route(self, spec: str) -> None:
+        """Raise BadSettings if the components of a spec would be given tasks of another one."""
+        routes = self._settings.routes or {}
+        others = [other for other, queue in routes.items() if other != spec and queue == routes.get(spec)]
+        if others:
+            raise BadSettings(
+                f"monique.routes puts tasks of {others[0]} too on {routes[spec]}, from which the components at the "
+                f"controller of {spec} are served; give each a queue of its own"
+            )
+
     def _open_controller(self, spec: str, port: int) -> None:
         assert self._zmq is not None, "opened before"
         made = self._zmq.open_controller(self._config.bind_host, port, lambda message: self._takers[spec].tell(message))
@@ -210,6 +222,7 @@ class MoniqueDoors:
         for spec, port in config.connections.items():
             if spec not in self._push_ports:
                 try:
+                    self._check_route(spec)
                     self._open_controller(spec, port)
                 except BadSettings as refusal:
                     logger.warning("%s", refusal)

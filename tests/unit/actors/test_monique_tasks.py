@@ -468,6 +468,16 @@ def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, wor
     assert place.port.ids() == []
 
 
+@pytest.mark.parametrize("tag", ["config:other_it:t1::me", "result:sum_it:t1::me"])
+def test_what_is_no_task_of_these_components_is_a_dead_letter(place: Place, worker: Client, tag: str) -> None:
+    place.bridge()
+
+    worker.publish("sums", "[1, 2]", headers={"monique-tag": tag, "monique-encoding": "JSON"})
+
+    assert "is no task of sum_it" in worker.fetch("sums.dead")["headers"]["wakeq-error"]
+    assert place.port.ids() == []
+
+
 def test_what_is_in_hand_when_the_bridge_ends_goes_back(broker: Broker, place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.port.is_full = True
