@@ -38,6 +38,9 @@ from wakeq.storage.disk_thread import DiskThread
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
+SEND_AWAY_S_MAX = 0.1  # for clients to ask once more before the connections of those that do not are closed
+LOOK_AGAIN_S = 0.002
+
 
 class Services(NamedTuple):
     """What the ports are given by the node."""
@@ -221,6 +224,15 @@ class Ports:
     async def give_up(self) -> None:
         """The start has failed: close what would keep the program from ending."""
         await self.monique.close()
+
+    async def send_away(self) -> None:
+        """Tell TaskFlux clients to go as long as that can be said: what is never answered they dare not repeat."""
+        loop, listeners = asyncio.get_running_loop(), [listener for _, listener in self._taskflux.values()]
+        for listener in listeners:
+            listener.send_away()
+        until_s = loop.time() + SEND_AWAY_S_MAX
+        while any(listener.doors for listener in listeners) and loop.time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     def stop_reading(self) -> None:
         """Take no more connections and no more commands; what was taken is still answered."""
