@@ -237,10 +237,13 @@ class Bridge(QueueUser):
         done: list[Placed] = []
         for parcel in message.parcels:
             task_id = parcel.transfer.tag.pid
-            done += self._end(task_id)
+            ended = self._end(task_id)
+            done += ended
+            if ended and parcel.transfer.tag.spec == self._spec:  # else it was killed
+                self._tally.tasks["answered"] += 1
             if self._looked_behind is not None and len(self._early) < LATE_MAX:
                 self._early[task_id] = None
-        self._tally.tasks["answered"] += self._acknowledge_all(self._name, done)
+        self._acknowledge_all(self._name, done)
         self._give()
 
     def _end(self, task_id: str) -> list[Placed]:

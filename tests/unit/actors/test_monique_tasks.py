@@ -665,8 +665,9 @@ def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker
     place.kill("t1")
 
     assert place.port.ids() == ["t2"]
-    assert worker.figures("sums")["size"] == 0
+    assert worker.figures("sums")["acked"] == 1
     assert bridge.alive
+    assert (place.tally.tasks["killed"], place.tally.tasks["answered"]) == (1, 0)
 
 
 def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(
