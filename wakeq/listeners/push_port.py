@@ -207,7 +207,8 @@ class Connection(asyncio.Protocol):
 def _bound(host: str, port: int) -> socket.socket:
     """Return a socket that listens, or raise BadSettings."""
     try:
-        found = socket.getaddrinfo("0.0.0.0" if host == "*" else host, port, type=socket.SOCK_STREAM)[0]
+        name = "0.0.0.0" if host == "*" else host
+        found = socket.getaddrinfo(name, port, socket.AF_INET, socket.SOCK_STREAM)[0]  # as the other ports, by libzmq
         listening = listening_socket(found[0], found[4])
         listening.listen()
     except OSError as error:
