@@ -370,7 +370,7 @@ class Conversation:
         self._together -= len(dequeues) - 1
         intent.answer, over = taken(outcome, dequeues, self.dialect, may_wait=not self._ended)
         if over < len(dequeues) and not self.closing:
-            self._is_dry = outcome == Taken([])
+            self._is_dry = isinstance(outcome, Taken) and not outcome.drafts
             self._parked = Parked() if self._parked is None else self._parked
             self._parked.put_back(dequeues[over:], one_phase=self.dialect.is_one_phase)
 
