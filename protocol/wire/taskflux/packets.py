@@ -233,6 +233,10 @@ class Dequeues(Struct, frozen=True, gc=False):
     dequeue: Dequeue
     count: int
 
+    @property
+    def queue(self) -> str:
+        return self.dequeue.queue
+
     def __len__(self) -> int:
         return 2 * self.count
 
