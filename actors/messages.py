@@ -256,12 +256,13 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scan(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages published behind number `after`, whatever their state; answered by a Page."""
+    """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
 
     asker: Asker
     queue: str
     after: int
     count: int
+    leased_only: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
@@ -470,6 +471,19 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Spoilt(msgspec.Struct, frozen=True, gc=False):
+    """The state on disk has what came of an entry that all nodes leave out, as a later one says."""
+
+    index: int  # of the entry
+    said_by: int  # of the one that sets it aside
+
+
+class StepAside(msgspec.Struct, frozen=True, gc=False):
+    """This node's disk has hardly any room left: others are to lead, and it takes nothing, until it has room again."""
+
+    on: bool
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
