@@ -120,6 +120,11 @@ class QueueCuts(QueueRebuilds):
         handed_in = self._parts is not None and name not in self._owing and name not in self._unasked
         return handed_in or self._flushing is not None
 
+    def _is_written(self, index: int) -> bool:
+        if self._parts is not None:
+            return index <= self.applied[0]
+        return index <= (self.flushed_index if self._flushing is None else self._flushing_index)
+
     # --- when ------------------------------------------------------------------------------------------------------
 
     def _flush_in_time(self) -> None:

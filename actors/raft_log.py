@@ -30,7 +30,9 @@ from wakeq.actors.messages import (
     Pressure,
     Propose,
     Refusal,
+    Spoilt,
     Started,
+    StepAside,
     Throttle,
     Tick,
 )
@@ -39,7 +41,11 @@ from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.level import LEVEL
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.wire.peer import split_address
+from wakeq.protocol.raft.messages import SnapshotOffer
+from wakeq.protocol.wire.peer import Entries, split_address
+from wakeq.storage.image_files import mark_spoilt
+
+NEEDS_ROOM = (Entries, SnapshotOffer)
 
 Facts = dict[str, Any]
 
@@ -48,6 +54,8 @@ logger = logging.getLogger("wakeq.raft_log")
 
 class RaftLog(LogDriver):
     """See the head of this file."""
+
+    _stands_aside = False
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -135,6 +143,36 @@ class RaftLog(LogDriver):
             self._transfer(None)
         self._attend()
 
+    def on_spoilt(self, message: Spoilt) -> None:
+        """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
+        assert self._neighbours is not None, "a node that is alone writes no state while a queue is halted"
+        logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
+        self._is_replaced = True
+        self._log.take_buffer()
+        consensus, metadata = self._log.directory, self._metadata
+
+        def work() -> None:
+            metadata.save(committed=message.said_by)
+            mark_spoilt(consensus, message.index)
+
+        self._do_behind(work, self._neighbours.start_again)
+
+    def on_step_aside(self, message: StepAside) -> None:
+        """Leave what is to be written to nodes that have room for it, rather than end when there is none at all."""
+        if self._neighbours is None:
+            return
+        self._stands_aside = message.on
+        what = "steps aside: its disk is full" if message.on else "takes part again: its disk has room"
+        logger.warning("this node %s", what)
+        if message.on and self._led_term:
+            self.on_hand_over(HandOver())
+
+    def on_from_peer(self, message: FromPeer) -> None:
+        if self._stands_aside:  # as if it had been lost: the leader asks again
+            frames = [frame for frame in message.frames if type(frame) not in NEEDS_ROOM]
+            message = FromPeer(message.node_id, frames)
+        super().on_from_peer(message)
+
     def _with(self, node_id: int | None, address: str) -> Config:
         config = self.core.members.config
         if node_id is None or not address:
@@ -206,6 +244,8 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Started: RaftLog.on_started,
     Pressure: RaftLog.on_pressure,
     Throttle: RaftLog.on_throttle,
+    StepAside: RaftLog.on_step_aside,
+    Spoilt: RaftLog.on_spoilt,
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,

@@ -252,8 +252,10 @@ class TaskFluxSubscriber(Process):
 
     def _store(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
         work: Any = run[0].work
-        oversized = len(work.enqueues[0].payload) > self._services.known.payload_bytes_max
-        drafts = [Draft(b"" if oversized else enqueue.payload, enqueue.key) for enqueue in work.enqueues]
+        drafts = work.drafts
+        oversized = len(drafts[0].body) > self._services.known.payload_bytes_max  # then it is alone
+        if oversized:
+            drafts = [Draft(b"", drafts[0].priority)]
         door, worker = self._door.kind, self._worker
         entry = log.Publish(work.queue, drafts, door=door, worker=worker, must_exist=True, oversized=oversized)
         items.append((entry, self._asker(run, stored)))

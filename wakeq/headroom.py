@@ -1,6 +1,6 @@
 """Headroom: whether there is room for what is published; while there is none, publishes are refused.
 
-    free bytes of the disk, bytes that all queues hold --> Pressure --> RaftLog
+    free bytes of the disk, bytes that all queues hold --> Pressure, StepAside --> RaftLog
 
 What only serves history is given up first, and then what the state store no longer needs of the log.  It never removes
 a message.
@@ -9,7 +9,7 @@ a message.
 import logging
 
 from wakeq.actors.log_files import Cut
-from wakeq.actors.messages import Pressure, Refusal
+from wakeq.actors.messages import Pressure, Refusal, StepAside
 from wakeq.assembly import Assembly
 from wakeq.opening import Opened
 from wakeq.protocol.errors import DiskFull, QueueFull
@@ -36,8 +36,11 @@ class Headroom:
 
     def look(self) -> None:
         """Refuse publishes from now on, or take them again, if that has changed."""
-        unflushed_bytes = self._assembly.queues.unflushed_bytes
-        is_full = self._files.directory.check_space(STATE_BYTES_A_LOG_BYTE * unflushed_bytes)
+        owed_bytes = STATE_BYTES_A_LOG_BYTE * self._assembly.queues.unflushed_bytes
+        directory = self._files.directory
+        was_out_of_room, is_full = directory.out_of_room, directory.check_space(owed_bytes)
+        if directory.check_last_room(owed_bytes) != was_out_of_room:
+            self._assembly.raft_log.tell(StepAside(directory.out_of_room))
         if is_full and not self._gave_history_up:
             self._give_history_up()
             return

@@ -177,7 +177,12 @@ class Ports:
             settings.message_bytes_max,
         )
         services = MoniqueServices(
-            assembly.runtime, queues, assembly.raft_log.refusal, self._services.failed, self._services.security
+            assembly.runtime,
+            queues,
+            assembly.raft_log.refusal,
+            self._services.failed,
+            self._services.security,
+            assembly.reader_disk,
         )
         return MoniqueDoors(settings.monique, services)
 
@@ -206,8 +211,9 @@ class Ports:
         """Let operators see what arrives."""
         doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._connect.doors}
         doors |= {door: listener.doors for door, (_, listener) in self._taskflux.items()}
+        doors["monique"] = self.monique.path.doors
         self._admin.start(doors, self._listeners)
-        self._admin.figures.ports["monique"] = lambda: len(self.monique.path.doors)
+        self._admin.figures.monique = self.monique.samples
 
     @property
     def _listeners(self) -> list[TcpListener[Any]]:

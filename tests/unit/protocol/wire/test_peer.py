@@ -67,6 +67,12 @@ def test_what_is_said_arrives_in_any_pieces(step: int) -> None:
     assert heard == FRAMES
 
 
+def test_a_hello_is_what_its_page_says() -> None:
+    spelled = "99 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
+
+    assert encode(HELLO)[FRONT.size :] == bytes.fromhex(spelled)
+
+
 @given(data=st.binary(max_size=200))
 def test_garbage_is_refused_or_nothing_yet(data: bytes) -> None:
     try:
