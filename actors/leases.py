@@ -213,10 +213,10 @@ class Leases(Audience):
 
     def removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
-        held, leaving, withheld = self.held, self.leaving, self._withheld
+        held, withheld = self.held, self._withheld
+        self.leaving.difference_update(numbers)
         died = 0
         for number in numbers:
-            leaving.discard(number)
             if held.pop(number, None) is not None:
                 continue
             if number in withheld:

@@ -31,7 +31,7 @@ from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.messages import Append, Fetch, OwnEntry, Ready, Write
-from wakeq.protocol.records import decode_entry
+from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_for_install
 

@@ -24,10 +24,12 @@ from wakeq.protocol.commands import (
     Result,
     Results,
     Stash,
+    Token,
     Unstash,
 )
 from wakeq.protocol.deliveries import Deliveries
 from wakeq.protocol.delta import Delta
+from wakeq.protocol.fifo import is_run
 from wakeq.protocol.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.rows import Side
 from wakeq.protocol.staging import Name, Staging
@@ -165,9 +167,29 @@ class Ledger(Deliveries):
         """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of every life's end."""
         if entry.moved:
             return self._move(entry)
+        numbers = self._own_numbers(entry)
+        if entry.delivered and self._remove_run(numbers):
+            results = [0] * len(numbers)
+        else:
+            results = self._remove_acknowledged(numbers, entry.tokens)
+        done = results.count(0)
+        if entry.dead:
+            self.totals.dead += done
+        else:
+            self.totals.acked += done
+        if entry.delivered:
+            self.totals.delivered += done
+        return results
+
+    def _remove_run(self, numbers: list[int]) -> bool:
+        """Remove messages in a row that never were out; False if they are anything else, then nothing is changed."""
+        is_plain = bool(numbers) and is_run(numbers) and not self.aliased and self.sides.keys().isdisjoint(numbers)
+        return is_plain and self._cross_out_run(range(numbers[0], numbers[-1] + 1))
+
+    def _remove_acknowledged(self, numbers: list[int], tokens: list[Token]) -> list[int]:
         chunks, sides, any_token = self.chunks, self.sides, ANY_TOKEN
         results: list[int] = []
-        for number, token in zip(self._own_numbers(entry), entry.tokens, strict=True):
+        for number, token in zip(numbers, tokens, strict=True):
             chunk = chunks.get(number >> CHUNK_SHIFT)
             offset = number & MASK
             if chunk is None or number < 1 or offset >= len(chunk.sizes) or not chunk.sizes[offset]:
@@ -179,13 +201,6 @@ class Ledger(Deliveries):
                 continue
             self._remove_from(chunk, number, side)
             results.append(0)
-        done = results.count(0)
-        if entry.dead:
-            self.totals.dead += done
-        else:
-            self.totals.acked += done
-        if entry.delivered:
-            self.totals.delivered += done
         return results
 
     def _move(self, entry: Ack) -> Results:

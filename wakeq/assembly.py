@@ -36,7 +36,7 @@ from wakeq.protocol.raft.membership import Config, config_of
 from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.records import decode_entry
+from wakeq.protocol.record_reader import decode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import load_asides, load_members, load_queues
 from wakeq.storage.metadata import Metadata

@@ -79,6 +79,11 @@ class Node:
         )
         try:
             self._build(loop, self.files)
+            if plan is not None:
+                core = self.raft_log.core
+                plan.check_data(
+                    settings.data_dir, self.files.directory.identity, core.members.config, core.log.last_index
+                )
             await self._recover()
             if plan is not None:
                 return await self._take_part(plan)
@@ -299,6 +304,7 @@ class Node:
         logger.info("stopping: what was taken is answered")
         if self._peers is not None:
             await self._hand_over()
+        await self.ports.send_away()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         self.ports.stop_reading()

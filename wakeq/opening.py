@@ -157,7 +157,7 @@ def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
 def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) -> None:
     """The state store is empty although there is a snapshot: fill it, all at once or not at all."""
     header, items = read_snapshot(snapshot, directory.identity)
-    logger.warning("%s is empty; rebuilding it from %s", directory.state, snapshot)
+    logger.info("%s is empty; rebuilding it from %s", directory.state, snapshot)
     puts: dict[int, list[tuple[bytes, bytes]]] = {}
     for count, (table, key, value) in enumerate(items, 1):
         puts.setdefault(table, []).append((key, value))

@@ -38,6 +38,9 @@ from wakeq.storage.disk_thread import DiskThread
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
 
+SEND_AWAY_S_MAX = 0.1  # for clients to ask once more before the connections of those that do not are closed
+LOOK_AGAIN_S = 0.002
+
 
 class Services(NamedTuple):
     """What the ports are given by the node."""
@@ -174,7 +177,12 @@ class Ports:
             settings.message_bytes_max,
         )
         services = MoniqueServices(
-            assembly.runtime, queues, assembly.raft_log.refusal, self._services.failed, self._services.security
+            assembly.runtime,
+            queues,
+            assembly.raft_log.refusal,
+            self._services.failed,
+            self._services.security,
+            assembly.reader_disk,
         )
         return MoniqueDoors(settings.monique, services)
 
@@ -203,8 +211,9 @@ class Ports:
         """Let operators see what arrives."""
         doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._connect.doors}
         doors |= {door: listener.doors for door, (_, listener) in self._taskflux.items()}
+        doors["monique"] = self.monique.path.doors
         self._admin.start(doors, self._listeners)
-        self._admin.figures.ports["monique"] = lambda: len(self.monique.path.doors)
+        self._admin.figures.monique = self.monique.samples
 
     @property
     def _listeners(self) -> list[TcpListener[Any]]:
@@ -215,6 +224,15 @@ class Ports:
     async def give_up(self) -> None:
         """The start has failed: close what would keep the program from ending."""
         await self.monique.close()
+
+    async def send_away(self) -> None:
+        """Tell TaskFlux clients to go as long as that can be said: what is never answered they dare not repeat."""
+        loop, listeners = asyncio.get_running_loop(), [listener for _, listener in self._taskflux.values()]
+        for listener in listeners:
+            listener.send_away()
+        until_s = loop.time() + SEND_AWAY_S_MAX
+        while any(listener.doors for listener in listeners) and loop.time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     def stop_reading(self) -> None:
         """Take no more connections and no more commands; what was taken is still answered."""

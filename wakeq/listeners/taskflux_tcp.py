@@ -19,6 +19,7 @@ from wakeq.actors.door import (
     Drained,
     Idle,
     Received,
+    SendAway,
     Told,
 )
 from wakeq.listeners.tcp_door import WATCHED_BYTES_MIN, TcpDoor
@@ -144,6 +145,14 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
         if door.receives:
             self.heard_of(door)
             self._look_in_time()
+
+    def send_away(self) -> None:
+        """Take no more connections, and have the clients go, each in answer to what it asks for next."""
+        if self._server is not None:
+            self._server.close()
+        for door in self.doors:
+            if door.subscriber is not None:
+                door.subscriber.tell(SendAway())
 
     def leave(self, door: TaskFluxTcpDoor, held_bytes: int, *, entered: bool) -> None:
         super().leave(door, held_bytes, entered=entered)

@@ -61,7 +61,7 @@ class TcpListener(Generic[DoorT]):
         """Accept connections; return the real port."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listening = _listening_socket(found[0][0], found[0][4])
+        listening = listening_socket(found[0][0], found[0][4])
         if self._tls is None:
             self._server = await loop.create_server(self.make_door, sock=listening, backlog=ACCEPT_BACKLOG)
         else:
@@ -178,7 +178,7 @@ class TcpListener(Generic[DoorT]):
             self._sweep_later()
 
 
-def _listening_socket(family: int, address: Any) -> socket.socket:
+def listening_socket(family: int, address: Any) -> socket.socket:
     """Return a bound socket.  On Linux each accepted connection inherits its options."""
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -40,6 +40,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
     __slots__ = ()
 
     kind = DOOR_MONIQUE
+    _path: "MoniquePath"
 
     def kept(self, message: WSMessage) -> bytes:
         data: bytes = message.data  # of a text frame too: old clients send what is no text
@@ -65,6 +66,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
 
     def give_up(self) -> None:
         logger.warning("%s is disconnected: %s", self.peer, TOO_SLOW)
+        self._path.slow_clients += 1
         self.close(TOO_SLOW, WSCloseCode.POLICY_VIOLATION)
 
     def ping(self) -> None:
@@ -94,6 +96,7 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
     ) -> None:
         """`refusal` says why this node serves nobody now, if it does not."""
         super().__init__(make_subscriber, frame_bytes_max=FRAME_BYTES_MAX, admission=admission, clock=clock, gate=gate)
+        self.slow_clients = 0  # that were disconnected because they did not read
         self._wants_id_cookie = wants_id_cookie
         self._refusal = refusal
 

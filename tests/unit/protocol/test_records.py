@@ -35,7 +35,8 @@ from wakeq.protocol.commands import (
 )
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
-from wakeq.protocol.records import decode_entry, encode_entry
+from wakeq.protocol.record_reader import decode_entry
+from wakeq.protocol.records import encode_entry
 from wakeq.protocol.rows import ROW
 
 AT = 0x0102030405060708
