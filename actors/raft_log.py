@@ -201,6 +201,7 @@ class RaftLog(LogDriver):
         super().on_beat()
         if self._led_term:
             self._promote()
+        if self._led_term:  # still
             self._raise_level()
 
     def _promote(self) -> None:
