@@ -20,12 +20,13 @@ import msgspec
 from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
 from wakeq.actors.log_driver import GiveUp, LogDriver
 from wakeq.actors.log_entries import answer
-from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
+from wakeq.actors.log_files import Cut, Freed, LogServices, Roll, Saved, Written
 from wakeq.actors.messages import (
     Administer,
     Answered,
     Applied,
     Asker,
+    Halted,
     HandOver,
     Pressure,
     Propose,
@@ -36,15 +37,17 @@ from wakeq.actors.messages import (
     Throttle,
     Tick,
 )
-from wakeq.actors.neighbourhood import Introduced
+from wakeq.actors.neighbourhood import Introduced, Neighbours
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.level import LEVEL
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.messages import SnapshotOffer
 from wakeq.protocol.wire.peer import Entries, split_address
 from wakeq.storage.image_files import mark_spoilt
 
+HALTED_MS_MAX = 10_000  # that another node leads, and does not set it aside
 NEEDS_ROOM = (Entries, SnapshotOffer)
 
 Facts = dict[str, Any]
@@ -55,7 +58,11 @@ logger = logging.getLogger("wakeq.raft_log")
 class RaftLog(LogDriver):
     """See the head of this file."""
 
-    _stands_aside = False
+    def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
+        super().__init__(core, services, neighbours)
+        self._stands_aside = False
+        self._has_passed_on = False  # for what a queue cannot apply
+        self._halted_ms: dict[int, int] = {}  # since when a queue is halted on an entry
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -142,6 +149,35 @@ class RaftLog(LogDriver):
         with contextlib.suppress(Refused):
             self._transfer(None)
         self._attend()
+
+    def on_halted(self, message: Halted) -> None:
+        """Set aside what a queue cannot apply, unless it may have been answered.
+
+        Who leads in the term of the entry is the only one that could answer for it, and has not.  A later leader cannot
+        know: it lets another one lead, once, which may have come to no harm.  Who is alone with it ends.
+        """
+        if self._led_term:
+            if message.term == self._led_term or not self._pass_on():
+                self.on_propose(Propose([(message.aside, None)]))
+        elif self.other_leader is not None:
+            now_ms, aside = self._monotonic_ms(), message.aside
+            since_ms = self._halted_ms.setdefault(aside.index, now_ms)
+            if now_ms - since_ms > HALTED_MS_MAX:
+                raise RuntimeError(
+                    f"queue {aside.queue!r} crashes on entry {aside.index} on this node only: {aside.reason}"
+                )
+
+    def _pass_on(self) -> bool:
+        """Let another node lead, once; return whether one is going to."""
+        if self._has_passed_on:
+            return False
+        self._has_passed_on = True
+        try:
+            self._transfer(None)
+        except Refused:
+            return False
+        self._attend()
+        return True
 
     def on_spoilt(self, message: Spoilt) -> None:
         """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
@@ -247,6 +283,7 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Throttle: RaftLog.on_throttle,
     StepAside: RaftLog.on_step_aside,
     Spoilt: RaftLog.on_spoilt,
+    Halted: RaftLog.on_halted,
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,
