@@ -43,7 +43,7 @@ from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.level import LEVEL
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.raft.messages import SnapshotOffer
+from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer
 from wakeq.protocol.wire.peer import Entries, split_address
 from wakeq.storage.image_files import mark_spoilt
 
@@ -200,14 +200,17 @@ class RaftLog(LogDriver):
         self._stands_aside = message.on
         what = "steps aside: its disk is full" if message.on else "takes part again: its disk has room"
         logger.warning("this node %s", what)
-        if message.on and self._led_term:
-            self.on_hand_over(HandOver())
 
     def on_from_peer(self, message: FromPeer) -> None:
         if self._stands_aside:  # as if it had been lost: the leader asks again
             frames = [frame for frame in message.frames if type(frame) not in NEEDS_ROOM]
             message = FromPeer(message.node_id, frames)
         super().on_from_peer(message)
+
+    def _do(self, ready: Ready) -> None:
+        if self._stands_aside:  # a leader must not count on who takes nothing
+            ready.messages = [message for message in ready.messages if type(message) is not HeartbeatAnswer]
+        super()._do(ready)
 
     def _with(self, node_id: int | None, address: str) -> Config:
         config = self.core.members.config
@@ -235,6 +238,8 @@ class RaftLog(LogDriver):
 
     def on_beat(self) -> None:
         super().on_beat()
+        if self._led_term and self._stands_aside:
+            self.on_hand_over(HandOver())
         if self._led_term:
             self._promote()
         if self._led_term:  # still
