@@ -81,6 +81,12 @@ class QueueRebuilds(QueueRegistry):
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
+    def leave_out(self, entry: SetAside) -> None:
+        """Know of an entry that is set aside; at a start before it is met, so that a cut in between says so too."""
+        self._aside.add(entry.index)
+        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
+        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+
     def on_crashed(self, message: Crashed) -> None:
         """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
         name = message.queue
@@ -179,9 +185,7 @@ class QueueRebuilds(QueueRegistry):
         if not has_crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
-        self._aside.add(entry.index)
-        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
-        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+        self.leave_out(entry)
         if has_crashed:
             del self._halted[entry.queue]
             self._rebuild(entry.queue)

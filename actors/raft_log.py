@@ -181,7 +181,8 @@ class RaftLog(LogDriver):
 
     def on_spoilt(self, message: Spoilt) -> None:
         """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
-        assert self._neighbours is not None, "a node that is alone writes no state while a queue is halted"
+        if self._neighbours is None:
+            return  # a node that is alone writes no state while a queue is halted: it was left out at an earlier start
         logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
         self._is_replaced = True
         self._log.take_buffer()
