@@ -112,8 +112,9 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster.advance(0.2)  # the others hear that it is committed, and halt
 
     cluster.isolate(leader)
+    successor(cluster, leader)
+    cluster.advance(5.0)  # each lets the other one lead, for whom it may be no harm
     new = successor(cluster, leader)
-    cluster.advance(0.2)
 
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
     assert size(new) == 2
@@ -175,6 +176,36 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
 
     assert asked == []
     assert [size(node) for node in cluster.nodes] == [2, 2, 2]
+
+
+def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_were_answered(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted, other = cluster.others(leader)
+    leader.client().publish(Q)
+    PoisonOfOne(halted, monkeypatch)
+    answered = leader.client().call("PUB", Q, message="poison")
+    cluster.advance(0.3)
+
+    leader.kill()
+    cluster.until(lambda: cluster.leader() is other, "the other one leads")
+
+    assert halted.raft_log._has_passed_on, "it was elected, and did not set the entry aside"
+    messages = other.client().call("FET", Q, count=10)["messages"]
+    assert [message["uid"] for message in messages][1:] == [answered["uid"]]
+
+
+def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted = cluster.others(leader)[0]
+    PoisonOfOne(halted, monkeypatch)
+    leader.client().call("PUB", Q, message="poison")
+
+    with pytest.raises(RuntimeError, match=r"crashes on entry .* on this node only: ZeroDivisionError: poisoned"):
+        cluster.advance(15.0)
+
+    assert size(leader) == 1
 
 
 def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
