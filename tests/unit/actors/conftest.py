@@ -1,4 +1,4 @@
-"""Brokers by hand for the tests of the processes."""
+"""Brokers and clusters by hand for the tests of the processes."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.broker import Broker, Client
+from tests.helpers.hand_cluster import HandCluster, HandNode
 
 MEMORY = "/dev/shm"  # a sync costs nothing there; what a real disk does is proved elsewhere
 
@@ -36,3 +37,18 @@ def client(broker: Broker) -> Client:
 @pytest.fixture
 def worker(broker: Broker) -> Client:
     return broker.client()
+
+
+@pytest.fixture
+def cluster(directory: Path) -> Iterator[HandCluster]:
+    made = HandCluster(directory)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leader(cluster: HandCluster) -> HandNode:
+    found = cluster.leader()
+    assert found is not None
+    return found

@@ -1,16 +1,13 @@
 """What a change of leaders must not bring to a stand, nor mix up: each of these once did."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers.by_hand import HandDisk
-from tests.helpers.hand_cluster import HandCluster, HandNode
+from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
 from wakeq.actors.messages import Administer, Asker
 from wakeq.actors.peer import Outgoing, Peer
-from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.raft.messages import Append
@@ -18,41 +15,6 @@ from wakeq.protocol.wire.peer import Entries, Frame
 
 Q = "q"
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def cluster(directory: Path) -> Iterator[HandCluster]:
-    made = HandCluster(directory)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def leader(cluster: HandCluster) -> HandNode:
-    found = cluster.leader()
-    assert found is not None
-    return found
-
-
-class Operator(Process):
-    """Hears what became of it, and does not mind."""
-
-    def on_receive(self, message: Any) -> None:
-        pass
-
-
-def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
-    """Let the others find who leads."""
-    others = cluster.others(leader)
-    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
-    found = cluster.leader(others)
-    assert found is not None
-    return found
-
-
-def size(node: HandNode) -> int:
-    return node.queues._processes[Q].ledger.living
 
 
 def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
@@ -66,7 +28,7 @@ def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: Hand
     cluster.isolate(leader)
     new = successor(cluster, leader)
 
-    assert size(new) == 2
+    assert size_of(new) == 2
     cluster.advance(2.0)
     assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
 
@@ -113,7 +75,7 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster.advance(0.2)
 
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
-    assert size(new) == 2
+    assert size_of(new) == 2
 
 
 def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(

@@ -3,13 +3,13 @@
 import asyncio
 import ssl
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-import uvloop
 
+from tests.helpers.both_loops import Run
 from tests.helpers.certificates import Authority, Pair
 from wakeq.actors.door import Admission, Door, Received
 from wakeq.client.secured import Secured
@@ -19,8 +19,7 @@ from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected
 from wakeq.protocol.wire.worker import Ping, Pong
 from wakeq.tls import ServerTls, server_context
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-Run = Callable[[Callable[[], Awaitable[None]]], None]
+pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +30,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def pair(authority: Authority) -> Pair:
     return authority.issue("broker")
-
-
-@pytest.fixture(autouse=True)
-def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wakeq.listeners.tcp_listener.GOODBYE_S_MAX", 0.01)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 20)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
 
 
 class Echo:
