@@ -1,7 +1,7 @@
 """Gate: who may come in, and what each connection may do; the same for every protocol.
 
     token --> Gate.login --> Access of this connection --> may(right, queue)
-    tokens that changed, time that went by --> Gate.renew --> connections whose token is not valid any more are closed
+    tokens that changed, time that went by --> Gate.renew --> connections whose token is good for less now are closed
 
 What was found out about a queue is remembered with the connection, so that it costs a look into a set.  Must never read
 a file, or say in a log or an error what a token was.
@@ -21,6 +21,7 @@ QUEUES_REMEMBERED_MAX = 10_000  # by one connection for one right: as many as it
 NO_TOKEN = "a token is needed here (WAKEQ_TOKEN, or token= of a client); `wakeq token create` at the broker makes one"
 BAD_TOKEN = "the token is not valid here: unknown, expired or revoked; see `wakeq token list` at the broker"
 TOKEN_ENDED = "its token has expired or was revoked"
+TOKEN_NARROWED = "its token is good for less than it was; connect again for what is left"
 
 logger = logging.getLogger("wakeq.access")
 
@@ -99,13 +100,20 @@ class Access:
         return Forbidden(f"the token {self.name} has no right to {right.value} for all queues; ask for one that has")
 
     def renew(self, grant: Grant | None) -> None:
-        """Its token stands for something else now, or for nothing: then the connection ends."""
-        if grant == self._grant:
+        """Its token stands for something else now.  If that is less, or nothing, the connection ends.
+
+        For what was allowed may be under way: a fetch that waits, a subscription, messages of MoniQue.
+        """
+        before, self._grant = self._grant, grant
+        if grant == before:
             return
-        self._grant = grant
         self._allowed.clear()
-        if grant is None and self._connection is not None:
+        if self._connection is None or before is None:
+            return
+        if grant is None:
             self._connection.close(TOKEN_ENDED)
+        elif not grant.includes(before):
+            self._connection.close(TOKEN_NARROWED)
 
 
 STRANGER = Access()  # nobody has said who is there

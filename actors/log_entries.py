@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from wakeq.actors.log_files import LogFiles, LogServices
 from wakeq.actors.messages import Answered, Asker, Committed, HeldBack, Item, Pressure, Propose, Refusal
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish, Stash
+from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish, Stash, lengthened
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.core import Core
@@ -47,6 +47,9 @@ class LogEntries(LogFiles):
         """Give entries their place in the log; they are nowhere but in memory yet."""
         items = message.items if self._refusal is None else self._admitted(message.items)
         at_ms = self._stamp_ms()
+        behind_ms = self._behind_ms()
+        if behind_ms:
+            items = [(lengthened(entry, behind_ms), asker) for entry, asker in items]
         taken, payloads = self._encode(items, at_ms)
         if len(payloads) == 1:
             self._enter(self.core.propose(1, len(payloads[0])), at_ms, taken, payloads)

@@ -47,6 +47,7 @@ class LogServices(NamedTuple):
     metadata: Metadata
     disk: Disk  # the log's own thread
     stamp_ms: Callable[[], int]
+    behind_ms: Callable[[], int]  # how far the clock of the stamps has still to lean forward
     call_later: CallLater
     look_for_room: Callable[[], None] = lambda: None
     others_write: Callable[[], bool] = lambda: False  # whether the state store is being synced: then a sync is slow
@@ -118,7 +119,7 @@ class LogFiles(Process):
         self._log = services.log
         self._metadata = services.metadata
         self._disk = services.disk
-        self._stamp_ms = services.stamp_ms
+        self._stamp_ms, self._behind_ms = services.stamp_ms, services.behind_ms
         self._call_later = services.call_later
         self._look_for_room = services.look_for_room
         self._others_write = services.others_write

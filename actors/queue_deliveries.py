@@ -60,7 +60,7 @@ class Services(NamedTuple):
     raft_log: Process
     timers: Timers
     now_ms: Callable[[], int]
-    stamp_ms: Callable[[], int]  # the same, never before the true moment
+    due_ms: Callable[[int], int]  # when so much true time will have passed
     load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random

@@ -173,7 +173,7 @@ class QueueEndings(QueueDeliveries):
         error: str,
         asker: Asker | None,
     ) -> None:
-        stamp_ms = self._services.stamp_ms()
+        due_ms = self._services.due_ms
         retry = self.ledger.policies.retry
         if delay_ms is None and reason is Reason.RETURNED:
             delay_ms = 0  # nothing failed, so there is nothing to wait for
@@ -181,7 +181,7 @@ class QueueEndings(QueueDeliveries):
         for number, _, _ in rows:
             failures = self._failures_of(number)
             wait_ms = retry.after_ms(failures, self._services.chance()) if delay_ms is None else delay_ms
-            dues.append(stamp_ms + wait_ms if wait_ms else 0)
+            dues.append(due_ms(wait_ms) if wait_ms else 0)
         numbers, tokens, places = (list(column) for column in zip(*rows, strict=True))
         entry = Released(self.name, self.ledger.id, numbers, dues, tokens, reason, error)
         mine = None if asker is None else Asker(asker.process, asker.ticket, places)

@@ -5,6 +5,7 @@
 All plain commands of a run for one queue make one entry.  Whether an entry is accepted is decided in its queue.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,8 @@ from wakeq.protocol.errors import BadField, Refused
 from wakeq.protocol.wire import worker as wire
 
 Proposed = tuple[log.Entry, Asker | None]
+
+logger = logging.getLogger("wakeq.admin")  # as of what is asked for over HTTP
 
 
 class Gathered(NamedTuple):
@@ -218,7 +221,14 @@ class RingCommands(Requests):
             self._reply(pending, 0, wire.nok(error, command.cmd_id))
             return
         self._make_busy(pending, (command.qname,))
+        logger.info("%s %s %s", self._who, type(command).__name__.upper(), command.qname or "the default queue")
         self._services.raft_log.tell(Propose([(entry, Asker(self, pending, 0))]))
+
+    @property
+    def _who(self) -> str:
+        """Who is connected, for the log."""
+        access = self._access
+        return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
 
 
 def _is_whole(pub: wire.Pub) -> bool:

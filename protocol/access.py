@@ -56,6 +56,12 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
             return False
         return any(pattern.endswith("*") and prefix.startswith(pattern[:-1]) for pattern in self.queues)
 
+    def includes(self, other: "Grant") -> bool:
+        """Whether whatever the other allows is allowed by this one too."""
+        if not set(other.rights) <= set(self.rights):
+            return False
+        return all(any(_matches(mine, pattern) for mine in self.queues) for pattern in other.queues)
+
     @property
     def end_ms(self) -> float:
         """From when on it is worth nothing; infinity: never."""
@@ -113,4 +119,5 @@ def check_token_name(name: str) -> str:
 
 
 def _matches(pattern: str, queue: str) -> bool:
+    """Whether a queue, or all queues that another pattern means, are meant by this pattern."""
     return queue.startswith(pattern[:-1]) if pattern.endswith("*") else queue == pattern

@@ -9,12 +9,21 @@ least every `HEARTBEAT_MS` while it runs, whether there is work or not; then a g
 that the process stood still (stopped, swapped out, a frozen machine).  Such a gap counts as `PAUSE_MS` at
 once; the rest is leaned in, so that leases and delays do not all fall due in the moment of waking.  At
 the start nothing is held back.
+
+While it leans forward it runs ahead of true time, and a delay counted by it would end early.  So a delay that begins
+then is counted as a `span_on`, by the same 1 % longer, and takes as long as it was to take.
 """
 
 HEARTBEAT_MS = 500  # the owner reads the clock at least so often
 PAUSE_MS = 2_000  # a longer gap is a pause, and adds no more than this at once
 STEP_REPORT_MS = 1_000  # a change of the distance to the wall clock that is worth a report
+NEAR_MS = 2  # of the wall clock: readings in whole milliseconds do not tell more, and nothing is leaned in
 UNITS = 100  # the clock counts hundredths of a millisecond, so 1 % of a millisecond is one
+
+
+def span_on(clock_behind_ms: int, true_ms: int) -> int:
+    """Return how far a clock that is so far behind may get in so much true time."""
+    return true_ms + min(clock_behind_ms, -(-true_ms // UNITS))
 
 
 class ClusterClock:
@@ -48,11 +57,19 @@ class ClusterClock:
         self.paused_ms += gap_ms - run_ms
         time = self._time + run_ms * UNITS
         lean = wall_ms * UNITS - time
-        lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed
-        self._time = time + max(-lean_max, min(lean_max, lean))
+        if abs(lean) > NEAR_MS * UNITS:
+            lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed
+            time += max(-lean_max, min(lean_max, lean))
+        self._time = time
         self._wall_ms = wall_ms
         self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
         return self._time // UNITS
+
+    @property
+    def behind_ms(self) -> int:
+        """How far it has still to lean forward."""
+        step_ms = self.step_ms
+        return step_ms if step_ms >= NEAR_MS else 0
 
     @property
     def step_ms(self) -> int:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from enum import IntEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.clock import span_on
 from wakeq.protocol.raft.membership import Config
 
 Token = tuple[int, int]  # (term, sequence) of a delivery: grows with every delivery of a queue
@@ -305,3 +307,18 @@ Entry = (
 )  # fmt: skip
 
 Results = Sequence[int]  # for each item: a message number (> 0), or a Result
+
+
+def lengthened(entry: Entry, behind_ms: int) -> Entry:
+    """Return the entry with delays that take as long as they were to take by a clock that is so far behind."""
+    match entry:
+        case Publish() if any(draft.delay_ms for draft in entry.drafts):
+            return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts], packed=None)
+        case Ack(publishes=[_, *_]):
+            return replace(entry, publishes=[lengthened(publish, behind_ms) for publish in entry.publishes])
+        case _:
+            return entry
+
+
+def _lengthened(draft: Draft, behind_ms: int) -> Draft:
+    return replace(draft, delay_ms=span_on(behind_ms, draft.delay_ms)) if draft.delay_ms else draft

@@ -40,7 +40,7 @@ class Journal:
 
     def __init__(self, directory: Path, keep: Keep, now_s: Callable[[], float]) -> None:
         self.directory = directory
-        self._keep = keep
+        self.keep = keep
         self._now_s = now_s
         make_folder(directory)
 
@@ -50,7 +50,7 @@ class Journal:
     def take(self, path: Path) -> None:
         """Take a segment out of the log's directory: afterwards it is here, or gone if nothing is kept."""
         try:
-            if self._keep.anything:
+            if self.keep.anything:
                 os.replace(path, self.directory / path.name)
                 sync_directory(self.directory)
             else:
@@ -62,9 +62,9 @@ class Journal:
         """Remove what is too old or too much, the oldest first; a segment was last written when it was sealed."""
         found = [(path, path.stat()) for path in self._segments()]
         held = sum(stat.st_size for _, stat in found)
-        oldest_s = self._now_s() - self._keep.seconds
+        oldest_s = self._now_s() - self.keep.seconds
         for path, stat in found:
-            if self._keep.anything and held <= self._keep.bytes and stat.st_mtime >= oldest_s:
+            if self.keep.anything and held <= self.keep.bytes and stat.st_mtime >= oldest_s:
                 break
             self._remove(path)
             held -= stat.st_size

@@ -1,6 +1,6 @@
 """Admin: everything on the HTTP port that is for operators, joined: health, metrics, the API, the dashboard.
 
-    settings, assembly, files, doors --> handlers on the web server
+    host, assembly, files, doors --> handlers on the web server
 
 A part of what `node.py` builds, apart from it because nothing of it is on the way of a message.
 """
@@ -18,7 +18,6 @@ from wakeq.assembly import Assembly
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.node_figures import NodeFigures
 from wakeq.opening import Opened
-from wakeq.settings import Settings
 from wakeq.storage.disk_thread import Disk
 from wakeq.web.api import PREFIX, Api, answered
 from wakeq.web.backup import Backup
@@ -41,7 +40,7 @@ class Admin:
 
     def __init__(
         self,
-        settings: Settings,
+        host: str,
         assembly: Assembly,
         files: Opened,
         admission: Admission,
@@ -49,11 +48,12 @@ class Admin:
         now_ms: Callable[[], int],
         clock_step_ms: Callable[[], int],
         publishes_refused: Callable[[], bool],
+        queues_max: Callable[[], int],
         new_disk: Callable[[str], Disk],
         gate: Gate | None,
     ) -> None:
         self._now_ms = now_ms
-        self._callers = Callers(settings.host, gate)
+        self._callers = Callers(host, gate)
         operator = assembly.runtime.spawn(Operator)
         self.questions = Questions(operator, assembly.queues, assembly.raft_log)
         self.figures = NodeFigures(assembly, files, admission, self.questions, clock_step_ms, publishes_refused)
@@ -62,7 +62,7 @@ class Admin:
             self.figures.samples,
             assembly.raft_log.refusal,
             now_ms,
-            queues_max=settings.metrics.queues_max,
+            queues_max=queues_max,
         )
         self._events = Events(self.questions, self.figures.samples, now_ms)
         queues, directory = assembly.queues, files.directory

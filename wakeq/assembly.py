@@ -25,6 +25,7 @@ from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.snapshots import Snapshots
+from wakeq.protocol.clock import span_on
 from wakeq.protocol.commands import Kind, Members, SetAside
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import Identity
@@ -67,12 +68,13 @@ class Surroundings:
     """
 
     now_ms: Callable[[], int]
-    stamp_ms: Callable[[], int]
+    stamp_ms: Callable[[], int]  # the same, never before the true moment
     call_later: CallLater
     new_disk: Callable[[str], Disk]
     new_snapshot_disk: Callable[[], Disk]
     failed: Callable[[BaseException], None]
     look_for_room: Callable[[], None] = lambda: None
+    behind_ms: Callable[[], int] = lambda: 0  # how far the clock has still to lean forward
     monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
     chance: Callable[[], float] = random.random
 
@@ -157,6 +159,7 @@ class Assembly:
             files.metadata,
             around.new_disk("wakeq-log"),
             around.stamp_ms,
+            around.behind_ms,
             around.call_later,
             around.look_for_room,
             lambda: self.state_disk.busy,
@@ -242,7 +245,7 @@ class Assembly:
             raft_log=self.raft_log,
             timers=self.timers,
             now_ms=around.now_ms,
-            stamp_ms=around.stamp_ms,
+            due_ms=lambda delay_ms: around.stamp_ms() + span_on(around.behind_ms(), delay_ms),
             load=self._load,
             later=around.call_later,
             chance=around.chance,

@@ -22,6 +22,7 @@ from wakeq.protocol.errors import DamagedFile, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.rows import Row, decode_row
 from wakeq.protocol.wire.worker import text_of
+from wakeq.recovering import recover_alone
 from wakeq.settings import Log
 from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, is_empty, write_identity
 from wakeq.storage.flush import ASIDE_BIT, ID, MEMBERS_KEY
@@ -44,12 +45,12 @@ def verify(path: Path) -> dict[str, Any]:
     }
 
 
-def restore(path: Path, data_dir: Path) -> dict[str, Any]:
-    """Make a data directory of a backup."""
+def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, Any]:
+    """Make a data directory of a backup; with a number it is that node of a cluster, which has no other yet."""
     header = verify_snapshot(path, None)
     if not is_empty(data_dir):
         raise StorageError(f"{data_dir}: holds data already; restore into a directory that does not exist")
-    identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST)
+    identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST if node is None else node)
     write_identity(data_dir, identity)
     (data_dir / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
     _, items = read_snapshot(path, None)
@@ -63,7 +64,14 @@ def restore(path: Path, data_dir: Path) -> dict[str, Any]:
             messages = view.count(MESSAGES)
     finally:
         opened.close()
-    return {"data_dir": str(data_dir), "cluster": identity.cluster_id.hex(), "messages": messages}
+    if node is not None:
+        recover_alone(data_dir)
+    return {
+        "data_dir": str(data_dir),
+        "cluster": identity.cluster_id.hex(),
+        "node": identity.node_id,
+        "messages": messages,
+    }
 
 
 # JSON lines ---------------------------------------------------------------------------------------------------------

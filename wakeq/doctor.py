@@ -10,15 +10,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from errno import EADDRINUSE
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 from wakeq import __version__
+from wakeq.cluster_plan import plan_of
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.wire.peer import split_address
 from wakeq.settings import Settings
-from wakeq.storage.directory import DataDirectory, warnings_of
+from wakeq.storage.directory import DataDirectory, is_empty, warnings_of
+from wakeq.storage.tokens import TokenFile
+from wakeq.tls import server_context
 
 GOOD, NOTE, BAD = "good", "note", "bad"
 SYNCS = 25
@@ -41,7 +46,7 @@ class Finding(NamedTuple):
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything; a check that cannot be made says why."""
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
-        _versions, _ports, _directory, _disk, _files, _memory, _clock,
+        _versions, _ports, _security, _directory, _disk, _files, _memory, _clock,
     )  # fmt: skip
     for check in checks:
         try:
@@ -62,24 +67,46 @@ def _versions(_: Settings) -> Iterator[Finding]:
 
 
 def _ports(settings: Settings) -> Iterator[Finding]:
-    ports = {"worker_port": settings.worker_port, "http_port": settings.http_port}
-    ports["taskflux_port"] = settings.taskflux_port
-    for name, port in ports.items():
-        with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as probe:
+    names = ("worker_port", "http_port", "taskflux_port", "taskflux_other_port")
+    wanted = [(name, settings.host, getattr(settings, name)) for name in names]
+    plan = plan_of(settings)
+    if plan is not None:
+        wanted.append(("cluster.peers", *split_address(plan.addresses[plan.node_id])))
+    for name, host, port in wanted:
+        if port is None:
+            continue
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((settings.host, port))
+                probe.bind((host, port))
             except OSError as error:
-                text = f"{name} {port} on {settings.host}: {error.strerror}; does a broker run already?"
-                yield Finding(NOTE, "ports", text)
+                hint = "does a broker run already?" if error.errno == EADDRINUSE else "is that this machine's address?"
+                yield Finding(NOTE, "ports", f"{name} {port} on {host}: {error.strerror}; {hint}")
             else:
-                yield Finding(GOOD, "ports", f"{name} {port} on {settings.host} is free")
+                yield Finding(GOOD, "ports", f"{name} {port} on {host} is free")
+
+
+def _security(settings: Settings) -> Iterator[Finding]:
+    """Look whether certificates and tokens can be read, as a start would."""
+    tls = settings.tls
+    if tls.cert_file is not None and tls.key_file is not None:
+        server_context(tls.cert_file, tls.key_file, tls.peer_ca_file)
+        yield Finding(GOOD, "security", f"TLS with {tls.cert_file}")
+    if settings.auth.required:
+        count = len(TokenFile(settings.tokens_path).read())
+        if count:
+            yield Finding(GOOD, "security", f"{count} tokens are in {settings.tokens_path}")
+        else:
+            yield Finding(NOTE, "security", f"no token is in {settings.tokens_path}: `wakeq token create` makes one")
+    if settings.insecure:
+        text = f"insecure: whoever reaches {settings.host} needs no TLS, or no token; something else must protect it"
+        yield Finding(NOTE, "security", text)
 
 
 def _directory(settings: Settings) -> Iterator[Finding]:
     path = settings.data_dir
-    if not path.exists():
-        yield Finding(GOOD, "data", f"{path} is made at the first start")
+    if is_empty(path):
+        yield Finding(GOOD, "data", f"{path} is empty; the first start makes a data directory of it")
     else:
         directory = DataDirectory.read_only(path)
         who = f", in use by process {directory.holder_pid}" if directory.holder_pid else ""

@@ -10,17 +10,30 @@ import logging
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TextIO
 
 import msgspec
 
 TRACE_PREFIX = "  | "
 
 
+class StderrHandler(logging.StreamHandler[TextIO]):
+    """What `log_to_stderr` has set up, and may change."""
+
+
 def log_to_stderr(level: str, format_: str) -> None:
-    """Log from this level on in this format, `console` or `json`; a program that logs already keeps what it has."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLine() if format_ == "json" else ConsoleLine())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    """Log from this level on in this format, `console` or `json`; a program that logs already keeps what it has.
+
+    Called again, it changes what it has set up itself.
+    """
+    root = logging.getLogger()
+    ours = [handler for handler in root.handlers if isinstance(handler, StderrHandler)]
+    if root.handlers and not ours:
+        return
+    for handler in ours or [StderrHandler(sys.stderr)]:
+        handler.setFormatter(JsonLine() if format_ == "json" else ConsoleLine())
+        root.addHandler(handler)
+    root.setLevel(level.upper())
 
 
 class ConsoleLine(logging.Formatter):

@@ -146,6 +146,7 @@ class Node:
             Surroundings(
                 now_ms=self.now_ms,
                 stamp_ms=self.stamp_ms,
+                behind_ms=lambda: self._cluster_clock.behind_ms,
                 call_later=loop.call_later,
                 new_disk=self._thread,
                 new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
@@ -316,13 +317,14 @@ class Node:
 
     def _make_admin(self) -> Admin:
         return Admin(
-            self.settings,
+            self.settings.host,
             self.assembly,
             self.files,
             self.security.admission,
             now_ms=self.now_ms,
             clock_step_ms=lambda: self._cluster_clock.step_ms,
             publishes_refused=lambda: bool(self._pressure),
+            queues_max=lambda: self.settings.metrics.queues_max,
             gate=self.security.gate,
             new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
         )
@@ -392,6 +394,8 @@ class Node:
     def reload(self, settings: Settings) -> None:
         """Take other settings while it runs; only those that can be reloaded differ."""
         self.security.reload(settings)
+        if self.files.log.journal is not None:
+            self.files.log.journal.keep = Keep(settings.journal.keep_s, settings.journal.keep_bytes)
         self.settings = settings
 
     def _look_for_room(self) -> None:
@@ -506,9 +510,8 @@ def bracketed(host: str) -> str:
 
 def run(settings: Settings, load: Callable[[], Settings]) -> int:
     """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
-    log_to_stderr(settings.logging.level, settings.logging.format)
+    _set_up_process(settings)
     logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
-    sys.setswitchinterval(settings.switch_interval_s)
     gc.set_threshold(*GC_THRESHOLDS)
     try:
         import uvloop
@@ -517,6 +520,11 @@ def run(settings: Settings, load: Callable[[], Settings]) -> int:
     except WakeqError as error:
         print(f"wakeq: {error}", file=sys.stderr)
         return error.exit_status
+
+
+def _set_up_process(settings: Settings) -> None:
+    log_to_stderr(settings.logging.level, settings.logging.format)
+    sys.setswitchinterval(settings.switch_interval_s)
 
 
 def _with_files(settings: Settings) -> Settings:
@@ -564,7 +572,7 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         status = await _until_over(node, stopping)
         if status is not None:
             return status
-        settings = _at(settings, addresses)  # begin again, with the same ports
+        settings = _at(node.settings, addresses)  # begin again, with the same ports
 
 
 async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
@@ -599,8 +607,12 @@ def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
 
 
 def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
+    def take(settings: Settings) -> None:
+        node.reload(settings)
+        _set_up_process(settings)
+
     systemd.reloading()
-    reload(node.settings, load, node.reload)
+    reload(node.settings, load, take)
     systemd.tell("READY=1")
 
 

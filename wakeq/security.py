@@ -62,11 +62,11 @@ class Security:
         self.gate.look()
 
     def reload(self, settings: Settings) -> None:
-        """Take what can be taken while connections go on: limits, and certificates."""
-        self._limit(settings)
-        for tls in (self.tls, self.peer_tls):
+        """Take what can be taken while connections go on: limits, and certificates; nothing if one is no good."""
+        for tls in (self.peer_tls, self.tls):  # the nodes' needs one file more, so if it is good the other one is
             if tls is not None:
                 tls.reload()
+        self._limit(settings)
 
     def _limit(self, settings: Settings) -> None:
         admission = self.admission

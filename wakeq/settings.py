@@ -88,10 +88,18 @@ class Log:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
     keep_s: int = setting(
-        604_800, "How long what the log no longer needs is kept as history; 0 = not at all", unit="s", least=0
+        604_800,
+        "How long what the log no longer needs is kept as history; 0 = not at all",
+        unit="s",
+        least=0,
+        reloadable=True,
     )
     keep_bytes: int = setting(
-        2048 * MIB, "History is kept up to this size, the newest; 0 = not at all", unit="bytes", least=0
+        2048 * MIB,
+        "History is kept up to this size, the newest; 0 = not at all",
+        unit="bytes",
+        least=0,
+        reloadable=True,
     )
 
 
@@ -108,14 +116,22 @@ class Snapshot:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
     queues_max: int = setting(
-        10_000, "Queues, by name, that have metrics of their own; all of them are in the sums", unit="queues", least=0
+        10_000,
+        "Queues, by name, that have metrics of their own; all of them are in the sums",
+        unit="queues",
+        least=0,
+        reloadable=True,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
-    format: str = setting("console", "Lines for people, or a JSON object in each", one_of=("console", "json"))
-    level: str = setting("info", "The least that is logged", one_of=("debug", "info", "warning", "error"))
+    format: str = setting(
+        "console", "Lines for people, or a JSON object in each", one_of=("console", "json"), reloadable=True
+    )
+    level: str = setting(
+        "info", "The least that is logged", one_of=("debug", "info", "warning", "error"), reloadable=True
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +296,7 @@ class Settings:
     )
     upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
     switch_interval_s: float = setting(
-        0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1
+        0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1, reloadable=True
     )
     auth: Auth = section(Auth, "Who may connect, and do what.")
     tls: Tls = section(Tls, "Certificates of all doors; their files are read again on SIGHUP.")

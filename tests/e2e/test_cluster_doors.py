@@ -5,6 +5,7 @@ WAKEQ_SEED sets the moments of the kills.
 
 import asyncio
 import http.client
+import json
 import os
 import random
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ from tests.helpers.flux_load import FluxLoad
 from tests.helpers.line_client import FrameConversation, LineClient
 from tests.helpers.started import eventually
 from wakeq import Client
+from wakeq.cli import main
+from wakeq.cli.top import looks_at
 from wakeq.client.admin import AdminClient
 from wakeq.client.taskflux.blocking import TaskFluxClient
 
@@ -84,6 +87,39 @@ def test_a_client_that_knows_one_node_only_finds_the_leader(cluster: Cluster) ->
 
     assert message is not None
     assert message.body == b"by TaskFlux"
+
+
+def test_verbs_of_operators_find_the_leader_by_any_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    follower = cluster.followers()[0]
+    where = ["--broker", text(follower.worker_address), "--http", text(follower.http_address)]
+
+    def ran(*arguments: str) -> str:
+        capsys.readouterr()
+        assert main([*where, *arguments]) == 0, arguments
+        return capsys.readouterr().out
+
+    uid = ran("pub", "q", "m").strip()
+    ran("queue", "pause", "q")
+
+    assert "q\t" in ran("queue", "list")
+    assert ran("why", "q", uid).startswith("paused")
+    assert json.loads(ran("queue", "move", "q", "r", "--yes", "--json"))["done"] == 1
+    seen = json.loads(ran("top", "--json"))
+    assert (seen["node"]["role"], {row["queue"]: row["ready"] for row in seen["queues"]}["r"]) == ("leader", 1)
+
+
+@pytest.mark.long
+def test_top_goes_on_at_the_node_that_leads_next(cluster: Cluster) -> None:
+    everywhere = ",".join(text(node.http_address) for node in cluster.nodes)
+    with AdminClient(everywhere) as operator:
+        looks = looks_at(operator, "")
+        first = next(looks)
+
+        cluster.leader().kill()
+
+        later = next(look for look in looks if look["cluster"]["term"] > first["cluster"]["term"])
+        assert later["error"] == ""
+        assert later["cluster"]["role"] == "leader"
 
 
 @pytest.mark.long

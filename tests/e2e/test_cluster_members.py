@@ -175,6 +175,31 @@ def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Clu
     assert held(lost) == len(uids)
 
 
+def test_a_restored_backup_grows_into_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """What three nodes held is brought back on new disks, by the steps of docs/operations/backup.md."""
+    uids = fill(cluster, 3)
+    host, port = cluster.leader().http_address
+    backup = str(tmp_path / "backup")
+    wakeq("--http", f"{host}:{port}", "backup", backup)
+    for node in cluster.nodes:
+        node.kill()
+        shutil.rmtree(node.data_dir)
+    first, *others = cluster.nodes
+
+    wakeq("restore", backup, "--data-dir", str(first.data_dir), "--node", "0")
+    first.start()
+
+    assert cluster.leader([first]) is first
+    assert held(first) == len(uids)
+    for number, node in enumerate(others, 1):
+        wakeq("--broker", address_of(first), "cluster", "add", str(number), cluster.peer_addresses[number])
+        node.extra_args = (*node.extra_args, "--join")
+        node.start()
+        eventually(lambda node=node: role_of(node) == "voter", f"it votes\n{node.stderr}")  # type: ignore[misc]
+    first.kill()
+    assert held(cluster.leader(others)) == len(uids), "the two others have all of it"
+
+
 def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node_and_grows_again(cluster: Cluster) -> None:
     uids = fill(cluster, 2)
     left = cluster.followers()[0]

@@ -1,6 +1,10 @@
 """Operating a broker from the command line, as a newcomer would: look, pause, move, release, ask why; and its log."""
 
 import json
+import re
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +13,14 @@ import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.certificates import Authority
+from tests.helpers.started import eventually
 from wakeq.cli import main
 from wakeq.client import Client
+from wakeq.client.admin import AdminClient
 
 Run = Callable[..., tuple[int, str, str]]
+DOCKERFILE = Path(__file__).parents[2] / "deploy" / "Dockerfile"
 
 
 def at(address: tuple[str, int]) -> str:
@@ -162,6 +170,20 @@ def test_every_shell_can_complete(shell: str, capsys: pytest.CaptureFixture[str]
     assert "_WAKEQ_COMPLETE" in capsys.readouterr().out
 
 
+def test_the_doctor_looks_at_what_keeps_others_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
+    missing = ["--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")]
+
+    assert main(["doctor", "--json", "--data-dir", str(tmp_path), *ports, "--auth", "--insecure"]) == 0
+    noted = json.loads(capsys.readouterr().out)["findings"]
+    assert main(["doctor", "--json", "--data-dir", str(tmp_path), *ports, *missing]) == 1
+    found = json.loads(capsys.readouterr().out)["findings"]
+
+    words = [one["text"].partition(" ")[0] for one in noted if (one["level"], one["what"]) == ("note", "security")]
+    assert words == ["no", "insecure:"]
+    assert [one["what"] for one in found if one["level"] == "bad"] == ["security"]
+
+
 # The log ----------------------------------------------------------------------------------------------------------
 
 
@@ -169,6 +191,8 @@ def test_the_log_is_json_with_a_line_for_each_event_and_nobody_can_forge_one(sta
     broker = start_broker("--set", "logging.format=json")
     with Client(at(broker.worker_address)) as client:
         client.publish("jobs", b"1")
+        client.create_queue("short-lived")
+        client.delete_queue("short-lived")
     evil = 'x"}\n{"level": "error", "message": "forged'
     where = ["--http", at(broker.http_address)]
 
@@ -182,6 +206,9 @@ def test_the_log_is_json_with_a_line_for_each_event_and_nobody_can_forge_one(sta
     said = [line["message"] for line in lines]
     assert any("is up" in text for text in said)
     assert any("/api/v1/queue/pause?queue=jobs" in text for text in said)
+    assert [text.split()[1:] for text in said if text.endswith(" short-lived")] == [
+        ["CREATE", "short-lived"], ["DROP", "short-lived"],
+    ]  # fmt: skip
     assert sum("forged" in text for text in said) == 1
     assert all(line["level"] == "info" for line in lines if "forged" in line["message"])
 
@@ -194,3 +221,45 @@ def test_the_log_for_people_has_no_line_that_a_client_began(start_broker: StartB
     assert "forged" in broker.stderr
     assert not any(line.startswith("ERROR") for line in broker.stderr.splitlines())
     assert "\x1b" not in broker.stderr
+
+
+def test_sighup_changes_what_is_logged_and_how_and_what_metrics_say(start_broker: StartBroker, tmp_path: Path) -> None:
+    config = tmp_path / "wakeq.toml"
+    config.write_text('[logging]\nlevel = "error"\n')
+    broker = start_broker("--config", str(config))
+    series = 'wakeq_queue_bytes{queue="default queue"}'
+    assert broker.stderr == ""
+    with AdminClient(at(broker.http_address)) as operator:
+        assert series in operator.text("/metrics")
+
+        config.write_text('[logging]\nformat = "json"\n[metrics]\nqueues_max = 0\n')
+        broker.send_signal(signal.SIGHUP)
+
+        eventually(lambda: "read again" in broker.stderr, "it says that it has read them")
+        assert json.loads(broker.stderr)["logger"] == "wakeq.reloading"
+        assert series not in operator.text("/metrics")
+
+
+# The image ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_check_of_the_image_tells_a_broker_that_hangs(
+    shared_broker: BrokerProcess, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    instruction = re.search(r"^HEALTHCHECK .*\\\n *CMD (\[.*\])$", DOCKERFILE.read_text(), re.MULTILINE)
+    assert instruction is not None
+    _, *arguments = json.loads(instruction[1])
+
+    def is_healthy(broker: BrokerProcess, **environment: str) -> bool:
+        port = {"WAKEQ_HTTP_PORT": str(broker.http_address[1])}
+        return subprocess.run([sys.executable, *arguments], env=port | environment, capture_output=True).returncode == 0
+
+    pair = Authority(tmp_path).issue("broker")
+    secured = start_broker("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
+    assert is_healthy(shared_broker)
+    assert is_healthy(secured, WAKEQ_TLS_CERT_FILE=str(pair.cert))
+    assert "no TLS with" not in secured.stderr
+
+    secured.send_signal(signal.SIGSTOP)
+
+    assert not is_healthy(secured, WAKEQ_TLS_CERT_FILE=str(pair.cert))

@@ -14,14 +14,18 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.certificates import Authority
 from tests.helpers.cluster import Cluster
+from tests.helpers.line_client import LineConversation
 from tests.helpers.started import eventually
 from wakeq import AsyncClient, AsyncTaskFluxClient, Client, TaskFluxClient, Worker
+from wakeq.protocol.access import Right
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Forbidden, NotLeader, Refused, Unauthorized
+from wakeq.storage.tokens import TokenFile
 
 RELOAD_S_MAX = 5.0
 
@@ -49,6 +53,12 @@ class Guarded:
 
     def revoke(self, name: str) -> None:
         assert wakeq("token", "revoke", name, "--yes", "--data-dir", str(self.data_dir)).returncode == 0
+
+    def narrow(self, name: str, *rights: Right) -> None:
+        """Leave a token nothing but these."""
+        TokenFile(self.data_dir / "tokens.json").change(
+            lambda grants: [replace(grant, rights=rights) if grant.name == name else grant for grant in grants]
+        )
 
     def client(self, token: str | None, reconnect_for_s: float = 0.0) -> Client:
         return Client(address_of(self.broker), token=token, reconnect_for_s=reconnect_for_s)
@@ -179,6 +189,43 @@ def _is_refused(guarded: Guarded, token: str) -> bool:
     except Unauthorized:
         return True
     return False
+
+
+@pytest.mark.parametrize("how", ["revoked", "good for less"])
+def test_what_is_under_way_ends_when_its_token_is_good_for_less(guarded: Guarded, how: str) -> None:
+    """A fetch that waits, messages of MoniQue, what the dashboard watches: none is asked for its token again."""
+    token = guarded.token("all", "--rights", "publish,fetch,admin")
+    guarded.until_taken(token).close()
+    http = "http://{}:{}".format(*guarded.broker.http_address)
+
+    def change() -> None:
+        guarded.revoke("all") if how == "revoked" else guarded.narrow("all", Right.FETCH, Right.ADMIN)
+
+    async def closed(socket: aiohttp.ClientWebSocketResponse) -> str:
+        message = await socket.receive()
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        return str(message.extra)
+
+    async def under_way() -> list[str]:
+        worker = await LineConversation.connect(guarded.broker.worker_address)
+        await worker.send({"cmd": "HELLO", "token": token})
+        await worker.receive()
+        await worker.send({"cmd": "FET", "qname": "jobs", "wait": 60})
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+            sockets = [await session.ws_connect(http + path) for path in ("/monique", "/connect")]
+            async with session.get(f"{http}/api/v1/events") as events:
+                await events.content.readline()
+
+                await asyncio.to_thread(change)
+
+                async with asyncio.timeout(RELOAD_S_MAX):
+                    with pytest.raises(ConnectionError):
+                        await worker.receive()
+                    with pytest.raises(aiohttp.ClientError):
+                        await events.read()
+                    return [await closed(socket) for socket in sockets]
+
+    assert all(how in reason for reason in asyncio.run(under_way()))
 
 
 def test_every_door_asks(guarded: Guarded) -> None:

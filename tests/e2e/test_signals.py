@@ -11,11 +11,16 @@ from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers import traced
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.checker import Report, check
+from tests.helpers.cluster import free_ports
 from tests.helpers.history import History
 from tests.helpers.load import Load, LoadQueue
+from wakeq import AsyncClient
 
 CLEAN_STOP_TIMEOUT_S = 10.0
 AT_ONCE_S = 2.0
+STOPS = 3
+WORKED_BETWEEN = 300
+DRAIN_S_MAX = 60.0
 SLOW_SYNC_S = 4.0
 
 
@@ -47,6 +52,57 @@ def test_one_signal_stops_cleanly_under_load(broker: BrokerProcess, number: sign
 
     assert status == 0, broker.stderr
     assert not report.violations, report.explain()
+
+
+@pytest.mark.long
+def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: StartBroker) -> None:
+    """No call of a client raises, each message is worked on once, and what was published is all there is."""
+    (port,) = free_ports(1)
+    broker = start_broker("--worker-port", str(port))
+    address = f"127.0.0.1:{port}"
+    published: list[str] = []
+    done: list[str] = []
+    is_over = asyncio.Event()
+
+    async def publish(name: str) -> None:
+        async with AsyncClient(address) as client:
+            while not is_over.is_set():
+                body = f"{name} {len(published)}"
+                await client.publish("jobs", body)
+                published.append(body)
+
+    async def work() -> None:
+        async with AsyncClient(address) as client:
+            while not is_over.is_set() or len(done) < len(published):
+                message = await client.fetch("jobs", wait=0.5)
+                if message is not None:
+                    assert await message.ack()
+                    done.append(message.text())
+
+    async def stop_and_start() -> None:
+        for _ in range(STOPS):
+            enough = len(done) + WORKED_BETWEEN
+            while len(done) < enough and not any(task.done() for task in tasks):
+                await asyncio.sleep(0.01)
+            assert await asyncio.to_thread(broker.terminate, CLEAN_STOP_TIMEOUT_S) == 0
+            broker.launch()  # by this thread: the kernel ends it with the one that launched it
+            await asyncio.to_thread(broker.wait_ready)
+        is_over.set()
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def all_of_it() -> None:
+        tasks.extend(asyncio.ensure_future(one) for one in (publish("a"), publish("b"), work(), work(), work()))
+        try:
+            await stop_and_start()
+        finally:
+            is_over.set()
+            async with asyncio.timeout(DRAIN_S_MAX):
+                await asyncio.gather(*tasks)
+
+    asyncio.run(all_of_it())
+
+    assert sorted(done) == sorted(published)
 
 
 def test_two_signals_under_load_break_no_promise(broker: BrokerProcess) -> None:

@@ -8,7 +8,7 @@ The client knows nothing of wakeq's own: it reads `NOT_LEADER` and `leader`, and
 import asyncio
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -44,6 +44,7 @@ class ClusterClient(AsyncLineClient):
     """A connection that ends when its node sends it away or says nothing; UNKNOWN is no answer either."""
 
     cluster: "Cluster"
+    _was_served = False  # by the node at the other end
 
     def call(self, message: Message) -> "asyncio.Future[Message]":
         future = super().call(message)
@@ -56,11 +57,16 @@ class ClusterClient(AsyncLineClient):
             self.close()
 
     def _answer(self, reply: Message) -> None:
-        if reply.get("err") == "UNKNOWN":
+        error = reply.get("err")
+        if error == "UNKNOWN":
             self._in_order.popleft().set_exception(ConnectionError("the outcome is unknown"))
             return
         super()._answer(reply)
-        if reply.get("err") in ELSEWHERE:
+        if error not in ELSEWHERE:
+            self._was_served = True
+        else:
+            if self._was_served:
+                self.cluster.stepped_down()
             self.cluster.follow(reply.get("leader"))
             self.close()
 
@@ -79,6 +85,7 @@ class Cluster:
         self.leading = self.nodes[0]  # when it was last asked who leads
         self._leader: tuple[str, int] | None = None
         self._turn = 0
+        self.stepped_down: Callable[[], None] = lambda: None  # a node that served a client does so no longer
 
     def _make(self, node: int, peers: str, *extra_args: str) -> BrokerProcess:
         place = ("--node", str(node), "--peers", peers, "--worker-port", str(self._worker_ports[node]))

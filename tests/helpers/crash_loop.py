@@ -85,6 +85,7 @@ async def crash_loop(
     """
     draw, history = random.Random(seed), history or History()
     if isinstance(broker, Cluster):
+        broker.stepped_down = history.crash  # on a busy machine a leader may lose its followers by itself
         load = Load(broker.address, history, seed, timeout_s=timeout_s, connect=broker.connect)
     else:
         load = Load(lambda: broker.worker_address, history, seed, timeout_s=timeout_s)

@@ -107,6 +107,7 @@ class HandNode:
         around = Surroundings(
             now_ms=self.now_ms,
             stamp_ms=self.now_ms,
+            behind_ms=lambda: self.clock.behind_ms,
             call_later=self.time.call_later,
             new_disk=lambda name: self.log_disk if name == "wakeq-log" else HandDisk(),
             new_snapshot_disk=HandDisk,

@@ -1,6 +1,7 @@
 """`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and a directory that is damaged."""
 
 import math
+import os
 import sys
 import tempfile
 import time
@@ -34,7 +35,7 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
 
     if to.exists():
         raise StorageError(f"{to} is there already; give each backup a name of its own")
-    part = to.with_name(to.name + ".part")
+    part = to.with_name(f"{to.name}.{os.getpid()}.part")
     try:
         _download(broker, part)
         facts = verify(part) | {"path": str(to)}
@@ -59,17 +60,20 @@ def _download(broker: Broker, to: Path) -> None:
 @click.command()
 @click.argument("path", metavar="FROM", type=FILE)
 @click.option("--data-dir", type=FOLDER, required=True, help="The directory to make; it must not hold anything.")
+@click.option("--node", type=click.IntRange(0, 65_535), metavar="N", help="It is to be this node of a cluster.")
 @json_option
-def restore(path: Path, data_dir: Path, as_json: bool) -> None:
+def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None:
     """Make a data directory of the backup FROM; then start a broker on it.
 
-    It becomes a cluster of its own, of one node, whatever the backup was made of.
+    It becomes a cluster of its own, of one node, whatever the backup was made of.  With --node the others can be
+    added to it: `wakeq cluster add`.
     """
     from wakeq.backups import restore as make
 
-    facts = make(path, data_dir)
+    facts = make(path, data_dir, node)
+    place = "" if node is None else f" --node {node} --peers ..."
     print_json(facts) if as_json else click.echo(
-        f"{data_dir}: {facts['messages']} messages; start it: wakeq serve --data-dir {data_dir}"
+        f"{data_dir}: {facts['messages']} messages; start it: wakeq serve{place} --data-dir {data_dir}"
     )
 
 

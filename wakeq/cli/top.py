@@ -5,19 +5,26 @@ events of the HTTP API --> rates since the last look --> a screen, or with --onc
 
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import click
 import msgspec
 
 from wakeq.cli.common import Broker, json_option
 from wakeq.cli.output import plain, print_json, print_table
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NotLeader
+
+if TYPE_CHECKING:
+    from wakeq.client.admin import AdminClient
 
 COLUMNS = ("queue", "ready", "delayed", "leased", "in/s", "done/s", "back/s", "oldest", "workers", "state")
 LINES_APART = 9  # of the screen, that are not queues
 EVENT = b"data: "
+TRY_AGAIN_S = 1.0  # while nobody serves
 
 
 @click.command()
@@ -26,11 +33,12 @@ EVENT = b"data: "
 @json_option
 @click.pass_obj
 def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
-    """Watch the queues whose name begins with PREFIX, the fullest first, and the node.  Ctrl-C ends it."""
-    from urllib.parse import urlencode
+    """Watch the queues whose name begins with PREFIX, the fullest first, and the node.  Ctrl-C ends it.
 
-    with broker.admin() as client, client.stream(f"/events?{urlencode({'prefix': prefix})}") as lines:
-        looks = _looks(lines)
+    Of a cluster it is the node that leads; when another one begins to, that one.
+    """
+    with broker.admin() as client:
+        looks = looks_at(client, prefix)
         first = next(looks)
         if once or as_json or not sys.stdout.isatty():
             second = next(looks)
@@ -45,10 +53,23 @@ def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
             _show(first, looks)
 
 
-def _looks(lines: Any) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        if line.startswith(EVENT):
-            yield msgspec.json.decode(line[len(EVENT) :])
+def looks_at(client: "AdminClient", prefix: str) -> Iterator[dict[str, Any]]:
+    """Yield what there is to see; once something was, the last of it while nobody serves, and why."""
+    look: dict[str, Any] | None = None
+    path = f"/events?{urlencode({'prefix': prefix, 'leader': 'true'})}"
+    while True:
+        try:
+            with client.stream(path) as lines:
+                for line in lines:
+                    if line.startswith(EVENT):
+                        look = msgspec.json.decode(line[len(EVENT) :])
+                        yield look
+            continue  # it serves no longer, or stops: ask who does
+        except (NotLeader, BrokerUnreachable, Disconnected) as error:
+            if look is None:
+                raise
+            yield look | {"error": str(error)}
+        time.sleep(TRY_AGAIN_S)
 
 
 def _show(first: dict[str, Any], looks: Iterator[dict[str, Any]]) -> None:

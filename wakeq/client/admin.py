@@ -63,12 +63,12 @@ class AdminClient:
         return int(self._of_the_leader(lambda: self._download(PREFIX + path, write)))
 
     @contextmanager
-    def stream(self, path: str) -> Iterator[http.client.HTTPResponse]:
-        """Open a path that goes on for ever."""
-        response = self._request("GET", PREFIX + path, None)
-        if response.status != 200:
-            raise _refusal(response)
-        yield response
+    def stream(self, path: str) -> Iterator[Iterator[bytes]]:
+        """Open a path that goes on for ever; read its lines."""
+        try:
+            yield _whole(iter(self._of_the_leader(lambda: self._opened(PREFIX + path))))
+        finally:
+            self.close()  # the rest of it is not read
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -93,17 +93,17 @@ class AdminClient:
             raise _refusal(response)
         return msgspec.json.decode(response.read())
 
-    def _download(self, target: str, write: Callable[[bytes], Any]) -> int:
+    def _opened(self, target: str) -> http.client.HTTPResponse:
         response = self._request("GET", target, None)
         if response.status != 200:
             raise _refusal(response)
-        size = 0
-        try:
-            while piece := response.read(PIECE_BYTES):
-                write(piece)
-                size += len(piece)
-        except (OSError, http.client.HTTPException) as error:
-            raise Disconnected(f"the broker stopped in the middle of it: {error!r}; look into its log") from error
+        return response
+
+    def _download(self, target: str, write: Callable[[bytes], Any]) -> int:
+        response, size = self._opened(target), 0
+        for piece in _whole(iter(lambda: response.read(PIECE_BYTES), b"")):
+            write(piece)
+            size += len(piece)
         return size
 
     def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> http.client.HTTPResponse:
@@ -125,6 +125,14 @@ class AdminClient:
                 f"no broker answers over HTTP at {self._addresses[0]}: {error}; "
                 "name its HTTP port with --http or WAKEQ_HTTP"
             ) from error
+
+
+def _whole(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what comes of an answer; raise Disconnected if it breaks off."""
+    try:
+        yield from pieces
+    except (OSError, http.client.HTTPException) as error:
+        raise Disconnected(f"the broker stopped in the middle of it: {error!r}; look into its log") from error
 
 
 class _Elsewhere(NotLeader):

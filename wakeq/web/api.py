@@ -14,7 +14,7 @@ import msgspec
 from aiohttp import web
 
 from wakeq.protocol.errors import BadField, WakeqError
-from wakeq.web.callers import ADMIN, LOOK, Callers
+from wakeq.web.callers import LOOK, Callers
 from wakeq.web.questions import Denied
 from wakeq.web.server import WebServer
 
@@ -83,7 +83,7 @@ class Api:
         return serve
 
     async def _serve(self, route: Route, request: web.Request) -> web.StreamResponse:
-        caller = self._callers.of(request)
+        caller = self._callers.of(request, lasts=bool(route.streams))
         if not (route.by_caller and route.need == LOOK):
             caller.require(route.need, request.query.get("queue"))
         query = _query_of(route, request)
@@ -91,7 +91,7 @@ class Api:
         if route.streams:
             response: web.StreamResponse = await route.handle(request, caller, query)
             return response
-        if route.need == ADMIN:
+        if route.method != "GET":
             logger.info("%s %s %s%s", caller.name, route.method, request.path_qs, f" {_shown(body)}" if body else "")
         arguments = [value for value in (query, body) if value is not None]
         return answered(await route.handle(*([caller] if route.by_caller else []), *arguments))

@@ -49,6 +49,19 @@ class Caller(NamedTuple):
         return self.access is None or self.access.may_any(queue)
 
 
+class _Lasting:
+    """The connection of an answer that lasts, as far as it can be ended when the token is."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._transport = request.transport
+        self.peer = request.remote or "?"
+
+    def close(self, reason: str, /) -> None:
+        """Break off: whoever asked must not take what he has for the whole."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
 class Callers:
     """See the head of this file."""
 
@@ -57,9 +70,10 @@ class Callers:
         self._gate = gate
         self._is_local = _is_loopback(host)
 
-    def of(self, request: web.Request) -> Caller:
+    def of(self, request: web.Request, *, lasts: bool = False) -> Caller:
         """Return who sends a request; raise Denied, or Unauthorized, if it is nobody who may ask at all.
 
+        An answer that lasts is broken off when his token is good for less than it was.
         A browser says where a request comes from.  Without tokens a name that leads to this machine by a trick of the
         DNS is not one of its own.
         """
@@ -67,7 +81,7 @@ class Callers:
             raise Denied("FORBIDDEN", "a page of another site may not do this")
         peer = request.remote or "?"
         if self._gate is not None:
-            access = self._gate.login(token_of(request), peer=peer)
+            access = self._gate.login(token_of(request), _Lasting(request) if lasts else None, peer=peer)
             return Caller(f"{access.name} at {peer}", access)
         name = request.url.host or ""
         if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):

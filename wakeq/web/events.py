@@ -31,11 +31,15 @@ CONTENT_TYPE = "text/event-stream"
 
 
 class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which queues are told of: those whose name begins with `prefix`, the fullest first; and one in any case."""
+    """Which queues are told of: those whose name begins with `prefix`, the fullest first; and one in any case.
+
+    With `leader` a node that does not serve refuses, and one that ceases to serve ends the stream.
+    """
 
     prefix: Name = ""
     limit: Annotated[int, Meta(ge=1, le=SHOWN_MAX)] = 100
     queue: Name | None = None
+    leader: bool = False
 
 
 class Look(msgspec.Struct):
@@ -45,7 +49,11 @@ class Look(msgspec.Struct):
     gauges: Sequence[Gauges]
     figures: dict[str, float]
     cluster: dict[str, Any]
-    error: str = ""
+    refusal: Denied | None = None
+
+    @property
+    def error(self) -> str:
+        return "" if self.refusal is None else self.refusal.detail
 
 
 class Events:
@@ -78,6 +86,8 @@ class Events:
         """Tell one watcher, until it goes or the broker stops."""
         if len(self._watchers) >= WATCHERS_MAX:
             raise Denied("BUSY", f"{WATCHERS_MAX} are watching already; close a page")
+        if query.leader and (refusal := (await self._look()).refusal) is not None:
+            raise refusal
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
         await response.prepare(request)
         watcher: asyncio.Queue[Look | None] = asyncio.Queue(1)
@@ -85,7 +95,7 @@ class Events:
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_again())
         try:
-            while (look := await watcher.get()) is not None:
+            while (look := await watcher.get()) is not None and not (query.leader and look.refusal):
                 await response.write(b"data: " + msgspec.json.encode(told(look, query, caller)) + b"\n\n")
         except (ConnectionResetError, OSError):
             pass  # it went
@@ -108,11 +118,11 @@ class Events:
             cluster = await self._questions.cluster()
             figures = figures_of(await self._samples())
         except Denied as denied:
-            return Look(self._now_ms(), (), {}, {}, denied.detail)
+            return Look(self._now_ms(), (), {}, {}, denied)
         try:
             return Look(self._now_ms(), await self._questions.gauges(), figures, cluster)
         except Denied as denied:
-            return Look(self._now_ms(), (), figures, cluster, denied.detail)
+            return Look(self._now_ms(), (), figures, cluster, denied)
 
 
 def _put(watcher: "asyncio.Queue[Look | None]", look: Look | None) -> None:

@@ -33,7 +33,7 @@ class Health:
         refusal: Callable[[], Refusal | None],
         now_ms: Callable[[], int],
         *,
-        queues_max: int,
+        queues_max: Callable[[], int],
     ) -> None:
         self._questions = questions
         self._samples = samples
@@ -78,7 +78,7 @@ class Health:
         await response.prepare(request)
         await response.write(node.encode())
         if gauges is not None:
-            shown = gauges[: self._queues_max]
+            shown = gauges[: self._queues_max()]
             for _ in self._totals.add(gauges):
                 await asyncio.sleep(0)
             samples = self._totals.samples(gauges, len(gauges) - len(shown))

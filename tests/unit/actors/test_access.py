@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import permissions, taskflux_permissions, taskflux_subscriber
-from wakeq.actors.access import QUEUES_REMEMBERED_MAX, STRANGER, TOKEN_ENDED, Access, Gate
+from wakeq.actors.access import QUEUES_REMEMBERED_MAX, STRANGER, TOKEN_ENDED, TOKEN_NARROWED, Access, Gate
 from wakeq.actors.complaints import PAUSE_MS
 from wakeq.protocol.access import Book, Grant, Right, digest_of
 from wakeq.protocol.errors import Forbidden, Unauthorized
@@ -85,17 +85,51 @@ def test_who_is_inside_goes_when_the_token_is_revoked_or_expires() -> None:
     assert not kept.closed
 
 
-def test_rights_that_change_hold_for_who_is_inside() -> None:
+def test_rights_that_are_added_hold_for_who_is_inside() -> None:
     connection = Connection()
-    door = gate(grant("a", "q r"))
+    door = gate(grant("a", "q", "fetch"))
     access = door.login("a", connection)
-    assert access.covers(Right.FETCH, {"q", "r"})
-
-    door.renew(Book([grant("a", "q", "fetch")]))
-
-    assert access.covers(Right.FETCH, {"q"})
     assert not access.covers(Right.FETCH, {"q", "r"})
-    assert not access.covers(Right.PUBLISH, {"q"})
+
+    door.renew(Book([grant("a", "*", "fetch,publish")]))
+
+    assert access.covers(Right.FETCH, {"q", "r"})
+    assert access.covers(Right.PUBLISH, {"q"})
+    assert not connection.closed
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (("*", "publish,fetch"), ("*", "fetch")),
+        (("q r", "fetch"), ("q", "fetch")),
+        (("*", "fetch"), ("a* b*", "fetch")),
+        (("ab*", "fetch"), ("abc*", "fetch")),
+        (("a*", "fetch"), ("a?", "fetch")),
+    ],
+)
+def test_who_is_inside_goes_when_the_token_is_good_for_less(before: tuple[str, str], after: tuple[str, str]) -> None:
+    """What the token was good for may be under way: a fetch that waits, a subscription."""
+    connection = Connection()
+    door = gate(grant("a", *before))
+    access = door.login("a", connection)
+    lost, queue = Right(before[1].partition(",")[0]), before[0].split()[-1].rstrip("*")
+    assert access.may(lost, queue)
+
+    door.renew(Book([grant("a", *after)]))
+
+    assert connection.closed == TOKEN_NARROWED
+    assert not access.covers(lost, {queue})
+
+
+@pytest.mark.parametrize(("before", "after"), [("a b", "b a"), ("abc ab*", "a*"), ("q", "* q"), ("q", "q*")])
+def test_who_is_inside_stays_when_the_token_is_good_for_as_much(before: str, after: str) -> None:
+    connection = Connection()
+    door = gate(grant("a", before, "publish,fetch"))
+    door.login("a", connection)
+
+    door.renew(Book([grant("a", after, "fetch,publish", end=datetime(2030, 1, 1, tzinfo=UTC))]))
+
     assert not connection.closed
 
 

@@ -95,3 +95,24 @@ def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
     cluster.until(lambda: cluster.leader(cluster.others(leader)) is away, "it leads")
 
     assert away.now_ms() >= stamped_ms
+
+
+def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: HandCluster, leader: HandNode) -> None:
+    """It does after every change of leaders, for a follower hears the time late."""
+    client = leader.client()
+    for queue in ("returned", "done"):
+        client.publish(queue)
+    cluster.time.step_ms = HOUR_MS
+    cluster.advance(0.5)
+
+    client.publish("published", delay=10)
+    held = client.fetch("returned")
+    client.call("NACK", "returned", uid=held["uid"], delay=10)
+    held = client.fetch("done")
+    follow_up = [{"qname": "next", "message": "m", "delay": 10}]
+    client.call("ACK", "done", uid=held["uid"], publish=follow_up)
+
+    cluster.advance(9.995)
+    assert [queue for queue in ("published", "returned", "next") if not client.finds_nothing(queue)] == []
+    cluster.advance(0.03)
+    assert [queue for queue in ("published", "returned", "next") if client.finds_nothing(queue)] == []

@@ -1,6 +1,7 @@
 """The cluster clock under steps, pauses and drift; and the two sources of readings."""
 
 from datetime import timedelta
+from itertools import cycle
 
 import pytest
 from freezegun import freeze_time
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.actors.runtime.clock import Clock, ManualClock, SystemClock
-from wakeq.protocol.clock import HEARTBEAT_MS, PAUSE_MS, STEP_REPORT_MS, ClusterClock
+from wakeq.protocol.clock import HEARTBEAT_MS, PAUSE_MS, STEP_REPORT_MS, ClusterClock, span_on
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -141,6 +142,27 @@ def test_it_never_goes_back_and_never_outruns_real_time_by_more_than_one_percent
         before = now
 
     assert before - first <= source.monotonic_ms() * 101 / 100
+
+
+@given(
+    step_ms=st.integers(0, 10**5), true_ms=st.integers(1, 10**5), beats_ms=st.lists(st.integers(1, 2_000), min_size=1)
+)
+def test_a_span_is_no_shorter_in_true_time_while_the_clock_leans(
+    step_ms: int, true_ms: int, beats_ms: list[int]
+) -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+    source.step_wall(step_ms)
+    due_ms = read(clock, source) + span_on(clock.behind_ms, true_ms)
+    began_ms = source.monotonic_ms()
+
+    for beat_ms in cycle(beats_ms):
+        source.advance(beat_ms)
+        if read(clock, source) >= due_ms:
+            break
+
+    took_ms = source.monotonic_ms() - began_ms
+    assert true_ms <= took_ms <= true_ms * 1.01 + 1 + max(beats_ms)
 
 
 def test_a_monotonic_reading_that_goes_back_stops_the_clock_and_no_more() -> None:

@@ -17,7 +17,7 @@ from wakeq.protocol.errors import Busy, DamagedFile, StorageError, SyncFailed, W
 from wakeq.storage import files, state
 from wakeq.storage.environment import DATA_FILE, lengthen
 from wakeq.storage.memory import MemoryStore
-from wakeq.storage.state import StateStore
+from wakeq.storage.state import SCAN_RECORDS, StateStore
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
@@ -130,6 +130,17 @@ def test_scan_gives_one_prefix_in_order(store: StateStore) -> None:
         assert list(view.scan(DEDUP)) == []
 
 
+@pytest.mark.parametrize("count", [SCAN_RECORDS - 1, SCAN_RECORDS, SCAN_RECORDS + 1, 2 * SCAN_RECORDS + 7])
+def test_a_long_scan_leaves_nothing_out_and_ends_with_its_prefix(store: StateStore, count: int) -> None:
+    mine = [(b"b%06d" % number, b"v") for number in range(count)]
+    others = [(b"a", b"v"), *((b"c%06d" % number, b"v") for number in range(SCAN_RECORDS))]
+    store.commit(put(1, [*mine, *others]))
+
+    with store.read() as view:
+        assert list(view.scan(MESSAGES, b"b")) == mine
+        assert len(list(view.scan(MESSAGES))) == len(mine) + len(others)
+
+
 def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 10)))
     seen: list[int] = []
@@ -146,10 +157,11 @@ def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> Non
 
 
 def test_a_view_is_of_no_use_after_its_block(store: StateStore) -> None:
-    store.commit(put(1, numbered(0, 10)))
+    store.commit(put(1, numbered(0, 2 * SCAN_RECORDS)))
     with store.read() as view:
         scan = view.scan(MESSAGES)
-        next(scan)
+        for _ in range(SCAN_RECORDS):  # what was taken together is given out
+            next(scan)
 
     with pytest.raises(Busy):
         view.get(MESSAGES, b"a")
@@ -241,7 +253,7 @@ def test_a_view_that_stands_in_the_way_of_a_growing_map_says_so(
 def test_a_small_address_space_gets_a_smaller_map(directory: Path) -> None:
     code = f"""
 import resource, pathlib
-from wakeq.storage.state import StateStore
+from wakeq.storage.state import SCAN_RECORDS, StateStore
 resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))
 store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id=b"c", node_id=1)
 print(store.stats().map_bytes)
@@ -256,7 +268,7 @@ def test_a_reader_of_another_process_follows_a_grown_map(directory: Path) -> Non
     writer.commit(put(1, numbered(0, 1)))
     code = f"""
 import pathlib
-from wakeq.storage.state import StateStore
+from wakeq.storage.state import SCAN_RECORDS, StateStore
 store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id=None, node_id=None, read_only=True,
                         map_bytes=1 << 20)
 print(store.applied().log_index, flush=True)
@@ -435,7 +447,7 @@ def test_a_file_size_limit_fails_the_commit_and_keeps_the_last_state(directory: 
     code = f"""
 import pathlib, resource, signal
 from wakeq.protocol.errors import SyncFailed
-from wakeq.storage.state import StateStore
+from wakeq.storage.state import SCAN_RECORDS, StateStore
 from wakeq.storage.store import Cut
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id={CLUSTER!r}, node_id=1)
@@ -462,7 +474,7 @@ except SyncFailed as error:
 def test_a_dead_reader_is_found_and_released(store: StateStore, directory: Path) -> None:
     code = f"""
 import os, pathlib, signal
-from wakeq.storage.state import StateStore
+from wakeq.storage.state import SCAN_RECORDS, StateStore
 store = StateStore.open(pathlib.Path({str(directory)!r}), cluster_id=None, node_id=None, read_only=True)
 with store.read() as view:
     os.kill(os.getpid(), signal.SIGKILL)

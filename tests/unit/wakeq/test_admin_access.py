@@ -18,11 +18,39 @@ from wakeq.storage.tokens import TokenFile
 
 LETTER = msgspec.msgpack.encode({ORIGIN: "other", ORIGIN_UID: "u"})
 TEAM, WORKER, SCRAPER, OWNER = "team-secret", "worker-secret", "scraper-secret", "owner-secret"
+PUBLISHER = "publisher-secret"
 GRANTS = {
     TEAM: (("team.*",), (Right.ADMIN,)),
     WORKER: (("team.a",), (Right.FETCH, Right.PUBLISH)),
     SCRAPER: (("*",), (Right.FETCH,)),
     OWNER: (("*",), (Right.ADMIN,)),
+    PUBLISHER: (("*",), (Right.PUBLISH,)),
+}
+ANYBODY, READERS, ADMINS = {PUBLISHER, SCRAPER, OWNER}, {SCRAPER, OWNER}, {OWNER}
+QUEUE = {"queue": "team.a"}
+ALLOWED = {  # who of these three may, with what is asked for; a path that is not here fails the test
+    ("GET", "/queues"): (ANYBODY, {}, None),
+    ("POST", "/queues"): (ADMINS, {}, {"queue": "made"}),
+    ("GET", "/queue"): (ANYBODY, QUEUE, None),
+    ("PATCH", "/queue"): (ADMINS, QUEUE, {"policies": {}}),
+    ("DELETE", "/queue"): (ADMINS, {"queue": "nowhere"}, None),
+    ("POST", "/queue/pause"): (ADMINS, QUEUE, {}),
+    ("POST", "/queue/resume"): (ADMINS, QUEUE, {}),
+    ("GET", "/messages"): (READERS, QUEUE, None),
+    ("GET", "/messages/why"): (READERS, QUEUE | {"uid": "u"}, None),
+    ("POST", "/messages/move"): (ADMINS, QUEUE, {"to": "made"}),
+    ("POST", "/messages/purge"): (ADMINS, QUEUE, {}),
+    ("POST", "/messages/requeue"): (ADMINS, QUEUE, {}),
+    ("POST", "/messages/redrive"): (ADMINS, QUEUE, {}),
+    ("GET", "/leases"): (READERS, QUEUE, None),
+    ("POST", "/leases/release"): (ADMINS, QUEUE, {"uids": ["u"]}),
+    ("GET", "/node"): (ANYBODY, {}, None),
+    ("GET", "/cluster"): (ANYBODY, {}, None),
+    ("POST", "/cluster"): (ADMINS, {}, {"do": "snapshot"}),
+    ("GET", "/connections"): (ADMINS, {}, None),
+    ("DELETE", "/connection"): (ADMINS, {"id": "999"}, None),
+    ("GET", "/events"): (ANYBODY, {}, None),
+    ("GET", "/backup"): (ADMINS, {}, None),
 }
 
 
@@ -78,6 +106,34 @@ def test_without_a_token_only_the_probes_and_the_empty_pages_are_open(tmp_path: 
 
     assert (opened, closed, status) == ([200] * 4, [401] * 3, 401)
     assert "no such token" not in text
+
+
+def test_every_path_asks_for_its_right(tmp_path: Path) -> None:
+    async def status(node: Asked, secret: str | None, method: str, path: str, query: Any, body: Any) -> int:
+        headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
+        url = node.here.http + "/api/v1" + path
+        async with node.here.session.request(method, url, headers=headers, params=query, json=body) as response:
+            return response.status  # without the rest: some go on for ever
+
+    async def story(node: Asked) -> Any:
+        document = msgspec.json.decode((await node.answer(None, "GET", "/api/v1/openapi.json"))[1])
+        described = {
+            (method.upper(), path.removeprefix("/api/v1"))
+            for path, methods in document["paths"].items()
+            for method in methods
+        }
+        strangers = {await status(node, None, *key, *asked) for key, (_, *asked) in ALLOWED.items()}
+        allowed = {
+            key: {who for who in ANYBODY if await status(node, who, *key, *asked) not in (401, 403)}
+            for key, (_, *asked) in ALLOWED.items()
+        }
+        return described, strangers, allowed
+
+    described, strangers, allowed = told(tmp_path, story)
+
+    assert described == set(ALLOWED)
+    assert strangers == {401}
+    assert allowed == {key: who for key, (who, *_) in ALLOWED.items()}
 
 
 def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:

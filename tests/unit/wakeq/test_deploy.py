@@ -1,52 +1,92 @@
-"""What is in deploy/ names settings that there are, would start, and is what systemd accepts."""
+"""What is in deploy/ names settings that there are, would start, and is what systemd, Docker and Compose accept."""
 
+import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from wakeq.cli import main
 from wakeq.protocol.errors import BadSettings, DamagedFile, WrongVersion
-from wakeq.settings import BY_ENVIRONMENT_NAME, load
+from wakeq.settings import BY_ENVIRONMENT_NAME, Settings, load
 
 TOP = Path(__file__).parents[3]
 DEPLOY = TOP / "deploy"
-ASSIGNED = re.compile(r'^\s*(WAKEQ_\w+)[:=]\s*"?([^"\s\\#]+)"?', re.MULTILINE)
+COMPOSITIONS = ("compose.yaml", "compose-three.yaml")
+INSTRUCTIONS = {
+    "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT",
+    "CMD",
+}  # fmt: skip
+# Of the Compose specification; a word that is not one of them is a mistake, or belongs here.
+OF_A_SERVICE = {
+    "build", "image", "environment", "ports", "volumes", "restart", "stop_grace_period", "read_only", "tmpfs",
+    "cap_drop", "security_opt", "ulimits",
+}  # fmt: skip
 
 
-def environment_of(*names: str) -> dict[str, str]:
-    """The settings that these files give a broker, the later ones winning."""
-    return {key: value for name in names for key, value in ASSIGNED.findall((DEPLOY / name).read_text())}
+def dockerfile() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile, each in one line."""
+    text = re.sub(r"^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    lines = [line.split(maxsplit=1) for line in text.splitlines() if line.strip()]
+    return [(word, " ".join(rest.split())) for word, rest in lines]
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml", "compose-three.yaml"])
-def test_every_setting_that_is_named_exists(name: str) -> None:
-    named = environment_of(name)
-
-    assert named
-    assert set(named) <= set(BY_ENVIRONMENT_NAME)
+def said(instruction: str) -> list[str]:
+    return [rest for word, rest in dockerfile() if word == instruction]
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "compose-three.yaml"])
-def test_a_broker_starts_with_the_settings_of_image_and_composition(name: str) -> None:
-    settings = load(environment=environment_of("Dockerfile", name)).settings
+def environment_of_image() -> dict[str, str]:
+    pairs = [pair.partition("=") for env in said("ENV") for pair in env.split()]
+    return {name: value for name, _, value in pairs if name.startswith("WAKEQ_")}
 
-    assert settings.host == "0.0.0.0"
-    assert settings.auth.required
-    assert settings.insecure is (name == "compose.yaml")
+
+def services_of(name: str) -> dict[str, dict[str, Any]]:
+    services: dict[str, dict[str, Any]] = yaml.safe_load((DEPLOY / name).read_text())["services"]
+    return services
+
+
+def settings_of(service: dict[str, Any]) -> Settings:
+    return load(environment=environment_of_image() | service["environment"]).settings
+
+
+def each_service() -> Iterator[Any]:
+    """Every service of every composition, as parameters of a test."""
+    for name in COMPOSITIONS:
+        for service in services_of(name):
+            yield pytest.param(name, service, id=f"{name}:{service}")
+
+
+# --- the image ---
+
+
+def test_the_image_says_nothing_that_docker_does_not_know() -> None:
+    words = [word for word, _ in dockerfile()]
+
+    assert words[0] == "FROM"
+    assert set(words) <= INSTRUCTIONS
+    stages = {rest.split()[-1] for rest in said("FROM") if " AS " in rest}
+    assert {copy.partition("--from=")[2].split()[0] for copy in said("COPY") if "--from=" in copy} == stages
+    assert all(re.fullmatch(r"[\w.-]+:[\w.-]+( AS \w+)?", base) for base in said("FROM")), "an image without a version"
+    assert said("USER")[-1] not in ("root", "0")
+
+
+def test_the_image_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    program, *arguments = [part for line in (said("ENTRYPOINT")[-1], said("CMD")[-1]) for part in json.loads(line)]
+
+    assert program == "wakeq"
+    assert main([*arguments, "--help"]) == 0
+    assert set(environment_of_image()) <= set(BY_ENVIRONMENT_NAME)
+    assert environment_of_image()["WAKEQ_DATA_DIR"] == said("VOLUME")[-1]
 
 
 def test_the_image_by_itself_lets_nobody_in_by_accident() -> None:
     with pytest.raises(BadSettings, match="other machines"):
-        load(environment=environment_of("Dockerfile"))
-
-
-def test_what_publishes_without_tls_publishes_to_this_machine_only() -> None:
-    published = re.findall(r'"([\d.:]+:\d+)"', (DEPLOY / "compose.yaml").read_text())
-
-    assert published
-    assert all(port.startswith("127.0.0.1:") for port in published)
+        load(environment=environment_of_image())
 
 
 def test_the_image_is_given_all_that_the_package_is_made_of() -> None:
@@ -54,6 +94,67 @@ def test_the_image_is_given_all_that_the_package_is_made_of() -> None:
 
     links = {path.resolve().name for path in (TOP / "wakeq").iterdir() if path.is_symlink()}
     assert {"pyproject.toml", "README.md", "LICENSE", "wakeq"} | links == kept
+
+
+# --- compositions ---
+
+
+@pytest.mark.parametrize(("name", "service"), list(each_service()))
+def test_a_service_says_nothing_that_compose_does_not_know(name: str, service: str) -> None:
+    content = yaml.safe_load((DEPLOY / name).read_text())
+    said_of_it = services_of(name)[service]
+
+    assert {key for key in content if not key.startswith("x-")} == {"services", "volumes"}
+    assert set(said_of_it) <= OF_A_SERVICE
+    build = said_of_it["build"]
+    assert (DEPLOY / build["context"]).resolve() == TOP
+    assert (TOP / build["dockerfile"]).is_file()
+    assert all(isinstance(value, str) for value in said_of_it["environment"].values()), "YAML would make true of it"
+    assert set(said_of_it["environment"]) <= set(BY_ENVIRONMENT_NAME)
+    for volume in said_of_it["volumes"]:
+        source, target, *mode = volume.split(":")
+        assert source in content["volumes"] or (source, mode) == ("./secrets", ["ro"]), volume
+        assert source not in content["volumes"] or target == environment_of_image()["WAKEQ_DATA_DIR"]
+
+
+@pytest.mark.parametrize(("name", "service"), list(each_service()))
+def test_a_service_starts_with_the_settings_of_image_and_composition(name: str, service: str) -> None:
+    composed = services_of(name)[service]
+    settings = settings_of(composed)
+
+    assert settings.host == "0.0.0.0"
+    assert settings.auth.required
+    assert settings.insecure is (name == "compose.yaml")
+    listens = {settings.worker_port, settings.http_port, settings.taskflux_port}
+    targets = {int(port.rpartition(":")[2]) for port in composed["ports"]}
+    assert targets <= listens
+    assert listens <= {int(port) for port in said("EXPOSE")[-1].split()}
+
+
+def test_what_publishes_without_tls_publishes_to_this_machine_only() -> None:
+    published = [port for service in services_of("compose.yaml").values() for port in service["ports"]]
+
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_the_three_nodes_are_each_other_s_peers_and_publish_where_clients_are_sent() -> None:
+    services = services_of("compose-three.yaml")
+    made = [settings_of(service) for service in services.values()]
+
+    assert [settings.cluster.node for settings in made] == [0, 1, 2]
+    assert {settings.cluster.peers for settings in made} == {",".join(f"{name}:2603" for name in services)}
+    for service, settings in zip(services.values(), made, strict=True):
+        assert settings.cluster.worker_address is not None
+        port = settings.cluster.worker_address.rpartition(":")[2]
+        assert f"127.0.0.1:{port}:{settings.worker_port}" in service["ports"]
+    published = [port.rpartition(":")[0] for service in services.values() for port in service["ports"]]
+    assert len(set(published)) == len(published)
+    data = [volume for service in services.values() for volume in service["volumes"] if ":ro" not in volume]
+    assert len(set(data)) == 3, "two nodes on one directory"
+
+
+# --- systemd ---
 
 
 def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
@@ -65,6 +166,14 @@ def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
     assert set(map(int, line[1].split())) == hopeless
 
 
+def test_the_unit_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    unit = (DEPLOY / "wakeq.service").read_text()
+    line = re.search(r"^ExecStart=\S+/wakeq (.*)$", unit, re.MULTILINE)
+
+    assert line is not None
+    assert main([*line[1].split(), "--help"]) == 0
+
+
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     if shutil.which("systemd-analyze") is None:
         pytest.skip("there is no systemd-analyze here to check the unit with")
@@ -73,5 +182,5 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
     checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)
 
-    said = [line for line in (checked.stdout + checked.stderr).splitlines() if "wakeq.service" in line]
-    assert not said
+    complaints = [line for line in (checked.stdout + checked.stderr).splitlines() if "wakeq.service" in line]
+    assert not complaints
