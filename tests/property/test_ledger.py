@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
+from tests.helpers.examples import examples
 from tests.helpers.ledger_model import (
     IDS,
     LIMITS,
@@ -308,6 +309,6 @@ class LedgerRules(StagingModel):
 
 
 LedgerRules.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(120), stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestLedgerRules = LedgerRules.TestCase

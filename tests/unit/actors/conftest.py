@@ -1,8 +1,5 @@
 """Brokers and clusters by hand for the tests of the processes."""
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,16 +7,14 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.hand_cluster import HandCluster, HandNode
-
-MEMORY = "/dev/shm"  # a sync costs nothing there; what a real disk does is proved elsewhere
+from tests.helpers.memory_folder import memory_folder
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """Return a data directory that syncs fast."""
-    made = Path(tempfile.mkdtemp(prefix="wakeq-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-    yield made
-    shutil.rmtree(made)
+    with memory_folder() as made:
+        yield made
 
 
 @pytest.fixture
