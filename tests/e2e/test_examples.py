@@ -10,12 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Connect
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.started import Started, eventually
 from wakeq import Client
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
 
 
 def address_of(broker: BrokerProcess) -> str:

@@ -17,6 +17,12 @@ FOREVER = "echo $$; exec sleep 60"
 STUBBORN = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
 
 
+@pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
+
+
 def address_of(broker: BrokerProcess) -> str:
     host, port = broker.worker_address
     return f"{host}:{port}"

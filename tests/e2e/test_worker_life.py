@@ -76,6 +76,12 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
+
+
 class Program:
     """A worker in a process of its own, and the lines that it prints."""
 
