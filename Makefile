@@ -4,7 +4,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNS := $(VENV)/.runs
 INSTALLED := $(VENV)/.installed
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat
 SPARK_INSTALLED := $(VENV)/.installed-spark
 
 .DEFAULT_GOAL := help
@@ -13,29 +15,34 @@ SPARK_INSTALLED := $(VENV)/.installed-spark
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-serve: install ## start a broker on 127.0.0.1 with its data in ./wakeq-data
+serve: $(RUNS) ## start a broker on 127.0.0.1 with its data in ./wakeq-data
 	@exec $(BIN)/wakeq serve
 
-cluster: install ## start three nodes on this machine, for trying, with their data in ./wakeq-cluster
+cluster: $(RUNS) ## start three nodes on this machine, for trying, with their data in ./wakeq-cluster
 	@exec $(BIN)/wakeq cluster try
 
-install: $(INSTALLED) ## make .venv and install wakeq into it
+install: $(INSTALLED) ## make .venv and install wakeq into it, and what it is developed with
 
+# Only what a broker needs: whoever wants to try it has waited enough.
 # compat: a path that type checkers and editors follow too, where the default is an import hook that they do not see.
-$(INSTALLED): pyproject.toml Makefile
+$(RUNS): pyproject.toml Makefile
 	@command -v $(PYTHON) >/dev/null || { echo "wakeq: there is no $(PYTHON); install Python 3.11 or newer, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "wakeq: $$($(PYTHON) --version) is too old; wakeq needs 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "wakeq: $(PYTHON) has no venv module; install it (Debian: apt install python3-venv)" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing wakeq into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]'
+	@$(PIP) -e .
+	@touch $@
+
+$(INSTALLED): $(RUNS)
+	@echo "installing what wakeq is developed with ..."
+	@$(PIP) -e '.[dev]'
 	@touch $@
 
 # Half a gigabyte, so only the tests fetch it.  Where it cannot be had, they say which tests that costs.
 $(SPARK_INSTALLED): $(INSTALLED)
 	@echo "installing Spark for the tests ..."
-	@if command -v java >/dev/null || test -n "$$JAVA_HOME"; then extra=spark; else extra=spark-jre; fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e ".[dev,$$extra]" \
+	@{ $(PIP) -e ".[dev,spark-jre]" || $(PIP) -e ".[dev,spark]"; } \
 	&& touch $@ || echo "wakeq: pyspark, or Java for it, cannot be installed here; the Spark tests will be skipped" >&2
 
 lint: install

@@ -81,11 +81,6 @@ class Access:
         """Whether anything at all may be done to the queue: then its figures are no secret."""
         return any(self.may(right, queue) for right in Right)
 
-    def require(self, right: Right, queue: str) -> None:
-        """Raise Forbidden unless this may be done to the queue."""
-        if not self.may(right, queue):
-            raise self.refusal(right, queue)
-
     def refusal(self, right: Right, queue: str) -> Forbidden | Unauthorized:
         """Why it may not be done."""
         if self._grant is None:

@@ -11,8 +11,9 @@ import msgspec
 from wakeq.actors.messages import Delivery, Outcome, Seen
 from wakeq.actors.worker_replies import draft_of, refusal_of
 from wakeq.protocol.commands import Draft, Result
-from wakeq.protocol.errors import BadField, TooLarge
+from wakeq.protocol.errors import BadField, Busy, TooLarge
 from wakeq.protocol.record_layout import pack_alike
+from wakeq.protocol.staging import OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.blocks import Buffers, pack
@@ -88,12 +89,26 @@ def _check_headers(packed: bytes) -> None:
 
 # Replies ------------------------------------------------------------------------------------------------------------
 
+_BUSY_WITH = {
+    wire.Stage: f"{OPEN_EPOCHS_MAX} epochs of this source are open, or {SOURCES_MAX:,} sources: settle one first",
+    wire.Stash: f"{STASHES_MAX:,} stashes of this queue wait to be published; publish or drop some of them first",
+    wire.Unstash: f"{WRITERS_MAX:,} writers have published to this queue within a day; give them fewer names",
+}
+
+
+def _refusal_to(command: wire.Stage | wire.Stash | wire.Unstash, code: int) -> wire.Nok:
+    """Say which of the bounds of what is staged was reached."""
+    if code == Result.BUSY:
+        return wire.Nok(err=Busy.code, detail=_BUSY_WITH[type(command)], cmd_id=command.cmd_id)
+    return refusal_of(code, command.cmd_id)
+
 
 def _reply_rows(command: Any, outcome: Outcome) -> wire.Reply:
     """Return the reply to PUBB and STASH."""
     results = outcome.results
     if results[0] < 0 and results[0] != Result.REPEATED:
-        return refusal_of(results[0], command.cmd_id)
+        is_stash = isinstance(command, wire.Stash)
+        return _refusal_to(command, results[0]) if is_stash else refusal_of(results[0], command.cmd_id)
     uid = None if isinstance(command, wire.Stash) else uid_of(outcome.queue_id, results[0])
     return wire.Okrows(qname=command.qname, rows=len(results), uid=uid, cmd_id=command.cmd_id)
 
@@ -101,18 +116,15 @@ def _reply_rows(command: Any, outcome: Outcome) -> wire.Reply:
 def _reply_unstash(command: wire.Unstash, outcome: Outcome) -> wire.Reply:
     code = outcome.results[0]
     if code < 0:
-        return refusal_of(Result.NO_QUEUE if code == Result.UNKNOWN else code, command.cmd_id)
+        return _refusal_to(command, Result.NO_QUEUE if code == Result.UNKNOWN else code)
     return wire.Okrows(qname=command.qname, rows=code, epoch=outcome.results[1] or None, cmd_id=command.cmd_id)
 
 
 def _reply_stage(command: wire.Stage, outcome: Outcome | None) -> wire.Reply:
     if outcome is None or outcome.results[0] == Result.UNKNOWN:
         return wire.Nomsg(qname=command.qname, cmd_id=command.cmd_id)
-    if outcome.results[0] == Result.BUSY:
-        detail = f"2 epochs of source {command.source!a} are open, or the queue has too many sources: settle one first"
-        return wire.Nok(err="BUSY", detail=detail, cmd_id=command.cmd_id)
     if outcome.results[0] < 0:
-        return refusal_of(outcome.results[0], command.cmd_id)
+        return _refusal_to(command, outcome.results[0])
     return wire.Okstage(qname=command.qname, epoch=command.epoch, sizes=list(outcome.results), cmd_id=command.cmd_id)
 
 

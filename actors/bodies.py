@@ -24,7 +24,7 @@ def share_of(queues: int) -> int:
 class Bodies:
     """Bodies by message number."""
 
-    __slots__ = ("_cached", "_flushing", "_is_full", "fresh")
+    __slots__ = ("_cached", "_filled_bytes", "_flushing", "fresh")
 
     def __init__(self) -> None:
         self.clear()
@@ -34,7 +34,7 @@ class Bodies:
         self.fresh: dict[int, Kept] = {}
         self._flushing: dict[int, Kept] = {}
         self._cached: dict[int, Kept] = {}
-        self._is_full = False  # what is cached fills the bound, and nothing has come or gone since
+        self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
 
     def __len__(self) -> int:
         return len(self.fresh) + len(self._flushing) + len(self._cached)
@@ -70,14 +70,14 @@ class Bodies:
 
     def load(self, number: int, draft: Draft, published_ms: int) -> None:
         """Keep what was read, until the next look at the line."""
-        self._is_full = False
+        self._filled_bytes = 0
         self._cached[number] = (draft, published_ms)
 
     def let_go(self, numbers: Iterable[int]) -> None:
         """Keep no longer what was read for somebody who only looked."""
         for number in numbers:
             if self._cached.pop(number, None) is not None:
-                self._is_full = False
+                self._filled_bytes = 0
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""
@@ -86,7 +86,7 @@ class Bodies:
             if self.fresh.pop(number, None) is None:
                 self._flushing.pop(number, None)
                 if self._cached.pop(number, None) is not None:
-                    self._is_full = False
+                    self._filled_bytes = 0
                 stored.append(number)
         return stored
 
@@ -102,17 +102,19 @@ class Bodies:
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """The store has what was collected: keep only what `line` says is next to go, within the bound.
 
-        A queue that nobody fetches from is not looked through again: what is more urgent by now is read when it goes.
+        A queue that nobody fetches from is not looked through again, unless it has to keep much less: what is more
+        urgent by now is read when it goes.
         """
         flushing, self._flushing = self._flushing, {}
-        if self._is_full:
+        if bytes_max > self._filled_bytes // 2 > 0:
             return
+        self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}
         for number in line(bytes_max // KEPT_BYTES):
             kept = flushing.get(number) or cached.get(number)
             if kept is not None:
                 bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
                 if bytes_max < 0:
-                    self._is_full = True
+                    self._filled_bytes = filled_bytes
                     break
                 self._cached[number] = kept

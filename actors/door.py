@@ -54,6 +54,10 @@ class Idle(Struct, frozen=True, gc=False):
     """Nothing came and nothing was sent for as long as a connection may be idle."""
 
 
+class SendAway(Struct, frozen=True, gc=False):
+    """The broker stops: what is asked for from now on is refused, in words by which the client goes and asks again."""
+
+
 class Drained(Struct, frozen=True, gc=False):
     """The peer has read what it was sent, after `is_congested` was true."""
 

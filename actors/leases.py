@@ -7,29 +7,26 @@ The wake contract, level-triggered: as long as a message is available, no subscr
 that were woken for it and have not fetched yet.  `to_wake` is asked after every change and says who is to be woken.
 """
 
-import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from wakeq.actors.audience import NEVER, Audience
+from wakeq.actors.lease_ends import FELL_DUE_MAX, LeaseEnds
+from wakeq.actors.line import Line
 from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import PAUSE_MS_MAX, Token
-from wakeq.protocol.fifo import SWEEP_NUMBERS
 from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
-from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
+from wakeq.protocol.priority import h4_order, qa_order
 
 WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
-FELL_DUE_MAX = 4_096  # what falls due together is released in batches of this many
 LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
-ENDS_MIN = 4_096  # ends of leases that are kept although most of them are over
-DEAD_MAX = 4_096  # numbers in line that may be gone before the line is swept
-LINE_PER_DEAD = 8  # and one more for so many in line
-SWEPT_FOR_EACH = 4  # numbers looked at for each one that goes, so that a round ends before a quarter of the line goes
+HOLDING_MIN = 4_096  # numbers that are remembered with a subscriber although it holds most of them no longer
+EXCESS_MAX = 4_096  # moments that a calendar keeps of messages that are gone, before it looks for them
 HEADS = 64  # looked at together at the head of the line
 
 
@@ -46,8 +43,8 @@ class Leases(Audience):
     """The leader's side of one queue."""
 
     __slots__ = (
-        "_dead", "_dead_in_round", "_ending", "_ends", "_holding", "_sweep_due", "_withheld", "available", "delayed",
-        "ends", "expiries", "held", "leaving", "ledger", "resumes_ms", "sequence", "term",
+        "_ends", "_holding", "_withheld", "available", "delayed", "ends", "expiries", "held", "leaving", "ledger",
+        "resumes_ms", "sequence", "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
@@ -55,19 +52,15 @@ class Leases(Audience):
         self.ledger = ledger
         self.term = term
         self.sequence = 0
-        self.available = PriorityLine(order_for(ledger.policies))
+        self.available = Line(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
         self.leaving: set[int] = set()
         self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
-        self._ends: list[tuple[int, int, list[int]]] = []  # (until, any order, numbers): some are over or put off
-        self._ending = 0  # numbers in all of them
+        self._ends = LeaseEnds(self.held)
         self._holding: dict[Any, set[int]] = {}  # may name what is over
         self._withheld: dict[int, None] = {}  # would be available, were they not leaving
-        self._dead_in_round = 0  # of these, how many came since the round of sweeps under way began
-        self._sweep_due = 0  # numbers to look at in the next sweep
-        self._dead = 0  # at most so many numbers in line are gone from the ledger
         self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
         self.pause_changed()
         self.rebuild(now_ms)
@@ -141,18 +134,19 @@ class Leases(Audience):
         """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
         if self.ledger.paused_until_ms > now_ms:
             return []
-        numbers = self.available.take(count)
-        if not (self._dead or self.expiries) and self.leaving.isdisjoint(numbers):
+        line = self.available
+        numbers = line.take(count)
+        if not (line.dead or self.expiries) and self.leaving.isdisjoint(numbers):
             return numbers
         kept = [number for number in numbers if self._may_go(number, now_ms)]
-        while len(kept) < count and len(self.available):
-            more = self.available.take(count - len(kept))
+        while len(kept) < count and self.ready(now_ms):
+            more = line.take(count - len(kept))
             kept += [number for number in more if self._may_go(number, now_ms)]
         return kept
 
     def _may_go(self, number: int, now_ms: int) -> bool:
         if not self.ledger.lives(number):
-            self._dead -= 1
+            self.available.dead -= 1
             return False
         if number in self.leaving:
             self._withheld[number] = None
@@ -167,13 +161,14 @@ class Leases(Audience):
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
-        if self._dead or self.leaving or self.expiries:
-            while heads := self.available.peek(HEADS):
+        line = self.available
+        if line.dead or self.leaving or self.expiries:
+            while heads := line.peek(HEADS):
                 passed_over = next((i for i, number in enumerate(heads) if self._may_go(number, now_ms)), len(heads))
-                self.available.take(passed_over)
+                line.take(passed_over)
                 if passed_over < len(heads):
                     break
-        return len(self.available)
+        return len(line)
 
     def hand_out(self, numbers: list[int], holder: Any, worker: int, now_ms: int) -> tuple[list[int], int]:
         """Lease messages to a worker; return until when each, and the first sequence."""
@@ -190,35 +185,20 @@ class Leases(Audience):
             held[number] = Held(until, (term, sequence), holder, worker)
         if ledger.has_timeouts:
             for number, until in zip(numbers, untils, strict=True):
-                self._note_end(until, [number])
+                self._ends.add(until, [number])
         else:
-            self._note_end(untils[0], numbers)
+            self._ends.add(untils[0], numbers)
         return untils, first
-
-    def _note_end(self, until_ms: int, numbers: list[int]) -> None:
-        """Remember to look at leases when they end; what is handed out together ends together."""
-        heapq.heappush(self._ends, (until_ms, self.sequence, numbers))
-        self._ending += len(numbers)
-        if self._ending > 2 * len(self.held) + ENDS_MIN:
-            self._compact_ends()
 
     def _hold(self, number: int, until_ms: int, token: Token, holder: Any, worker: int) -> None:
         self.held[number] = Held(until_ms, token, holder, worker)
-        self._note_end(until_ms, [number])
-
-    def _compact_ends(self) -> None:
-        together: dict[int, list[int]] = {}
-        for number, lease in self.held.items():
-            together.setdefault(lease.until_ms, []).append(number)
-        self._ends = [(until_ms, 0, numbers) for until_ms, numbers in together.items()]
-        heapq.heapify(self._ends)
-        self._ending = len(self.held)
+        self._ends.add(until_ms, [number])
 
     def extend(self, number: int, until_ms: int) -> None:
         """Put off the end of a lease."""
         lease = self.held[number]
         lease.until_ms = until_ms
-        self._note_end(until_ms, [number])
+        self._ends.add(until_ms, [number])
 
     # --- coming to an end ------------------------------------------------------------------------------------------
 
@@ -233,40 +213,29 @@ class Leases(Audience):
 
     def removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
-        held, leaving, withheld = self.held, self.leaving, self._withheld
+        held, withheld = self.held, self._withheld
+        self.leaving.difference_update(numbers)
+        died = 0
         for number in numbers:
-            leaving.discard(number)
             if held.pop(number, None) is not None:
                 continue
             if number in withheld:
                 del withheld[number]
             else:
-                self._dead += 1
-                self._dead_in_round += 1
-        self._sweep(len(numbers))
+                died += 1
+        line = self.available
+        if died:
+            line.died(died)
+        if line.dead:
+            line.clear_away(len(numbers), self.ledger.lives)
         for calendar in (self.expiries, self.delayed):
             if calendar:
                 self._compact(calendar)
 
-    def _sweep(self, removed: int) -> None:
-        """Clear the line of what is gone, a bounded piece for each that went, once much of it is."""
-        line = self.available
-        if not line.is_being_swept and self._dead <= DEAD_MAX + len(line) // LINE_PER_DEAD:
-            return
-        self._sweep_due += SWEPT_FOR_EACH * removed
-        if self._sweep_due < SWEEP_NUMBERS:
-            return
-        if not line.is_being_swept:
-            self._dead_in_round = 0
-        self._dead -= line.sweep(self.ledger.lives, self._sweep_due)
-        self._sweep_due = 0
-        if not line.is_being_swept:
-            self._dead = min(self._dead, self._dead_in_round)  # the others were not in line, but delayed
-
     def _compact(self, calendar: Calendar) -> None:
         """Bound what a calendar keeps of messages that are long gone."""
         excess = len(calendar) - self.ledger.living - calendar.dead
-        if excess > DEAD_MAX:
+        if excess > EXCESS_MAX:
             calendar.forget(excess)
         if calendar.needs_compaction:
             calendar.compact(self.ledger.lives)
@@ -312,7 +281,7 @@ class Leases(Audience):
     def _note_holder(self, holder: Any, numbers: Sequence[int]) -> None:
         """Remember who holds what, on queues that release it when he goes."""
         mine = self._holding.setdefault(holder, set())
-        if len(mine) > 2 * len(self.held) + ENDS_MIN:
+        if len(mine) > 2 * len(self.held) + HOLDING_MIN:
             mine.intersection_update(self.held)
         mine.update(numbers)
 
@@ -336,7 +305,7 @@ class Leases(Audience):
 
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
-        moment_ms = self._ends[0][0] if self._ends else NEVER
+        moment_ms = self._ends.first_ms
         if self.delayed:
             moment_ms = min(moment_ms, self.delayed.next_due_ms() or NEVER)
         if self.expiries:
@@ -375,19 +344,11 @@ class Leases(Audience):
     def ran_out(self, now_ms: int) -> list[int]:
         """Return the messages whose lease is over; those whose outcome is on its way keep a little longer."""
         over: list[int] = []
-        ends = self._ends
-        while ends and ends[0][0] <= now_ms and len(over) < FELL_DUE_MAX:
-            until_ms, _, numbers = heapq.heappop(ends)
-            self._ending -= len(numbers)
-            for number in numbers:
-                lease = self.held.get(number)
-                if lease is None or lease.until_ms != until_ms:
-                    continue
-                if number in self.leaving:
-                    self.extend(number, now_ms + LEAVING_GRACE_MS)
-                else:
-                    over.append(number)
-            ends = self._ends
+        for number in self._ends.take_over(now_ms):
+            if number in self.leaving:
+                self.extend(number, now_ms + LEAVING_GRACE_MS)
+            else:
+                over.append(number)
         return over
 
     def expired(self, now_ms: int) -> list[int]:

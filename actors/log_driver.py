@@ -3,7 +3,7 @@
     time, FromPeer, syncs --> core --> what to write, to send, to commit --> log, peers, queues
     leadership won and lost --> who may be served, what becomes of proposals
 
-The third part of RaftLog.  The core decides; here nothing is decided but when it is asked.
+The fourth part of RaftLog.  The core decides; here nothing is decided but when it is asked.
 """
 
 import logging
@@ -20,8 +20,9 @@ from wakeq.actors.images import (
     ImageOffer,
     WantImage,
 )
-from wakeq.actors.log_entries import LogEntries, answer
+from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import LogServices, Saved
+from wakeq.actors.log_levels import LogLevels
 from wakeq.actors.messages import Applied, Asker, Follow, Item, Propose, Refusal, Started, Throttle, Tick
 from wakeq.actors.neighbourhood import Introduced, Neighbourhood, Neighbours
 from wakeq.actors.peer import FromPeer, PeerLost
@@ -30,7 +31,7 @@ from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.messages import Append, Fetch, OwnEntry, Ready, Write
-from wakeq.protocol.records import decode_entry
+from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_for_install
 
@@ -50,11 +51,11 @@ class GiveUp(msgspec.Struct, frozen=True, gc=False):
     term: int
 
 
-class LogDriver(LogEntries):
+class LogDriver(LogLevels):
     """See the head of this file."""
 
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
-        super().__init__(core, services)
+        super().__init__(core, services, is_alone=neighbours is None)
         self._neighbours = neighbours
         self._around = Neighbourhood(core.me.node_id, neighbours)
         self._peers = self._around.peers
@@ -85,9 +86,9 @@ class LogDriver(LogEntries):
     def refusal(self) -> Refusal | None:
         """Return why this node may not answer from its memory at this moment, None if it may."""
         core = self.core
-        if self._serves_alone or core.may_serve(self._monotonic_ms()):
-            return None
-        if core.leads and core.applied_index >= core.leader().first_index:
+        if self._serves_alone or (core.may_serve(self._monotonic_ms()) and core.accepts):
+            return None  # while a successor gets ready nothing is handed out: the log would not take it
+        if core.accepts and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
         return self._not_leader()
 
@@ -301,7 +302,7 @@ class LogDriver(LogEntries):
         self._begin_anew(message.hello.node_id)
 
     def on_peer_lost(self, message: PeerLost) -> None:
-        self._around.lose(message.node_id)
+        self._around.lose(message.node_id, message.door)
         self._begin_anew(message.node_id)
 
     def _begin_anew(self, node_id: int) -> None:
@@ -317,6 +318,7 @@ class LogDriver(LogEntries):
             said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
             if type(said) is Append and self._is_throttled:
                 continue  # as if it had been lost: the leader sends no more than its window
+            self._look_at_level(said)  # type: ignore[arg-type]
             wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
             if type(wanted) is Write:
                 assert type(said) is Append, "nothing else brings entries"

@@ -20,6 +20,7 @@ from wakeq.actors.histogram import GROUP_ENTRIES, SYNC_S, Histogram
 from wakeq.actors.messages import Tick
 from wakeq.actors.payloads import Payloads
 from wakeq.actors.runtime import Process
+from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import Batch
@@ -51,7 +52,7 @@ class LogServices(NamedTuple):
     call_later: CallLater
     look_for_room: Callable[[], None] = lambda: None
     others_write: Callable[[], bool] = lambda: False  # whether the state store is being synced: then a sync is slow
-    monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    monotonic_ms: Callable[[], int] = elapsed_ms
 
 
 class Roll(msgspec.Struct, frozen=True, gc=False):

@@ -82,11 +82,11 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
     otherwise: Answered
 
     def without_refused(self, codes: Sequence[int]) -> Answered:
-        """Return the answer with those deliveries only whose code is 0."""
+        """Return the answer with those messages only whose code is 0."""
         if not any(codes):
             return self.answer
-        ((ticket, place, deliveries),) = self.answer.answers
-        left = [delivery for delivery, code in zip(deliveries, codes, strict=True) if not code]
+        ((ticket, place, messages),) = self.answer.answers
+        left = [message for message, code in zip(messages, codes, strict=True) if not code]
         return Answered([(ticket, place, left)]) if left else self.otherwise
 
 
@@ -126,6 +126,9 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     queue_id: int
     number: int
     until_ms: int
+
+
+Numbered = tuple[int, Draft]  # a message that is gone when it is handed out: there is nothing else to know about it
 
 
 class EndWaits(msgspec.Struct, frozen=True, gc=False):
@@ -243,12 +246,13 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Scan(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages published behind number `after`, whatever their state; answered by a Page."""
+    """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
 
     asker: Asker
     queue: str
     after: int
     count: int
+    leased_only: bool = False
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
@@ -457,6 +461,19 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Spoilt(msgspec.Struct, frozen=True, gc=False):
+    """The state on disk has what came of an entry that all nodes leave out, as a later one says."""
+
+    index: int  # of the entry
+    said_by: int  # of the one that sets it aside
+
+
+class StepAside(msgspec.Struct, frozen=True, gc=False):
+    """This node's disk has hardly any room left: others are to lead, and it takes nothing, until it has room again."""
+
+    on: bool
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):

@@ -9,9 +9,9 @@ from hashlib import sha512
 from typing import Any
 
 from wakeq.actors.messages import Answered, Delivery, Refusal
-from wakeq.actors.monique_dropped import Dropped
 from wakeq.actors.monique_messages import Relayed
 from wakeq.actors.monique_queues import LOOK_AGAIN_MS, Acknowledged, QueueServices, QueueUser
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.protocol.commands import Reason
 from wakeq.protocol.uid import ALPHABET
@@ -27,13 +27,13 @@ TOGETHER_MAX = 64
 class Answers(QueueUser):
     """See the head of this file."""
 
-    def __init__(self, queue: str, creator: str, exchange: Process, services: QueueServices) -> None:
-        super().__init__(services)
+    def __init__(self, queue: str, creator: str, exchange: Process, services: QueueServices, tally: Tally) -> None:
+        super().__init__(services, tally)
         self._name = queue
         self._creator = creator
         self._exchange = exchange
         self._question: object | None = None  # that the queue has to answer
-        self._dropped = Dropped(f"from queue {queue}", services.now_ms)
+        self._dropped = tally.dropper("answer", f"from queue {queue}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
@@ -74,6 +74,7 @@ class Answers(QueueUser):
                 self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
             else:
                 done.append(delivery)
+        self._tally.taken["queue"] += len(transfers)
         if transfers:
             self._exchange.tell(Relayed(transfers))
         self._acknowledge_all(self._name, done)

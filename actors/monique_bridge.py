@@ -1,23 +1,38 @@
 """Bridge: gives the tasks of a queue to the components that are connected to a controller's port, on a lease each.
 
-    queue --> Fetch, Answered --> PUSH, as many as there are components --> (they work)
+    queue --> Fetch, Answered --> a component without a task --> (it works)
     exchange --> Pushed: the result, or the error instead --> Ack
 
-A component cannot acknowledge, so its answer does.  A task that is not answered within the timeout of its queue goes to
-another component, and so does one that was out when the last component left.  Must never take a task off its queue that
-was not answered or killed.
+A component cannot acknowledge, so its answer does.  A task whose component goes away is at once there for another one;
+one that is not answered within the timeout of its queue goes to another one too.  What was given out by whoever led
+before is found on the queue, so that its answer counts.  Must never take a task off its queue that was not answered or
+killed.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
-from wakeq.actors.messages import Answered, Delivery, Refusal
+from msgspec.structs import replace
+
+from wakeq.actors.messages import Answered, Delivery, Page, Refusal
 from wakeq.actors.monique_controller import Giver
-from wakeq.actors.monique_dropped import Dropped
 from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
-from wakeq.actors.monique_queues import LOOK_AGAIN_MS, Acknowledged, QueueServices, QueueUser
+from wakeq.actors.monique_queues import (
+    ANSWER_MS_MAX,
+    LOOK_AGAIN_MS,
+    Acknowledged,
+    Looked,
+    Place,
+    Placed,
+    QueueServices,
+    QueueUser,
+    task_in,
+)
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.protocol.commands import Reason
+from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.exchange import Subscription
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
 from wakeq.protocol.wire.monique.conversation import Intent
@@ -27,35 +42,54 @@ from wakeq.protocol.wire.monique.tasks import headers_of, task_transfer_of
 from wakeq.protocol.wire.monique.transfers import Transfer
 
 WAIT_MS = 30_000  # for a task, before the queue is asked again
-LATE_MAX = 10_000  # tasks whose lease is over
+LATE_MAX = 10_000  # tasks that somebody else may have by now
 ANSWERS = ("result", "error")
+
+
+class Out(NamedTuple):
+    """What a component has; the delivery is without its body."""
+
+    task_id: str
+    delivery: Delivery
 
 
 class Bridge(QueueUser):
     """See the head of this file."""
 
     def __init__(
-        self, spec: str, queue: str, port: Giver, exchange: Process, services: QueueServices, *, checks: bool
+        self,
+        spec: str,
+        queue: str,
+        port: Giver,
+        exchange: Process,
+        services: QueueServices,
+        tally: Tally,
+        *,
+        checks: bool,
     ) -> None:
-        super().__init__(services)
+        super().__init__(services, tally)
         self._spec = spec
         self._name = queue
         self._port = port
         self._exchange = exchange
         self._checks = checks
-        self._components = 0
-        self._out: dict[str, Delivery] = {}  # by the task's id: given to a component, its lease is not over
-        self._late: dict[str, Delivery] = {}  # its lease is over, and its answer would still count; the oldest first
-        self._line: dict[str, tuple[Delivery, Transfer]] = {}  # fetched, and no component could take it yet
+        self._free: dict[int, None] = {}  # components without a task, who has been so for longest first
+        self._out: dict[int, Out] = {}  # by component: the task that it has, whose lease is not over
+        self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
+        self._line: deque[tuple[Delivery, Transfer]] = deque()  # fetched, and no component could take it yet
         self._question: object | None = None  # that the queue has to answer
+        self._fetches_again_ms = 0
+        self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
         self._looks_again_ms = 0
-        self._dropped = Dropped(f"from queue {queue} to the components of {spec}", services.now_ms)
+        self._early: dict[str, None] = {}  # answered until then
+        self._dropped = tally.dropper("from_queue", f"from queue {queue} to the components of {spec}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
         answers = tuple(Subscription(self._spec, type) for type in ANSWERS)
         wanted = (*answers, Subscription(ERROR, ERROR))  # the last one says that a task was killed
         self._exchange.tell(Do(self, [Intent(Subscribe(wanted), Subscribed(wanted))]))
+        self._look()
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -68,38 +102,58 @@ class Bridge(QueueUser):
 
     def on_stop(self) -> None:
         """What is out may still be answered to whoever comes next; what is in hand goes back."""
-        self._give_back(self._name, [delivery for delivery, _ in self._line.values()], Reason.RETURNED)
+        self._return_line()
+
+    @property
+    def out(self) -> int:
+        """How many tasks are with components."""
+        return len(self._out)
 
     # --- components -------------------------------------------------------------------------------------------------
 
     def on_changed(self, message: Changed) -> None:
-        self._components = message.components
-        if not self._components:
-            self._lose_all()
+        there = dict.fromkeys(message.components)
+        self._lose([component for component in self._out if component not in there])
+        self._free = {component: None for component in self._free if component in there}
+        self._free |= {component: None for component in there if component not in self._out}
+        if not there:
+            self._return_line()
+            if self._question is not None:
+                self._end_wait(self._name, self._question)
         self._give()
 
-    def _lose_all(self) -> None:
-        """The last component has gone: what it had is for another one, unless its answer is still on the way."""
-        self._give_back(self._name, list(self._out.values()), Reason.DISCONNECT)
-        self._give_back(self._name, [delivery for delivery, _ in self._line.values()], Reason.RETURNED)
-        self._late |= self._out
-        self._out.clear()
+    def _lose(self, components: Iterable[int]) -> None:
+        """They have gone: what they had is for others, unless its answer is still on the way."""
+        lost = [self._out.pop(component) for component in components]
+        self._give_back(self._name, [one.delivery for one in lost], Reason.DISCONNECT)
+        self._tally.tasks["returned"] += len(lost)
+        for one in lost:
+            self._note_late(one)
+
+    def _note_late(self, out: Out) -> None:
+        self._late.pop(out.task_id, None)  # it is the newest now
+        self._late[out.task_id] = Place(out.delivery.queue_id, out.delivery.number)
+        if len(self._late) > LATE_MAX:
+            del self._late[next(iter(self._late))]
+
+    def _return_line(self) -> None:
+        self._give_back(self._name, [delivery for delivery, _ in self._line], Reason.RETURNED)
         self._line.clear()
-        if self._question is not None:
-            self._end_wait(self._name, self._question)
 
     def _give(self) -> None:
         """Hand out what is here, and fetch as many as there are components without a task."""
-        while len(self._late) > LATE_MAX:
-            del self._late[next(iter(self._late))]
-        for task_id, (delivery, transfer) in list(self._line.items()):
-            if not self._port.send(transfer.frames):
+        for component in list(self._free):
+            if not self._line:
                 break
-            del self._line[task_id]
-            self._out[task_id] = delivery
+            delivery, transfer = self._line[0]
+            if self._port.send(component, transfer.frames):
+                self._line.popleft()
+                del self._free[component]
+                self._out[component] = Out(transfer.tag.id, replace(delivery, body=b""))
+                self._tally.tasks["given"] += 1
         self._look_in_time()
-        room = self._components - len(self._out) - len(self._line)
-        if room > 0 and self._question is None and not self._looks_again_ms:
+        room = len(self._free) - len(self._line)
+        if room > 0 and self._question is None and not self._fetches_again_ms:
             self._question = object()
             self._fetch(self._name, self._question, room, WAIT_MS)
 
@@ -109,14 +163,16 @@ class Bridge(QueueUser):
         for ticket, _, answer in message.answers:
             if isinstance(ticket, Acknowledged):
                 self._acknowledged(ticket, answer)
+            elif isinstance(ticket, Looked):
+                self._looked(ticket, answer)
             elif ticket is not None and ticket is self._question:
                 self._question = None
                 self._fetched(answer)
 
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
         if isinstance(answer, Refusal):
-            self._looks_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
-        elif answer is not None and not self._components:
+            self._fetches_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
+        elif answer is not None and not self._free and not self._out:
             self._give_back(self._name, answer, Reason.RETURNED)
         elif answer is not None:
             for delivery in answer:
@@ -134,36 +190,84 @@ class Bridge(QueueUser):
             self._dropped.note(error)
             self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
         else:
-            self._late.pop(transfer.tag.id, None)
-            self._line[transfer.tag.id] = delivery, transfer
+            self._line.append((delivery, transfer))
+
+    # --- what was given out before ------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Ask for the next page of tasks that somebody has; once more if there is no answer."""
+        if self._looked_behind is not None:
+            self._look_at(self._name, self._looked_behind, leased_only=True)
+            self._looks_again_ms = self._services.now_ms() + ANSWER_MS_MAX
+            self._look_in_time()
+
+    def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
+        """Know again what another bridge has given out; from here a worker's task cannot be told from it."""
+        if ticket.after != self._looked_behind:
+            return  # it was asked for twice
+        self._looks_again_ms = 0
+        if isinstance(answer, Page):
+            self._looked_behind = answer.after or None
+            self._know_again([found for row in answer.rows if (found := task_in(row)) is not None])
+        elif answer.code == QueueNotFound.code:
+            self._looked_behind = None
+        else:
+            self._looks_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
+            self._look_in_time()
+            return
+        self._look()
+        if self._looked_behind is None:
+            self._early.clear()
+
+    def _know_again(self, tasks: Iterable[tuple[str, Place]]) -> None:
+        done: list[Placed] = []
+        for task_id, place in tasks:
+            if task_id in self._early:
+                done.append(place)
+            elif len(self._late) < LATE_MAX:
+                self._late.setdefault(task_id, place)
+        self._tally.tasks["answered"] += self._acknowledge_all(self._name, done)
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def on_pushed(self, message: Pushed) -> None:
-        done: list[Delivery] = []
+        done: list[Placed] = []
         for parcel in message.parcels:
             task_id = parcel.transfer.tag.pid
-            delivery = self._out.pop(task_id, None) or self._late.pop(task_id, None)
-            if task_id in self._line:  # answered by who had it before
-                delivery, _ = self._line.pop(task_id)
-            if delivery is not None:
-                done.append(delivery)
-        self._acknowledge_all(self._name, done)
+            done += self._end(task_id)
+            if self._looked_behind is not None and len(self._early) < LATE_MAX:
+                self._early[task_id] = None
+        self._tally.tasks["answered"] += self._acknowledge_all(self._name, done)
         self._give()
+
+    def _end(self, task_id: str) -> list[Placed]:
+        """Return where a task is that was answered, whoever has it; nobody is to have it any more."""
+        components = [component for component, out in self._out.items() if out.task_id == task_id]
+        ended: list[Placed] = [self._out.pop(component).delivery for component in components]
+        self._free |= dict.fromkeys(components)
+        if any(transfer.tag.id == task_id for _, transfer in self._line):
+            ended += [delivery for delivery, transfer in self._line if transfer.tag.id == task_id]
+            self._line = deque(one for one in self._line if one[1].tag.id != task_id)
+        late = self._late.pop(task_id, None)
+        return ended if late is None else [*ended, late]
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def on_alarm(self, message: Alarm) -> None:
         """Leases that are over make room; their tasks are on the queue again."""
-        self._looks_again_ms = 0
-        for task_id in [task_id for task_id, one in self._out.items() if one.until_ms <= message.now_ms]:
-            self._late[task_id] = self._out.pop(task_id)
+        now_ms = message.now_ms
+        for component in [component for component, one in self._out.items() if one.delivery.until_ms <= now_ms]:
+            self._note_late(self._out.pop(component))
+            self._free[component] = None
+        if self._fetches_again_ms <= now_ms:
+            self._fetches_again_ms = 0
+        if 0 < self._looks_again_ms <= now_ms:
+            self._look()
         self._give()
 
     def _look_in_time(self) -> None:
-        moments = [delivery.until_ms for delivery in self._out.values()]
-        if self._looks_again_ms:
-            moments.append(self._looks_again_ms)
+        moments = [one.delivery.until_ms for one in self._out.values()]
+        moments += [moment for moment in (self._fetches_again_ms, self._looks_again_ms) if moment]
         if moments:
             self._services.timers.set(self, min(moments))
 

@@ -6,13 +6,13 @@ They filter by themselves, so they are told everything.  What a component would 
 settings say that messages are encrypted: then nobody can know.  Whoever sent it hears nothing; it is logged.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from wakeq.actors.monique_dropped import Dropped
 from wakeq.actors.monique_messages import Do, Done, JoinTechnical, Parcel, Pushed, Relayed, Technical
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.exchange import ANY, Subscription
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
@@ -48,13 +48,14 @@ class Layers(NamedTuple):
 class Components(Process):
     """See the head of this file."""
 
-    def __init__(self, layers: Layers, exchange: Process, now_ms: Callable[[], int], *, checks: bool) -> None:
+    def __init__(self, layers: Layers, exchange: Process, tally: Tally, *, checks: bool) -> None:
         super().__init__()
         self._layers = layers
         self._exchange = exchange
         self._checks = checks
-        self._dropped = Dropped("from a component", now_ms)
-        self._withheld = Dropped("to components", now_ms)
+        self._tally = tally
+        self._dropped = tally.dropper("from_component", "from a component")
+        self._withheld = tally.dropper("to_component", "to components")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
@@ -94,6 +95,7 @@ class Components(Process):
                 self._dropped.note(error)
             else:
                 transfers.append(transfer)
+        self._tally.taken["zeromq"] += len(transfers)
         if transfers:
             self._exchange.tell(Technical(transfers) if taken.is_technical else Relayed(transfers))
 

@@ -1,17 +1,17 @@
 """Controller: gives each task of one spec to one of the components that are connected to its port (section 7).
 
-    exchange --> Pushed --> line --> PUSH, whenever a component can take one
+    exchange --> Pushed --> line --> the next component that can take one, in turn
 
 What nobody can take waits here, up to a bound; beyond it the newest is dropped, for nobody promised to keep it.  Tasks
 that must not be lost have a route, and a Bridge.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from wakeq.actors.monique_dropped import Dropped
 from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.exchange import Subscription
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
@@ -23,24 +23,25 @@ WAITING_BYTES_MAX = 64 << 20
 
 
 class Giver(Protocol):
-    """A PUSH socket."""
+    """A port with components, of which Changed tells."""
 
-    def send(self, frames: Sequence[bytes], /) -> bool:
-        """Give it to one component; False if none can take it now."""
+    def send(self, component: int, frames: Sequence[bytes], /) -> bool:
+        """Give it to that component; False if it cannot take it now."""
 
 
 class Controller(Process):
     """See the head of this file."""
 
-    def __init__(self, spec: str, port: Giver, exchange: Process, now_ms: Callable[[], int], *, checks: bool) -> None:
+    def __init__(self, spec: str, port: Giver, exchange: Process, tally: Tally, *, checks: bool) -> None:
         super().__init__()
         self._spec = spec
         self._port = port
         self._exchange = exchange
         self._checks = checks
+        self._components: deque[int] = deque()  # whose turn is next stands first
         self._waiting: deque[Parcel] = deque()
         self._waiting_bytes = 0
-        self._dropped = Dropped(f"to the controller of {spec}", now_ms)
+        self._dropped = tally.dropper("to_controller", f"to the controller of {spec}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
@@ -54,6 +55,7 @@ class Controller(Process):
                 self._line_up(parcel)
             self._give()
         elif kind is Changed:
+            self._meet(message.components)
             self._give()
         elif kind is Down:
             self.stop()
@@ -69,6 +71,21 @@ class Controller(Process):
             self._waiting.append(parcel)
             self._waiting_bytes += len(parcel.transfer.message)
 
+    def _meet(self, components: Sequence[int]) -> None:
+        """Keep the turns of those who stay; who comes is the last."""
+        there = dict.fromkeys(components)
+        stay = {one: None for one in self._components if one in there}
+        self._components = deque(stay | there)
+
     def _give(self) -> None:
-        while self._waiting and self._port.send(self._waiting[0].transfer.frames):
+        while self._waiting and self._give_one(self._waiting[0].transfer.frames):
             self._waiting_bytes -= len(self._waiting.popleft().transfer.message)
+
+    def _give_one(self, frames: Sequence[bytes]) -> bool:
+        """Give it to the first whose turn it is and who can take it; False if nobody can."""
+        for _ in range(len(self._components)):
+            component = self._components[0]
+            self._components.rotate(-1)
+            if self._port.send(component, frames):
+                return True
+        return False

@@ -14,18 +14,19 @@ logger = logging.getLogger("wakeq.monique")
 
 
 class Dropped:
-    """Counts for one place, which is named in each line."""
+    """For one place, which is named in each line."""
 
-    def __init__(self, where: str, now_ms: Callable[[], int]) -> None:
-        self.count = 0  # of all that were dropped here
+    def __init__(self, where: str, now_ms: Callable[[], int], count: Callable[[], None]) -> None:
+        """`count` is called for each."""
         self._where = where
         self._now_ms = now_ms
+        self._count = count
         self._said_ms = 0
         self._unsaid = 0
 
     def note(self, error: MoniqueError) -> None:
         """One more."""
-        self.count += 1
+        self._count()
         self._unsaid += 1
         now_ms = self._now_ms()
         if now_ms - self._said_ms >= SAID_EVERY_MS:

@@ -11,11 +11,12 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from wakeq.actors.monique_dropped import Dropped
+from wakeq.actors.messages import Answered
 from wakeq.actors.monique_messages import (
     Cancel,
     Do,
     Done,
+    Introduce,
     JoinTechnical,
     Keep,
     Kept,
@@ -26,6 +27,7 @@ from wakeq.actors.monique_messages import (
     Task,
     Technical,
 )
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.exchange import Exchange, TooManySubscriptions
@@ -44,6 +46,7 @@ class Rules(NamedTuple):
 
     allowed: frozenset[str] = frozenset()
     routes: Mapping[str, str] = {}
+    checks: bool = True  # kills, which every component reads, as it would die of those that it cannot
 
 
 class FamilyEnded(RuntimeError):
@@ -58,6 +61,7 @@ class MoniqueExchange(Process):
         rules: Rules,
         tasks: Process | None,
         now_ms: Callable[[], int],
+        tally: Tally,
         randbelow: Callable[[int], int] = secrets.randbelow,
     ) -> None:
         """`tasks` keeps those that have a route."""
@@ -70,7 +74,8 @@ class MoniqueExchange(Process):
         self._technical: list[Process] = []
         self._shares: dict[Process, list[Parcel]] = {}  # what each is to be told at the end of this turn
         self._to_keep: list[Task] = []
-        self._dropped = Dropped("on the technical layer", now_ms)
+        self._tally = tally
+        self._dropped = tally.dropper("kill", "on the technical layer")
 
     def on_start(self) -> None:
         if self._tasks is not None:
@@ -138,6 +143,16 @@ class MoniqueExchange(Process):
     def on_leave(self, message: Leave) -> None:
         self._exchange.leave(message.subscriber)
 
+    def on_introduce(self, message: Introduce) -> None:
+        facts = {**message.facts, "subscriptions": self._exchange.count_of(message.subscriber)}
+        asker = message.asker
+        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are, of all subscribers."""
+        return self._exchange.size
+
     def _subscribe(self, subscriber: Process, wanted: Subscribe) -> WakeqError | None:
         try:
             self._exchange.subscribe(subscriber, wanted.data)
@@ -147,6 +162,7 @@ class MoniqueExchange(Process):
 
     def _push(self, transfer: Transfer, subscriber: Process, intent: Intent) -> list[tuple[Intent, WakeqError | None]]:
         """Take what came by WebSocket; return what became of it, if that is known yet."""
+        self._tally.taken["websocket"] += 1
         if transfer.tag.spec == KILL:
             try:
                 self._kill(transfer)
@@ -173,6 +189,9 @@ class MoniqueExchange(Process):
 
     def _kill(self, kill: Transfer) -> None:
         """Tell everybody that a task is killed, and have it taken off its queue; or raise."""
+        flaw = Parcel(kill).flaw if self._rules.checks else None
+        if flaw is not None:
+            raise flaw
         notice = killed(kill, id=make_id(self._randbelow), now_ms=self._now_ms())
         self._share(Parcel(notice))
         if self._tasks is not None:
@@ -207,4 +226,5 @@ _HANDLERS: dict[type, Callable[[MoniqueExchange, Any], None]] = {
     JoinTechnical: MoniqueExchange.on_join_technical,
     Kept: MoniqueExchange.on_kept,
     Leave: MoniqueExchange.on_leave,
+    Introduce: MoniqueExchange.on_introduce,
 }

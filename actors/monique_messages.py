@@ -1,15 +1,17 @@
 """What MoniQue's processes say to each other, and a message on its way to many.
 
     subscriber, ZeroMQ --> Do, Leave, Relayed, Technical --> exchange --> Done, Pushed, Technical --> subscribers
-                                          exchange --> Store, Cancel --> tasks --> Stored --> exchange
+                                          exchange --> Keep, Cancel --> tasks --> Kept --> exchange
 
 Plain data, but for Parcel, which makes each form of a message when it is first asked for, once for all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
+from wakeq.actors.messages import Asker
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.monique.commands import PushedFromMq, Tagged
@@ -73,6 +75,14 @@ class Leave(Struct, frozen=True, gc=False):
     subscriber: Process
 
 
+class Introduce(Struct, frozen=True, gc=False):
+    """Tell an operator about this subscriber: what it says of itself, and how many subscriptions it has."""
+
+    subscriber: Process
+    asker: Asker
+    facts: Mapping[str, Any]
+
+
 class Pushed(Struct, frozen=True, gc=False):
     """Messages that a subscriber wants, in the order in which the exchange took them."""
 
@@ -100,7 +110,7 @@ class JoinTechnical(Struct, frozen=True, gc=False):
 class Changed(Struct, frozen=True, gc=False):
     """At a port to which components connect: one came or went, or can take something again."""
 
-    components: int
+    components: Sequence[int]  # who is there now, each by a number that no other one gets
 
 
 class Task(Struct, frozen=True, gc=False):

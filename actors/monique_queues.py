@@ -1,20 +1,27 @@
 """QueueUser: what a MoniQue process needs to work with queues as any worker does.
 
-    fetch, acknowledge, give_back --> the queue, the log          Answered --> the process that asked
+    fetch, look, acknowledge, give_back --> the queue, the log          Answered --> the process that asked
 
 It is the lower part of Tasks, Bridge and Answers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from wakeq.actors.door import DOOR_MONIQUE
-from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Want
+from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Scan, Want
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import ANY_TOKEN, Ack, CreateQueue, Entry, Reason
+from wakeq.protocol.uid import parse
+from wakeq.protocol.wire.monique.errors import BadTag
+from wakeq.protocol.wire.monique.tags import read_tag
+from wakeq.protocol.wire.monique.tasks import TAG, headers_of
 
 LOOK_AGAIN_MS = 1_000  # after a queue could not be asked
+ANSWER_MS_MAX = 10_000  # for a queue to say what it has; one that crashes may never do so
+PAGE = 256  # messages that are looked at together
 
 
 class QueueServices(NamedTuple):
@@ -30,6 +37,30 @@ class QueueServices(NamedTuple):
     body_bytes_max: int
 
 
+class Placed(Protocol):
+    """Where a message is."""
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def number(self) -> int: ...
+
+
+class Place(NamedTuple):
+    """The same, and nothing else."""
+
+    queue_id: int
+    number: int
+
+
+class Looked(NamedTuple):
+    """The ticket of a page of a queue."""
+
+    queue: str
+    after: int
+
+
 class Acknowledged(NamedTuple):
     """The ticket of an acknowledgement."""
 
@@ -41,9 +72,10 @@ class Acknowledged(NamedTuple):
 class QueueUser(Process):
     """See the head of this file."""
 
-    def __init__(self, services: QueueServices) -> None:
+    def __init__(self, services: QueueServices, tally: Tally) -> None:
         super().__init__()
         self._services = services
+        self._tally = tally
         self._worker = services.new_worker()
 
     def _queue(self, name: str) -> Process:
@@ -63,6 +95,11 @@ class QueueUser(Process):
         want = Want(None, count, wait_ms)
         self._queue(queue).tell(Fetch(queue, self, ticket, [want], self._worker, DOOR_MONIQUE, subscribed=True))
 
+    def _look_at(self, queue: str, after: int, *, leased_only: bool = False) -> None:
+        """Ask for the messages behind that number; the answer to Looked is a Page."""
+        asker = Asker(self, Looked(queue, after), None)
+        self._queue(queue).tell(Scan(asker, queue, after, PAGE, leased_only))
+
     def _end_wait(self, queue: str, ticket: Any) -> None:
         self._queue(queue).tell(EndWaits(self, ticket, queue))
 
@@ -72,13 +109,14 @@ class QueueUser(Process):
         entry = Ack(queue, queue_id, numbers, [ANY_TOKEN] * len(numbers), worker=self._worker, door=DOOR_MONIQUE)
         self._propose([(entry, Asker(self, Acknowledged(queue, queue_id, numbers), None))])
 
-    def _acknowledge_all(self, queue: str, deliveries: Iterable[Delivery]) -> None:
-        """The same of deliveries, which may be of several incarnations of their queue."""
-        numbers: dict[int, list[int]] = {}
-        for delivery in deliveries:
-            numbers.setdefault(delivery.queue_id, []).append(delivery.number)
+    def _acknowledge_all(self, queue: str, placed: Iterable[Placed]) -> int:
+        """The same of messages of one queue, perhaps of several incarnations of it; return how many they are."""
+        numbers: dict[int, dict[int, None]] = {}
+        for one in placed:
+            numbers.setdefault(one.queue_id, {})[one.number] = None
         for queue_id, mine in numbers.items():
-            self._acknowledge(queue, queue_id, mine)
+            self._acknowledge(queue, queue_id, list(mine))
+        return sum(map(len, numbers.values()))
 
     def _acknowledged(self, ticket: Acknowledged, answer: Any) -> None:
         """If the log did not take it, nothing is leaving: the messages come again."""
@@ -92,3 +130,15 @@ class QueueUser(Process):
             uids, tokens = [one.uid for one in deliveries], [one.token for one in deliveries]
             delay_ms = None if reason is Reason.REJECTED else 0
             self._queue(queue).tell(Nack(asker, queue, uids, tokens, delay_ms, error, reason))
+
+
+def task_in(row: Mapping[str, Any]) -> tuple[str, Place] | None:
+    """Return the id and the place of a task that was looked at; None for somebody else's message."""
+    place = parse(row["uid"])
+    tag = headers_of(row["headers"]).get(TAG)
+    if place is None or tag is None:  # without a place of ours it was imported from version 1
+        return None
+    try:
+        return read_tag(tag).id, Place(*place)
+    except BadTag:
+        return None

@@ -10,8 +10,11 @@ Without the exchange there is no connection: its subscriptions would be gone, so
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import Closed, Door, Received
-from wakeq.actors.monique_messages import Do, Done, Leave, Pushed
+from wakeq.actors.messages import Describe
+from wakeq.actors.monique_messages import Do, Done, Introduce, Leave, Pushed
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.wire.monique.commands import Reply
@@ -28,10 +31,12 @@ class PushingDoor(Door[Reply], Protocol):
 class MoniqueSubscriber(Process):
     """See the head of this file."""
 
-    def __init__(self, door: PushingDoor, exchange: Process) -> None:
+    def __init__(self, door: PushingDoor, worker: int, exchange: Process, tally: Tally) -> None:
         super().__init__()
         self._door = door
+        self._worker = worker
         self._exchange = exchange
+        self._tally = tally
         self._conversation = Conversation()
         self._in_flight_bytes = 0
         self._paused = False
@@ -42,6 +47,7 @@ class MoniqueSubscriber(Process):
     def on_receive(self, message: Any) -> None:
         kind = type(message)
         if kind is Pushed:
+            self._tally.pushed += len(message.parcels)
             self._door.push([parcel.frame for parcel in message.parcels])
         elif kind is Received:
             self._in_flight_bytes += message.size_bytes
@@ -54,6 +60,9 @@ class MoniqueSubscriber(Process):
             self._answer()
         elif kind is Closed:
             self.stop()
+        elif kind is Describe:
+            facts = describe(self, self._worker, self._door, in_flight=self._conversation.in_flight)
+            self._exchange.tell(Introduce(self, message.asker, facts))
         else:
             assert kind is Down, message
             self._door.close("internal error; connect again")

@@ -4,7 +4,7 @@
     Cancel (exchange) --> Ack (log)
 
 Nothing is said to be done before it is durable.  Which task is which message is remembered for those that were kept
-since this node leads; for older ones the queue is looked through, once, when one of them is killed.
+since this node leads; for others the queues are looked through when one of them is killed.
 """
 
 from collections import deque
@@ -12,28 +12,32 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from wakeq.actors.door import DOOR_MONIQUE
-from wakeq.actors.messages import Answered, Asker, Outcome, Peek, Refusal
-from wakeq.actors.monique_dropped import Dropped
+from wakeq.actors.messages import Answered, Asker, Outcome, Page, Refusal
 from wakeq.actors.monique_messages import Cancel, Done, Keep, Kept, Parcel, Task
-from wakeq.actors.monique_queues import Acknowledged, QueueServices, QueueUser
-from wakeq.actors.runtime import Process
+from wakeq.actors.monique_queues import (
+    ANSWER_MS_MAX,
+    LOOK_AGAIN_MS,
+    Acknowledged,
+    Looked,
+    Place,
+    QueueServices,
+    QueueUser,
+    task_in,
+)
+from wakeq.actors.monique_tally import Tally
+from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.worker_replies import REFUSALS
 from wakeq.protocol.commands import Draft, Publish, Result
-from wakeq.protocol.errors import Busy, Refused, TooLarge, WakeqError
-from wakeq.protocol.uid import parse
+from wakeq.protocol.errors import Busy, QueueNotFound, Refused, TooLarge, WakeqError
 from wakeq.protocol.wire.monique.conversation import Intent
-from wakeq.protocol.wire.monique.errors import BadTag, BadTransfer
+from wakeq.protocol.wire.monique.errors import BadTransfer
 from wakeq.protocol.wire.monique.messages import ID_CHARS
-from wakeq.protocol.wire.monique.tags import read_tag
-from wakeq.protocol.wire.monique.tasks import TAG, draft_of, headers_of
+from wakeq.protocol.wire.monique.tasks import draft_of
 
-KNOWN_MAX = 100_000  # tasks of which we know where they are, 0.3 KB each; of the others, the oldest are forgotten
-PAGE = 64  # messages that are looked at together
+KNOWN_MAX = 100_000  # tasks of which we know where they are, 0.3 KB each; the oldest are forgotten
 UNDER_WAY_MAX = 16_384  # tasks on their way to the disk; more are refused
 UNDER_WAY_BYTES_MAX = 64 << 20
 CANCELS_MAX = 10_000  # kills that wait for a queue to be looked through
-
-Place = tuple[str, int, int]  # queue, its id, number of the message
 
 
 class Keeping(NamedTuple):
@@ -42,26 +46,30 @@ class Keeping(NamedTuple):
     tasks: list[Task]
 
 
-class Looking(NamedTuple):
-    """The ticket of a page of a queue."""
+class Where(NamedTuple):
+    """A queue, and the place there."""
 
     queue: str
+    place: Place
 
 
 class Tasks(QueueUser):
     """See the head of this file."""
 
-    def __init__(self, services: QueueServices, queues: Sequence[str]) -> None:
-        super().__init__(services)
+    def __init__(self, services: QueueServices, queues: Sequence[str], tally: Tally) -> None:
+        super().__init__(services, tally)
         self._exchange: Process | None = None
-        self._places: dict[str, Place] = {}  # of tasks by their id, the oldest first
+        self._known: dict[str, Where | None] = {}  # tasks by their id, the oldest first; None: at several places
+        self._knows_all = False  # what is not in there is on none of the queues
         self._under_way: dict[str, bool] = {}  # tasks that are being kept; True: it is killed already
         self._under_way_bytes = 0
-        self._unseen = deque(queues)  # whose older tasks we do not know
-        self._after = 0  # the last number that was looked at in the first of them
-        self._cancels: dict[str, None] = {}  # killed, and perhaps among those
-        self._looking = False
-        self._dropped = Dropped("to a queue", services.now_ms)
+        self._queues = queues
+        self._cancels: dict[str, None] = {}  # killed, and to be looked for
+        self._sought: dict[str, None] = {}  # those for which we look
+        self._to_look: deque[str] = deque()  # where we still do; the first one behind the number ...
+        self._after = 0
+        self._sees_all = True  # what was seen on the way is known
+        self._dropped = tally.dropper("to_queue", "to a queue")
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -106,8 +114,8 @@ class Tasks(QueueUser):
         for ticket, _, answer in message.answers:
             if isinstance(ticket, Keeping):
                 self._kept(ticket.tasks, answer)
-            elif isinstance(ticket, Looking):
-                self._looked(ticket.queue, answer)
+            elif isinstance(ticket, Looked):
+                self._looked(ticket, answer)
             elif isinstance(ticket, Acknowledged):
                 self._acknowledged(ticket, answer)
 
@@ -119,14 +127,16 @@ class Tasks(QueueUser):
             return
         for task, number, is_killed in zip(tasks, answer.results, killed, strict=True):
             if number > 0:
-                self._remember(_id_of(task), (answer.queue, answer.queue_id, number))
+                self._remember(_id_of(task), Where(answer.queue, Place(answer.queue_id, number)))
                 if is_killed:
-                    self._cancel(_id_of(task))
+                    self.on_cancel(Cancel(_id_of(task)))
+        self._tally.tasks["kept"] += sum(number > 0 for number in answer.results)
         results = zip(tasks, answer.results, strict=True)
         self._end([(task, None if number > 0 else _refused(number)) for task, number in results])
 
     def _end(self, outcomes: Sequence[tuple[Task, WakeqError | None]]) -> None:
         """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
+        self._tally.tasks["refused"] += sum(error is not None for _, error in outcomes)
         kept: list[Parcel] = []
         done: dict[Process, list[tuple[Intent, WakeqError | None]]] = {}
         for task, error in outcomes:
@@ -141,60 +151,82 @@ class Tasks(QueueUser):
         for subscriber, mine in done.items():
             subscriber.tell(Done(mine))
 
-    def _remember(self, task_id: str, place: Place) -> None:
-        self._places.pop(task_id, None)
-        self._places[task_id] = place
-        if len(self._places) > KNOWN_MAX:
-            del self._places[next(iter(self._places))]
+    def _remember(self, task_id: str, where: Where) -> None:
+        """Note where a task is; one that was pushed again, as it may be, is at several places."""
+        known = self._known.get(task_id, where)
+        self._known[task_id] = where if known == where else None
+        if len(self._known) > KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+            self._knows_all = self._sees_all = False
 
     # --- killing ----------------------------------------------------------------------------------------------------
 
     def on_cancel(self, message: Cancel) -> None:
-        if message.task_id in self._under_way:
-            self._under_way[message.task_id] = True
-        elif message.task_id in self._places:
-            self._cancel(message.task_id)
-        elif self._unseen and len(self._cancels) < CANCELS_MAX:
-            self._cancels[message.task_id] = None
+        task_id = message.task_id
+        if task_id in self._under_way:
+            self._under_way[task_id] = True
+        where = self._known.get(task_id)
+        if where is not None:
+            del self._known[task_id]
+            self._cancel(where)
+        elif (task_id in self._known or not self._knows_all) and len(self._cancels) < CANCELS_MAX:
+            self._cancels[task_id] = None
+            self._seek()
+
+    def _cancel(self, where: Where) -> None:
+        self._tally.tasks["killed"] += 1
+        self._acknowledge_all(where.queue, [where.place])
+
+    def _seek(self) -> None:
+        """Look through the queues for what is killed; if that is being done, do it once more behind it."""
+        if self._cancels and not self._to_look:
+            self._sought, self._cancels = self._cancels, {}
+            self._to_look.extend(self._queues)
+            self._after, self._sees_all = 0, True
             self._look()
 
-    def _cancel(self, task_id: str) -> None:
-        queue, queue_id, number = self._places.pop(task_id)
-        self._acknowledge(queue, queue_id, [number])
-
     def _look(self) -> None:
-        """Look at the next page of what we do not know, as long as somebody may be among it."""
-        if self._cancels and self._unseen and not self._looking:
-            self._looking = True
-            queue = self._unseen[0]
-            self._queue(queue).tell(Peek(Asker(self, Looking(queue), None), queue, "any", PAGE, self._after))
+        """Ask for the next page; once more if there is no answer, for the queue may have crashed."""
+        if self._to_look:
+            self._look_at(self._to_look[0], self._after)
+            self._services.timers.set(self, self._services.now_ms() + ANSWER_MS_MAX)
 
-    def _looked(self, queue: str, answer: list[dict[str, Any]] | Refusal) -> None:
-        self._looking = False
-        rows = [] if isinstance(answer, Refusal) else answer  # a queue that is not there has no tasks
-        for row in rows:
-            self._note(queue, row)
-        if not rows:
-            self._unseen.popleft()
+    def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
+        """Take a page of a queue, and ask for the next one."""
+        if not self._to_look or ticket != (self._to_look[0], self._after):
+            return  # it was asked for twice
+        if isinstance(answer, Page):
+            self._after = answer.after
+            for row in answer.rows:
+                self._see(self._to_look[0], row)
+        elif answer.code == QueueNotFound.code:
             self._after = 0
-        for task_id in [task_id for task_id in self._cancels if task_id in self._places]:
-            del self._cancels[task_id]
-            self._cancel(task_id)
-        if not self._unseen:
-            self._cancels.clear()  # they are none of ours
+        else:
+            self._services.timers.set(self, self._services.now_ms() + LOOK_AGAIN_MS)
+            return
+        if not self._after:
+            self._to_look.popleft()
+        self._look()
+        if not self._to_look:
+            self._knows_all = self._sees_all
+            self._seek()
+
+    def on_alarm(self, _: Alarm) -> None:
         self._look()
 
-    def _note(self, queue: str, row: dict[str, Any]) -> None:
-        """Remember where a message is, if it is a task."""
-        place = parse(row["uid"])
-        if place is None:  # imported from version 1, so it is none of ours
+    def _see(self, queue: str, row: dict[str, Any]) -> None:
+        """Take a task that is killed off its queue, and remember where others are."""
+        found = task_in(row)
+        if found is None:
             return
-        self._after = max(self._after, place[1])
-        try:
-            tag = read_tag(headers_of(row["headers"]).get(TAG, ""))
-        except BadTag:
-            return  # somebody else's message
-        self._remember(tag.id, (queue, *place))
+        task_id, where = found[0], Where(queue, found[1])
+        if task_id in self._sought:
+            self._known.pop(task_id, None)
+            self._cancel(where)
+        elif task_id in self._known or len(self._known) < KNOWN_MAX:
+            self._remember(task_id, where)
+        else:
+            self._sees_all = False
 
 
 def _id_of(task: Task) -> str:
@@ -214,4 +246,5 @@ _HANDLERS: dict[type, Callable[[Tasks, Any], None]] = {
     Keep: Tasks.on_keep,
     Cancel: Tasks.on_cancel,
     Answered: Tasks.on_answered,
+    Alarm: Tasks.on_alarm,
 }

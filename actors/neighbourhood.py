@@ -41,7 +41,7 @@ class Neighbourhood:
 
     def __init__(self, me: int, neighbours: Neighbours | None) -> None:
         self.peers: dict[int, Process] = {}
-        self.connected: set[int] = set()
+        self.connected: dict[int, Introduced] = {}  # as each of them said who it is
         self._me = me
         self._neighbours = neighbours
         self._doors: dict[int, dict[str, str]] = {}
@@ -66,12 +66,19 @@ class Neighbourhood:
         """Take a connection for the one to that node."""
         hello = message.hello
         self._doors[hello.node_id] = hello.doors
-        self.connected.add(hello.node_id)
+        self.connected[hello.node_id] = message
         self._peer(hello.node_id).tell(Connected(message.door, hello))
 
-    def lose(self, node_id: int) -> None:
-        """The connection to a node has ended; where its doors are is not forgotten."""
-        self.connected.discard(node_id)
+    def lose(self, node_id: int, door: PeerDoor) -> None:
+        """A connection to a node has ended, perhaps behind the next one; where its doors are is not forgotten."""
+        last = self.connected.get(node_id)
+        if last is not None and last.door is door:
+            del self.connected[node_id]
+
+    def level_of(self, node_id: int) -> int | None:
+        """Return the highest level that a node knows; None while it is not connected, for it may come back another."""
+        introduced = self.connected.get(node_id)
+        return None if introduced is None else introduced.hello.level_max
 
     def address(self, node_id: int, door: str) -> str:
         """Return where a node has that door for clients; empty if it has not said so."""

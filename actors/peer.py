@@ -87,9 +87,10 @@ class PeerChunks(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerLost(msgspec.Struct, frozen=True, gc=False):
-    """To RaftLog and Images: the connection to a peer has ended."""
+    """To RaftLog and Images: a connection to a peer has ended."""
 
     node_id: int
+    door: PeerDoor
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):
@@ -130,8 +131,9 @@ class Peer(Process):
             self._door = None
             self._queue.clear()
             self._reading = None
-            self._raft_log.tell(PeerLost(self.node_id))
-            self._images.tell(PeerLost(self.node_id))
+            lost = PeerLost(self.node_id, message.door)
+            self._raft_log.tell(lost)
+            self._images.tell(lost)
 
     def on_heard(self, message: Heard) -> None:
         said: list[AnyMessage | Entries] = []

@@ -95,6 +95,8 @@ class QueueCuts(QueueRebuilds):
         self._flushing_index = 0
         self._flushing_bytes = 0
         self._flush_queued = False
+        self._is_overdue = False  # a cut was to begin, and what is done in steps kept it from that
+        self._share_bytes = share_of(0)  # of memory, of which every queue was told
         self._collecting_since_s = self._collecting_s = 0.0  # of the last cut
         self._bytes = 0  # of the log, when the last cut was begun
         self._flushed_bytes = 0  # of the log, when the last cut that is written was begun
@@ -118,6 +120,11 @@ class QueueCuts(QueueRebuilds):
         handed_in = self._parts is not None and name not in self._owing and name not in self._unasked
         return handed_in or self._flushing is not None
 
+    def _is_written(self, index: int) -> bool:
+        if self._parts is not None:
+            return index <= self.applied[0]
+        return index <= (self.flushed_index if self._flushing is None else self._flushing_index)
+
     # --- when ------------------------------------------------------------------------------------------------------
 
     def _flush_in_time(self) -> None:
@@ -125,8 +132,8 @@ class QueueCuts(QueueRebuilds):
         written = self._log.written_bytes
         if not self._flush_queued:
             self._flush_later()
-        if written - self._bytes > self._settings.flush_bytes and self._may_cut:
-            self._begin_cut()
+        if written - self._bytes > self._settings.flush_bytes:
+            self._cut_soon()
         if written - self._bytes > BACKLOG_CUTS * self._settings.flush_bytes and not self._throttled:
             self._throttled = True
             self._services.raft_log.tell(Throttle(True))
@@ -135,8 +142,25 @@ class QueueCuts(QueueRebuilds):
         self._flush_queued = False
         if self._waiting or not self._may_cut:
             self._flush_later()
-        else:
+        self._cut_soon()
+
+    def _cut_soon(self) -> None:
+        """Begin a cut as soon as nothing is in its way; one that is being written is not in a hurry."""
+        if self._may_cut and not self._waiting:
             self._begin_cut()
+        elif self._flushing is None:
+            self._is_overdue = True
+
+    def _cut_comes_first(self) -> bool:
+        """Whether what is committed waits for a cut that is overdue, and that for what is under way.
+
+        Else those who do one thing in several queues after the other would put it off for ever.
+        """
+        if not self._is_overdue or self._held or self._halted or self._flushing is not None:
+            return False
+        if not self._under_way:
+            self._begin_cut()
+        return self._under_way > 0 or self._held
 
     def _flush_later(self) -> None:
         self._flush_queued = True
@@ -163,6 +187,7 @@ class QueueCuts(QueueRebuilds):
     def _begin_cut(self) -> None:
         """Ask every queue that was told something for what changed; meanwhile nothing else is told."""
         self._bytes = self._log.written_bytes
+        self._is_overdue = False
         assert not self._held, "a cut holds the effect of everything up to its index"
         if not self._told and not self._graves and not self._asides and self.applied[0] == self.flushed_index:
             self._finish_ready()
@@ -268,7 +293,12 @@ class QueueCuts(QueueRebuilds):
         self._snapshots.tell(Flushed(message.cut, 0))
         if not self._halted:
             self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
-        self._tell_flushed(Flushed(message.cut, share_of(len(self._processes))), self._flushing)
+        share_bytes = share_of(len(self._processes))
+        names = self._flushing
+        if share_bytes < self._share_bytes // 2:  # those at rest keep too much, and would never hear of it
+            names = list(self._processes)
+            self._share_bytes = share_bytes
+        self._tell_flushed(Flushed(message.cut, share_bytes), names)
 
     def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
         """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""

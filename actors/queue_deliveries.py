@@ -65,6 +65,7 @@ class Services(NamedTuple):
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float] = random.random
     refusal: Callable[[], Refusal | None] = lambda: None  # why nothing may be handed out at this moment
+    held_back: Callable[[int], Refusal | None] = lambda level: None  # why nothing of a level may be proposed yet
 
 
 class QueueDeliveries(Process):
@@ -193,7 +194,7 @@ class QueueDeliveries(Process):
                 leases.offer(number, now_ms)
             return
         if fetch.removes:
-            self._hand_over(numbers, fetch, want, now_ms)
+            self._hand_over(numbers, fetch, want)
             return
         untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms)
         deliveries = self._deliveries(numbers, untils, first)
@@ -207,16 +208,16 @@ class QueueDeliveries(Process):
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
         self._handed_out(len(numbers))
 
-    def _hand_over(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
-        """Deliver and remove in one entry; the answer leaves once that is committed."""
+    def _hand_over(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
+        """Deliver and remove in one entry; the answer, a Numbered for each, leaves once that is committed."""
         leases = self.leases
         assert leases is not None, "only a leader hands out"
         leases.withhold(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
-        deliveries = self._deliveries(numbers, [now_ms] * len(numbers), first)
-        tokens = [delivery.token for delivery in deliveries]
+        tokens = [(self.term, sequence) for sequence in range(first, first + len(numbers))]
         entry = Ack(self.name, self.ledger.id, numbers, tokens, worker=fetch.worker, door=fetch.door, delivered=True)
-        answer = Answered([(fetch.ticket, want.place, deliveries)])
+        gone = list(zip(numbers, self.bodies.get_many(numbers), strict=True))
+        answer = Answered([(fetch.ticket, want.place, gone)])
         held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
         self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         self._handed_out(len(numbers))

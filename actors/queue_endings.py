@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from wakeq.actors.audience import NEVER
+from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -59,34 +60,35 @@ class QueueEndings(QueueDeliveries):
             self._refuse(message.asker, refusal)
             return
         now_ms = self._now_ms()
-        results = []
-        numbers: list[int] = []
-        untils_ms: list[int] = []
-        for uid, token in zip(message.uids, message.tokens, strict=True):
-            number = self._number_of(uid)
-            held = leases.held.get(number)
-            if not self.ledger.lives(number) or number in leases.leaving:
-                results.append(Result.UNKNOWN)
-            elif held is None or held.until_ms == NEVER:  # what is out under a claim ends with that
-                results.append(Result.UNKNOWN if token == ANY_TOKEN else Result.STALE)
-            elif token not in (ANY_TOKEN, held.token):
-                results.append(Result.STALE)
-            else:
-                results.append(Result.DONE)
-                numbers.append(number)
-                untils_ms.append(now_ms + (message.timeout_ms or self.ledger.timeout_of(number)))
-                leases.extend(number, untils_ms[-1])
-        asker = message.asker
+        numbers = list(map(self._number_of, message.uids))
+        tokens = message.tokens
+        results = [self._may_touch(leases, number, token) for number, token in zip(numbers, tokens, strict=True)]
+        mine = [number for number, result in zip(numbers, results, strict=True) if result is Result.DONE]
+        untils_ms = [now_ms + (message.timeout_ms or self.ledger.timeout_of(number)) for number in mine]
+        for number, until_ms in zip(mine, untils_ms, strict=True):
+            leases.extend(number, until_ms)
+        self._answer_touch(message.asker, results, Extended(self.name, self.ledger.id, mine, untils_ms))
+
+    def _may_touch(self, leases: Leases, number: int, token: Token) -> Result:
+        """Return DONE if whoever shows this token holds the message."""
+        held = leases.held.get(number)
+        if not self.ledger.lives(number) or number in leases.leaving:
+            return Result.UNKNOWN
+        if held is None or held.until_ms == NEVER:  # what is out under a claim ends with that
+            return Result.UNKNOWN if token == ANY_TOKEN else Result.STALE
+        return Result.DONE if token in (ANY_TOKEN, held.token) else Result.STALE
+
+    def _answer_touch(self, asker: Asker, results: list[Result], entry: Extended) -> None:
+        """Answer at once, or on a strict queue when the log has it."""
         outcome = Outcome(self.name, self.ledger.id, [int(result) for result in results])
         answer = Answered([(asker.ticket, asker.place, outcome)])
-        entry = Extended(self.name, self.ledger.id, numbers, untils_ms)
-        if self.ledger.policies.lease == "strict" and numbers:
+        if self.ledger.policies.lease == "strict" and entry.numbers:
             gone = Outcome(self.name, self.ledger.id, [int(Result.UNKNOWN)] * len(results))
             held_back = HeldBack(answer, Answered([(asker.ticket, asker.place, gone)]))
             self._raft_log.tell(Propose([(entry, Asker(asker.process, held_back, None))]))
             return
         asker.process.tell(answer)
-        if numbers:
+        if entry.numbers:
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
 
     def on_nack(self, message: Nack) -> None:

@@ -4,6 +4,7 @@
     the third crash on one entry --> halted --> SetAside (through the log) --> rebuilt without that entry
 
 The second part of Queues.  It never gives up an answer: what the queue had not answered comes from the repetition.
+What is set aside is so on every node: one whose store has it already begins again from an earlier image.
 """
 
 from abc import abstractmethod
@@ -19,6 +20,7 @@ from wakeq.actors.messages import (
     Item,
     Outcome,
     Propose,
+    Spoilt,
 )
 from wakeq.actors.queue import Abandoned, QueueProcess
 from wakeq.actors.queue_deliveries import Lead, Services
@@ -62,6 +64,10 @@ class QueueRebuilds(QueueRegistry):
     @abstractmethod
     def _is_in_cut(self, name: str) -> bool:
         """Whether a cut that is not written yet has the part of this queue."""
+
+    @abstractmethod
+    def _is_written(self, index: int) -> bool:
+        """Whether the state store has, or is about to have, what came of an entry."""
 
     @abstractmethod
     def _catch_up(self, name: str, process: QueueProcess) -> None:
@@ -161,11 +167,15 @@ class QueueRebuilds(QueueRegistry):
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
         if entry.index in self._aside:
             return False
+        halted = self._halted.get(entry.queue)
+        has_crashed = halted is not None and halted.index == entry.index
+        if not has_crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
+            self._services.raft_log.tell(Spoilt(entry.index, item[0]))
+            return False
         self._aside.add(entry.index)
         self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
         self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
-        halted = self._halted.get(entry.queue)
-        if halted is not None and halted.index == entry.index:
+        if has_crashed:
             del self._halted[entry.queue]
             self._rebuild(entry.queue)
         for name, told in self._told.items():  # others that had a part in it

@@ -5,6 +5,7 @@
 Bodies that are not in memory are read for it.  It never hands out, and never lets a look cost more than its bound.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -67,10 +68,16 @@ class QueueSight(QueueOperations):
         if not self._may_be_seen(message.asker):
             return
         count = min(message.count, SCAN_COUNT_MAX)
-        numbers = list(islice(self.ledger.living_numbers(message.after), count))
+        numbers = list(islice(self._numbers_behind(message.after, leased_only=message.leased_only), count))
         numbers = numbers[: max(1, self.ledger.count_within(numbers, 4 << 20))]
         missing = self.bodies.missing(numbers)
         self._with_bodies(numbers, partial(self._scan_loaded, message.asker, numbers, missing), message.asker)
+
+    def _numbers_behind(self, after: int, *, leased_only: bool) -> Iterable[int]:
+        if not leased_only:
+            return self.ledger.living_numbers(after)
+        assert self.leases is not None, "asked before"
+        return sorted(number for number in self.leases.held if number > after)
 
     def _scan_loaded(self, asker: Asker, numbers: list[int], read: list[int]) -> None:
         rows = [row | {"number": number} for number, row in self._rows_of(numbers)]

@@ -43,6 +43,7 @@ from wakeq.protocol.commands import (
     Unstash,
     UnstashAction,
 )
+from wakeq.protocol.level import STAGING
 from wakeq.protocol.rows import decode_row
 from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
 
@@ -58,9 +59,9 @@ class QueueStaging(QueueEndings):
     def _say_code(self, asker: Asker, code: int) -> None:
         self._say(asker, Outcome(self.name, self.ledger.id, [code]))
 
-    def _is_refused(self, asker: Asker) -> bool:
+    def _is_refused(self, asker: Asker, refusal: Refusal | None = None) -> bool:
         """Refuse what this node cannot answer, or may not."""
-        refusal = self._refusal()
+        refusal = self._refusal() or refusal
         if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it first")
         if refusal is not None:
@@ -75,7 +76,7 @@ class QueueStaging(QueueEndings):
     def on_stage(self, message: Stage) -> None:
         """Take messages out of the line for an epoch that is not there yet."""
         asker = message.asker
-        if self._is_refused(asker):
+        if self._is_refused(asker, self._services.held_back(STAGING)):
             return
         found = self._open_epoch(message.source, message.epoch)
         if found is not None:

@@ -75,9 +75,15 @@ class Queues(QueueCuts):
         if len(self._waiting) == 1:
             self._go_on()
 
+    def on_crashed(self, message: Crashed) -> None:
+        super().on_crashed(message)
+        if self._halted:  # what frees it may have come before, and wait behind what waits for it
+            for items in self._waiting:
+                self._free_halted(items)
+
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
-        while self._waiting and not self._held:
+        while not self._cut_comes_first() and self._waiting and not self._held:
             items = self._waiting.popleft()
             done, barrier = self._hand_out(items)
             if done < len(items):
@@ -176,11 +182,8 @@ class Queues(QueueCuts):
             self._barrier.code = Result.UNKNOWN
         elif len(parts) - len(owing) > 1:  # its index can be the id of one queue only; whoever asks makes them before
             self._barrier.code = Result.REJECTED
-        for place, part in list(owing.items()):
-            if part.queue in self._halted:  # it cannot say, and will not be able to for a while
-                self._barrier.code = self._barrier.code or Result.REJECTED
-                del owing[place]
-            elif part.queue in self._processes:
+        for place, part in owing.items():
+            if part.queue in self._processes:  # else it is asked when it is rebuilt, be it without an entry
                 self._processes[part.queue].tell(Judge(place, part, self))
         if not owing:
             self._conclude()

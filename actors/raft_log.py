@@ -6,11 +6,12 @@
 
 It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
 publishes are refused), and answers an asker itself only when the command cannot be committed, or nobody can know.
-Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogDriver (what the core wants); here is
-what an operator wants.
+Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogLevels (what older nodes cannot read),
+LogDriver (what the core wants); here is what an operator wants.
 """
 
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -29,21 +30,32 @@ from wakeq.actors.messages import (
     Pressure,
     Propose,
     Refusal,
+    Spoilt,
     Started,
+    StepAside,
     Throttle,
     Tick,
 )
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
+from wakeq.protocol.level import LEVEL
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.wire.peer import split_address
+from wakeq.protocol.raft.messages import SnapshotOffer
+from wakeq.protocol.wire.peer import Entries, split_address
+from wakeq.storage.image_files import mark_spoilt
+
+NEEDS_ROOM = (Entries, SnapshotOffer)
 
 Facts = dict[str, Any]
+
+logger = logging.getLogger("wakeq.raft_log")
 
 
 class RaftLog(LogDriver):
     """See the head of this file."""
+
+    _stands_aside = False
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -90,6 +102,7 @@ class RaftLog(LogDriver):
             "serves": self.refusal() is None,
             "last_index": core.log.last_index,
             "committed": core.committed,
+            "level": self.level,
             "members": [self._describe(member) for member in core.members.config.members],
         }
 
@@ -102,9 +115,10 @@ class RaftLog(LogDriver):
             "votes": member.voter,
             "is_connected": member.node_id in self._around.connected or member.node_id == core.me.node_id,
             "behind_bytes": None,
+            "level": self._around.level_of(member.node_id),
         }
         if member.node_id == core.me.node_id:
-            facts["behind_bytes"] = 0
+            facts |= {"behind_bytes": 0, "level": LEVEL}
         elif core.leads:
             match = core.leader().peers[member.node_id].counted_match
             facts["behind_bytes"] = core.log.size_between(match, core.log.last_index)
@@ -128,6 +142,36 @@ class RaftLog(LogDriver):
         with contextlib.suppress(Refused):
             self._transfer(None)
         self._attend()
+
+    def on_spoilt(self, message: Spoilt) -> None:
+        """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
+        assert self._neighbours is not None, "a node that is alone writes no state while a queue is halted"
+        logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
+        self._is_replaced = True
+        self._log.take_buffer()
+        consensus, metadata = self._log.directory, self._metadata
+
+        def work() -> None:
+            metadata.save(committed=message.said_by)
+            mark_spoilt(consensus, message.index)
+
+        self._do_behind(work, self._neighbours.start_again)
+
+    def on_step_aside(self, message: StepAside) -> None:
+        """Leave what is to be written to nodes that have room for it, rather than end when there is none at all."""
+        if self._neighbours is None:
+            return
+        self._stands_aside = message.on
+        what = "steps aside: its disk is full" if message.on else "takes part again: its disk has room"
+        logger.warning("this node %s", what)
+        if message.on and self._led_term:
+            self.on_hand_over(HandOver())
+
+    def on_from_peer(self, message: FromPeer) -> None:
+        if self._stands_aside:  # as if it had been lost: the leader asks again
+            frames = [frame for frame in message.frames if type(frame) not in NEEDS_ROOM]
+            message = FromPeer(message.node_id, frames)
+        super().on_from_peer(message)
 
     def _with(self, node_id: int | None, address: str) -> Config:
         config = self.core.members.config
@@ -157,6 +201,7 @@ class RaftLog(LogDriver):
         super().on_beat()
         if self._led_term:
             self._promote()
+            self._raise_level()
 
     def _promote(self) -> None:
         """Let a learner vote once it has caught up."""
@@ -171,6 +216,26 @@ class RaftLog(LogDriver):
                 self._attend()
                 return
 
+    def _note_standing(self) -> None:
+        super()._note_standing()
+        config = self.core.members.config
+        if self._led_term and config.level < LEVEL:
+            others = [member.node_id for member in config.members if member.node_id != self.core.me.node_id]
+            self.core.leader().level = min([LEVEL, *[self._around.level_of(node_id) or 0 for node_id in others]])
+
+    def _raise_level(self) -> None:
+        """Let the cluster work at the highest level that all members know, now that all are here to say what they know.
+
+        A new one does so from its beginning: there the core puts it beside the members.
+        """
+        core = self.core
+        config, leader = core.members.config, core.leader()
+        level = leader.level
+        if level > config.level and config.founded and leader.may_change:
+            logger.info("all nodes know level %d: the cluster works at it from now on", level)
+            self._change(None, msgspec.structs.replace(config, level=level))
+            self._attend()
+
 
 _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Propose: RaftLog.on_propose,
@@ -179,6 +244,8 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Started: RaftLog.on_started,
     Pressure: RaftLog.on_pressure,
     Throttle: RaftLog.on_throttle,
+    StepAside: RaftLog.on_step_aside,
+    Spoilt: RaftLog.on_spoilt,
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,

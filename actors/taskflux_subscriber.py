@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.access import STRANGER, Access, Gate
 from wakeq.actors.connection_facts import describe
-from wakeq.actors.door import CarefulDoor, Closed, Drained, Ended, Idle, Received
+from wakeq.actors.door import CarefulDoor, Closed, Drained, Ended, Idle, Received, SendAway
 from wakeq.actors.messages import (
     Answered,
     Asker,
@@ -65,6 +65,7 @@ from wakeq.protocol.wire.taskflux.packets import (
 from wakeq.protocol.wire.taskflux.queues import policies_of
 
 RENEWALS_PER_LEASE = 3
+LAST = (Remove, Return, StopWaiting, ClusterMetadataRequest)  # what ends something that was begun, or helps to go
 
 Proposed = tuple[log.Entry, Asker | None]
 Read = Callable[[Sequence[Intent], Any, Known], Sequence[Outcome]]
@@ -101,7 +102,7 @@ class TaskFluxSubscriber(Process):
         self._waiting: Fetch | None = None  # the last that may have waited for a record
         self._in_flight_bytes = 0
         self._paused = False
-        self._is_closed = False
+        self._is_closed = self._is_sent_away = False
         self._holding: Holding | None = None  # the last that was, or is
         self._lease_ms = 0  # of that
         self._renews_at_ms = 0  # when the lease of a held record is to be renewed, if one is held by then
@@ -145,6 +146,10 @@ class TaskFluxSubscriber(Process):
 
     def on_ended(self, message: Ended) -> None:
         self._go_on(self._conversation.ended())
+
+    def on_send_away(self, message: SendAway) -> None:
+        """The broker stops; what is under way, and what ends it, is still done."""
+        self._is_sent_away = True
 
     def on_idle(self, message: Idle) -> None:
         """Nothing is sent: the client is not listening, or does not know what to do with it."""
@@ -214,6 +219,10 @@ class TaskFluxSubscriber(Process):
         """Begin intents, in their order; return what is known of them at once."""
         items: list[Proposed] = []
         known: list[tuple[Intent, Outcome]] = []
+        if self._is_sent_away:
+            away = self._services.known.not_leader()  # of a node that is alone: to itself, once it is there again
+            known += [(intent, away) for intent in intents if not isinstance(intent.work, LAST)]
+            intents = [intent for intent in intents if isinstance(intent.work, LAST)]
         if self._access is not None:
             intents = self._permitted(intents, self._access, known)
         for _, alike in groupby(intents, self._kin):
@@ -243,8 +252,10 @@ class TaskFluxSubscriber(Process):
 
     def _store(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:
         work: Any = run[0].work
-        oversized = len(work.enqueues[0].payload) > self._services.known.payload_bytes_max
-        drafts = [Draft(b"" if oversized else enqueue.payload, enqueue.key) for enqueue in work.enqueues]
+        drafts = work.drafts
+        oversized = len(drafts[0].body) > self._services.known.payload_bytes_max  # then it is alone
+        if oversized:
+            drafts = [Draft(b"", drafts[0].priority)]
         door, worker = self._door.kind, self._worker
         entry = log.Publish(work.queue, drafts, door=door, worker=worker, must_exist=True, oversized=oversized)
         items.append((entry, self._asker(run, stored)))
@@ -335,6 +346,7 @@ _HANDLERS: dict[type, Callable[[TaskFluxSubscriber, Any], None]] = {
     Describe: TaskFluxSubscriber.on_describe,
     Ended: TaskFluxSubscriber.on_ended,
     Idle: TaskFluxSubscriber.on_idle,
+    SendAway: TaskFluxSubscriber.on_send_away,
     Closed: TaskFluxSubscriber.on_closed,
     Alarm: TaskFluxSubscriber.on_alarm,
 }

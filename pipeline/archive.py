@@ -7,9 +7,11 @@ files get their names, then the note says how far it went.  A run that was kille
 the next one removes them and does that stretch again.  What is in memory is one piece of the log.
 """
 
+import fcntl
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,13 +25,13 @@ from wakeq.pipeline.journal import steps_of
 from wakeq.pipeline.journal_numbers import Numbering
 from wakeq.pipeline.journal_plan import History
 from wakeq.pipeline.journal_schema import KINDS, USUAL, Wanted
-from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError
 
 STEP_EVENTS = 2_000_000  # in one step, at most a piece of the log more
 NOTE_FOLDER = "_wakeq"  # a name that readers of Parquet pass over, as they do those with a dot
-COLUMNS = (*USUAL, "body")
+COLUMNS = {False: USUAL, True: (*USUAL, "body")}  # without bodies, and with them
 CLUSTER_DIGITS = 8
-VERSION = 1
+VERSION = 2  # 1 did not say whether there are bodies: its files always have the column
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Note:
     next_index: int = 1
     counters: dict[str, tuple[int, int]] | None = None  # None: not known
     events: int = 0
+    has_bodies: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,13 @@ class Archived:
 class Archive:
     """One lake, as far as it is of one cluster."""
 
-    def __init__(self, lake: Path, cluster: str) -> None:
+    def __init__(self, lake: Path, cluster: str, *, has_bodies: bool) -> None:
+        self.columns = COLUMNS[has_bodies]
         self._lake = lake
+        self._has_bodies = has_bodies
         self._prefix = cluster[:CLUSTER_DIGITS]
         self._note_path = lake / NOTE_FOLDER / f"{cluster}.json"
-        self._note_path.parent.mkdir(parents=True, exist_ok=True)
+        _check_bodies(lake, has_bodies=has_bodies)
         self.note = _read_note(self._note_path)
         self.files = 0
         self._writers: dict[str, parquet.ParquetWriter] = {}
@@ -88,14 +93,14 @@ class Archive:
             _sync(unfinished.parent)
             self.files += 1
         counters = numbering.counters if numbering.complete else None
-        self.note = Note(index + 1, counters, self.note.events + self._rows)
+        self.note = Note(index + 1, counters, self.note.events + self._rows, self._has_bodies)
         self._writers, self._rows = {}, 0
         _write_note(self._note_path, self.note)
 
     def _open(self, date: str) -> parquet.ParquetWriter:
         path = self._unfinished(date)
         path.parent.mkdir(exist_ok=True)
-        schema = pa.schema([(name, KINDS[name]) for name in COLUMNS])
+        schema = pa.schema([(name, KINDS[name]) for name in self.columns])
         return parquet.ParquetWriter(path, schema, compression="zstd")
 
     def _unfinished(self, date: str) -> Path:
@@ -121,10 +126,14 @@ def archive(
     history = History(directories)
     if not history.stretches:
         raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
-    kept = Archive(lake, history.cluster)
+    with _alone(lake):
+        return _bring_up_to_date(history, Archive(lake, history.cluster, has_bodies=bodies), tell)
+
+
+def _bring_up_to_date(history: History, kept: Archive, tell: Callable[[int, int], None]) -> Archived:
     before = kept.note.events
     missing = max(0, history.first_index - kept.note.next_index)
-    wanted = Wanted(columns=COLUMNS if bodies else USUAL)
+    wanted = Wanted(columns=kept.columns)
     for span in history.spans(cores=1, after=kept.note.next_index - 1, settled_only=True):
         first = span.stretches[0].first_index
         if first == kept.note.next_index and kept.note.counters is not None:
@@ -132,15 +141,10 @@ def archive(
         numbering = Numbering(span.counters, complete=span.complete)
         reached = 0
         for reached, batch in steps_of(span, wanted, numbering):
-            kept.add(batch if bodies else _without_bodies(batch), reached, numbering)
+            kept.add(batch, reached, numbering)
             tell(kept.note.events - before, reached)
         kept.finish(reached, numbering)
     return Archived(kept.note.events - before, kept.files, missing, kept.note.next_index)
-
-
-def _without_bodies(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Every file has the same columns, whatever was asked for."""
-    return batch.append_column("body", pa.nulls(batch.num_rows, pa.binary()))
 
 
 def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
@@ -155,7 +159,29 @@ def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
     return found
 
 
+@contextmanager
+def _alone(lake: Path) -> Iterator[None]:
+    """See that nobody else adds to this lake: two would take each other's unfinished files."""
+    folder = lake / NOTE_FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{lake}: somebody else is archiving into it; wait until that has ended") from None
+        yield
+
+
 # The note ---------------------------------------------------------------------------------------------------------
+
+
+def _check_bodies(lake: Path, *, has_bodies: bool) -> None:
+    """All files of a lake have the same columns, whichever cluster they are of: its first archive decides."""
+    notes = (_read_note(path) for path in sorted((lake / NOTE_FOLDER).glob("*.json")))
+    known = next(notes, None)
+    if known is not None and known.has_bodies != has_bodies:
+        has, what = ("has", "archive with --bodies") if known.has_bodies else ("has no", "archive without --bodies")
+        raise BadSettings(f"{lake} {has} bodies; {what}, or into another folder")
 
 
 def _read_note(path: Path) -> Note:
@@ -169,7 +195,7 @@ def _read_note(path: Path) -> Note:
         known = (
             None if counters is None else {name: (queue_id, number) for name, (queue_id, number) in counters.items()}
         )
-        return Note(note["next_index"], known, note["events"])
+        return Note(note["next_index"], known, note["events"], note.get("bodies", True))
     except (ValueError, KeyError, TypeError, AttributeError):
         hint = "restore the lake from a copy, or archive into an empty folder"
         raise DamagedFile(path, 0, found=text[:60], expected="how far this lake has come", hint=hint) from None
@@ -177,7 +203,10 @@ def _read_note(path: Path) -> Note:
 
 def _write_note(path: Path, note: Note) -> None:
     unfinished = path.with_suffix(".unfinished")
-    facts = {"version": VERSION, "next_index": note.next_index, "events": note.events, "counters": note.counters}
+    facts = {
+        "version": VERSION, "bodies": note.has_bodies, "next_index": note.next_index, "events": note.events,
+        "counters": note.counters,
+    }  # fmt: skip
     unfinished.write_text(json.dumps(facts), encoding="utf-8")
     _sync(unfinished)
     os.replace(unfinished, path)

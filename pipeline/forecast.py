@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.protocol.errors import StorageError
+from wakeq.pipeline.lake import happened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +36,7 @@ class HourForecast:
 
 def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float) -> list[HourForecast]:
     """Return how many workers are needed, for the mean of the days and for the worst of them."""
-    events = spark.read.parquet(str(lake)).where("outcome = 'done'")
+    events = happened(spark, lake)
     service = _service_of(events)
     found = []
     for row in _arrivals_of(events):
@@ -47,12 +47,6 @@ def forecast(spark: "SparkSession", lake: Path, *, wait_s: float, percent: float
         ]
         found.append(HourForecast(row["queue"], row["hour"], row["days"], *rates, taken_s, *needed))
     return sorted(found, key=lambda hour: (hour.queue, hour.hour))
-
-
-def check_lake(lake: Path) -> None:
-    """Refuse what is no lake before Spark is started for it."""
-    if not any(lake.glob("date=*")):
-        raise StorageError(f"{lake}: is no lake; fill one with wakeq pipeline archive DATA_DIR --to {lake}")
 
 
 def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:

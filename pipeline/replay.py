@@ -8,6 +8,7 @@ The archive must have been made with bodies.  Nothing in it is changed.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wakeq.pipeline.lake import happened
 from wakeq.protocol.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -18,26 +19,22 @@ def published(spark: "SparkSession", lake: Path, queue: str, where: str) -> "Dat
     """Return what was published to a queue and fits the condition."""
     from pyspark.errors import AnalysisException, ParseException
 
-    if not lake.is_dir():
-        raise BadSettings(f"{lake} is no archive; make one with `wakeq pipeline archive DATA_DIR --to {lake}`")
+    events = happened(spark, lake)
+    if "body" not in events.columns:
+        raise BadSettings(f"{lake} has no bodies; archive with --bodies, into another folder")
     try:
-        frame = spark.read.parquet(str(lake))
-        is_published = (frame.queue == queue) & (frame.event == "published") & (frame.outcome == "done")
-        events: DataFrame = frame.where(is_published).where(where)
-        missing = events.where("body is null").count()
+        chosen: DataFrame = events.where((events.queue == queue) & (events.event == "published")).where(where)
     except (AnalysisException, ParseException) as error:
-        raise BadSettings(f"--where {where!r}: {str(error).splitlines()[0]}") from None
-    if missing:
-        raise BadSettings(f"{missing:,} of these messages were archived without their bodies; archive with --bodies")
-    return events
+        raise BadSettings(f"--where {where!r}: {str(error).strip().splitlines()[0]}") from None
+    return chosen
 
 
 def replay(frame: "DataFrame", broker: str, queue: str) -> int:
     """Publish these events again, all in one step; return how many."""
-    messages = frame.select("body", "priority").persist()
-    try:
-        count = int(messages.count())
-        messages.write.format("wakeq").option("broker", broker).option("queue", queue).mode("append").save()
-        return count
-    finally:
-        messages.unpersist()
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    seen = Observation()
+    messages = frame.select("body", "priority").observe(seen, f.count(f.lit(1)).alias("messages"))
+    messages.write.format("wakeq").option("broker", broker).option("queue", queue).mode("append").save()
+    return int(seen.get["messages"])

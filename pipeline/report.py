@@ -195,7 +195,7 @@ def _backlog(queue: _Queue, done: list[Row], grid: Numbers, bucket_s: int) -> Nu
     for row in done:
         if row["event"] == "published" or row["event"] in LEAVING:
             by_incarnation[row["incarnation"]].append(row)
-    ends = sorted((index, row["at_s"]) for row in done for index in row["emptied"])
+    ends = sorted((row["emptied"], row["at_s"]) for row in done if row["emptied"] is not None)
     for incarnation, rows in by_incarnation.items():
         change = _on_grid(rows, ("published",), grid, bucket_s) - _on_grid(rows, LEAVING, grid, bucket_s)
         held = before.get(incarnation, 0) + np.cumsum(change)

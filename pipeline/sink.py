@@ -20,14 +20,14 @@ from wakeq.pipeline.arrow_blocks import check_writable, columns_of
 from wakeq.pipeline.connections import client_of
 from wakeq.pipeline.options import WriteOptions
 from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
 
 
 @dataclass
 class Stashed(WriterCommitMessage):
-    """What one attempt has stashed."""
+    """What one attempt has stashed: the name of each stash, and how many messages it has."""
 
-    name: str
-    rows: int
+    stashes: list[tuple[str, int]]
 
 
 class _Writer:
@@ -38,25 +38,31 @@ class _Writer:
         self._options = options
 
     def _stash(self, batches: Iterator[pa.RecordBatch]) -> Stashed:
-        options, name = self._options, secrets.token_hex(12)
-        client, rows, part = client_of(options.broker), 0, 0
+        options, stashes = self._options, list[tuple[str, int]]()
+        client = client_of(options.broker)
         shared = {"delay": options.delay, "expires": options.expires, "priority": options.priority}
-        for batch in batches:
-            for columns in columns_of(batch):
-                client.stash(options.queue, name, part, columns, keep=options.keep_s, **shared)
-                rows, part = rows + columns.rows, part + 1
-        return Stashed(name, rows)
+        pieces = (columns for batch in batches for columns in columns_of(batch))
+        for place, columns in enumerate(pieces):
+            part = place % STASH_PARTS_MAX
+            name, rows = stashes.pop() if part else (secrets.token_hex(12), 0)
+            client.stash(options.queue, name, part, columns, keep=options.keep_s, **shared)
+            stashes.append((name, rows + columns.rows))
+        return Stashed(stashes)
 
     def _publish(self, messages: Sequence[Any], writer: str, epoch: int) -> None:
-        options = self._options
-        stashes = [(one.name, one.rows) for one in messages if one is not None and one.rows]
+        options, stashes = self._options, _stashes_of(messages)
         if stashes:
             client_of(options.broker).publish_stashes(options.queue, stashes, writer=writer, epoch=epoch)
 
     def _drop(self, messages: Sequence[Any]) -> None:
-        stashes = [(one.name, one.rows) for one in messages if one is not None and one.rows]
+        stashes = _stashes_of(messages)
         if stashes:
             client_of(self._options.broker).drop_stashes(self._options.queue, stashes)
+
+
+def _stashes_of(messages: Sequence[Any]) -> list[tuple[str, int]]:
+    """Return what all attempts have stashed; of one that failed there is nothing to tell."""
+    return [stash for one in messages if one is not None for stash in one.stashes]
 
 
 class QueueWriter(_Writer, DataSourceArrowWriter):

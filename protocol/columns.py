@@ -172,6 +172,22 @@ class Columns:
             del self.chunks[number >> CHUNK_SHIFT]
         self._dirty_chunks[number >> CHUNK_SHIFT] = None
 
+    def _cross_out_run(self, numbers: range) -> bool:
+        """Take messages in a row out of their chunks; False if one of them does not live, then nothing is changed."""
+        pieces = list(self._chunks_of(numbers))
+        parts = [chunk.sizes[start:end] for _, chunk, start, end in pieces]
+        if numbers.start < 1 or sum(map(len, parts)) < len(numbers) or any([0 in part for part in parts]):
+            return False
+        for (chunk_id, chunk, start, end), part in zip(pieces, parts, strict=True):
+            chunk.sizes[start:end] = array("I", bytes(part.itemsize * len(part)))
+            chunk.living -= len(part)
+            if not chunk.living and len(chunk.sizes) == CHUNK:
+                del self.chunks[chunk_id]
+            self._dirty_chunks[chunk_id] = None
+            self.bytes -= sum(part) - len(part)
+        self.living -= len(numbers)
+        return True
+
     # --- hiding ----------------------------------------------------------------------------------------------------
 
     def hide(self, numbers: range) -> None:

@@ -119,6 +119,12 @@ class Busy(Refused):
     code = "BUSY"
 
 
+class OlderNodes(Refused):
+    """A node of the cluster is of an older release, which could not read what this would put into the log."""
+
+    code = "OLDER_NODES"
+
+
 class CommandSetAside(Refused):
     """The broker crashed on this command three times, and goes on without it."""
 
@@ -227,6 +233,12 @@ class NotInstalled(WakeqError):
     exit_status = 69
 
 
+class SparkFailed(WakeqError):
+    """A job of Spark's ended without a result, by nothing that wakeq knows of."""
+
+    code = "SPARK"
+
+
 class BrokerUnreachable(WakeqError):
     code = "UNREACHABLE"
     exit_status = 69
@@ -244,6 +256,6 @@ BY_CODE: dict[str, type[Refused]] = {
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
         StaleLease, EpochExpired, StashExpired, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy,
-        CommandSetAside, DiskFull, Unauthorized, Forbidden,
+        OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip

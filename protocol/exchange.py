@@ -20,7 +20,6 @@ SUBSCRIPTIONS_MAX = 1000  # of one subscriber
 
 Half = Annotated[str, Meta(max_length=SUBSCRIPTION_CHARS_MAX)]
 Subscriber = TypeVar("Subscriber", bound=Hashable)
-Content = TypeVar("Content")
 
 
 class Subscription(Struct, frozen=True, gc=False):
@@ -37,9 +36,10 @@ class TooManySubscriptions(TooLarge):
 class Exchange(Generic[Subscriber]):
     """See the head of this file.  Subscriptions of one subscriber are a set."""
 
-    __slots__ = ("_subscribers", "_subscriptions")
+    __slots__ = ("_subscribers", "_subscriptions", "size")
 
     def __init__(self) -> None:
+        self.size = 0  # subscriptions of all subscribers together
         # Both are the same relation, from either side.  No inner dict is empty; their values say nothing.
         self._subscribers: dict[Subscription, dict[Subscriber, None]] = {}
         self._subscriptions: dict[Subscriber, dict[Subscription, None]] = {}
@@ -56,6 +56,7 @@ class Exchange(Generic[Subscriber]):
         for subscription in added:
             self._subscriptions.setdefault(subscriber, {})[subscription] = None
             self._subscribers.setdefault(subscription, {})[subscriber] = None
+        self.size += len(added)
 
     def unsubscribe(self, subscriber: Subscriber, unwanted: Iterable[Subscription]) -> None:
         """Remove just these: a subscription that would cover them stays.  What is not there is no error."""
@@ -72,6 +73,10 @@ class Exchange(Generic[Subscriber]):
         for subscription in self._subscriptions.pop(subscriber, {}):
             self._remove(subscriber, subscription)
 
+    def count_of(self, subscriber: Subscriber) -> int:
+        """Return how many subscriptions it has."""
+        return len(self._subscriptions.get(subscriber, ()))
+
     def subscribers(self, spec: str, type: str) -> list[Subscriber]:
         """Return who gets a message of this spec and type, each once."""
         found: list[dict[Subscriber, None]] = []
@@ -84,15 +89,8 @@ class Exchange(Generic[Subscriber]):
             return list(found[0])
         return list({subscriber: None for subscribers in found for subscriber in subscribers})
 
-    def share_out(self, messages: Iterable[tuple[str, str, Content]]) -> dict[Subscriber, list[Content]]:
-        """Return what each subscriber gets of a batch of (spec, type, content), in the order of the batch."""
-        shares: dict[Subscriber, list[Content]] = {}
-        for spec, type, content in messages:
-            for subscriber in self.subscribers(spec, type):
-                shares.setdefault(subscriber, []).append(content)
-        return shares
-
     def _remove(self, subscriber: Subscriber, subscription: Subscription) -> None:
+        self.size -= 1
         subscribers = self._subscribers[subscription]
         del subscribers[subscriber]
         if not subscribers:

@@ -2,52 +2,46 @@
 
     entry, moment --> apply --> results (and what changed since the last `collect`)
 
-A message is delayed, ready, out with a worker, or gone.  One that was never delivered is a few words in the columns
-of a chunk; one that was has a Side in memory, for nothing here ever reads a disk.  Bodies are not kept here.
+A message is delayed, ready, out with a worker, or gone: what was published is kept in Columns, what was delivered in
+Deliveries, and here is decided what comes and goes.  Bodies are not kept here, and nothing here ever reads a disk.
 Every method computes first and changes last, so that an exception leaves the ledger as it was.
 """
 
 from collections.abc import Sequence
-from itertools import count
 
 from wakeq.protocol.acceptance import refusals_of
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk
-from wakeq.protocol.columns import MASK, Columns
+from wakeq.protocol.columns import MASK
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
     Claim,
-    Delivered,
     Draft,
     Expired,
-    Extended,
     Publish,
-    Reason,
-    Released,
     Requeued,
     Result,
     Results,
     Stash,
+    Token,
     Unstash,
 )
-from wakeq.protocol.delta import Delta, Totals
+from wakeq.protocol.deliveries import Deliveries
+from wakeq.protocol.delta import Delta
+from wakeq.protocol.fifo import is_run
 from wakeq.protocol.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.rows import Side
-from wakeq.protocol.staging import UNENDING_MS, Name, Staging
+from wakeq.protocol.staging import Name, Staging
 from wakeq.protocol.uid import parse
 
 _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
-ERROR_CHARS_MAX = 16_000  # kept of a worker's error text; a stored message has room for 65,535 bytes of it
 
 
-class Ledger(Columns):
+class Ledger(Deliveries):
     """One incarnation of one queue."""
 
-    __slots__ = (
-        "_aliases_gone", "_aliases_lost", "_touched", "id", "limits", "name", "out", "paused_until_ms", "policies",
-        "publishers", "sides", "staging", "totals",
-    )  # fmt: skip
+    __slots__ = ("_aliases_gone", "_aliases_lost", "limits", "name", "paused_until_ms", "publishers", "staging")
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
         self.name = name
@@ -64,12 +58,8 @@ class Ledger(Columns):
         self.clear()
         self.id = queue_id
         self.policies = policies
-        self.sides: dict[int, Side] = {}
         self._aliases_gone: list[int] = []  # still in the maps of aliases, until they are collected
-        self.out = 0
-        self.totals = Totals()
-        self._touched: set[int] | None = None  # made when needed: an idle queue is to be small
-        self.staging: Staging | None = None  # likewise
+        self.staging: Staging | None = None  # made when needed: an idle queue is to be small
         if self.publishers is not None:
             self.publishers.go_on_in(queue_id)
 
@@ -81,34 +71,6 @@ class Ledger(Columns):
     def size(self) -> int:
         """Messages that are ready or delayed: what the size policy counts."""
         return self.living - self.out
-
-    # --- looking ---------------------------------------------------------------------------------------------------
-
-    def timeout_of(self, number: int) -> int:
-        """Return how long a delivery of a living message hides it."""
-        column = self.chunks[number >> CHUNK_SHIFT].timeouts
-        own = 0 if column is None else column[number & MASK]
-        return own or self.policies.timeout * 1000
-
-    def due_of(self, number: int) -> int:
-        """Return the moment from which a living message that is not out may be handed out; 0 for always."""
-        side = self.sides.get(number)
-        if side is not None:
-            return side.due_ms
-        column = self.chunks[number >> CHUNK_SHIFT].dues
-        due_ms = 0 if column is None else column[number & MASK]
-        return due_ms if due_ms >= 0 else UNENDING_MS  # stashed
-
-    def is_plain(self, number: int) -> bool:
-        """Whether a living message has no priority, delay or expiry and never came back."""
-        chunk = self.chunks[number >> CHUNK_SHIFT]
-        if chunk.priorities is None and chunk.dues is None and chunk.expiries is None:
-            return number not in self.sides
-        return False
-
-    def is_out(self, number: int) -> bool:
-        side = self.sides.get(number)
-        return side is not None and side.until_ms > 0
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -155,72 +117,6 @@ class Ledger(Columns):
 
     def _refusals(self, drafts: Sequence[Draft]) -> list[int]:
         return refusals_of(self.policies, drafts, size=self.size, held_bytes=self.bytes)
-
-    # --- deliveries ------------------------------------------------------------------------------------------------
-
-    def deliver(self, entry: Delivered, term: int) -> Results:
-        """Note that messages are out; of one that is gone nothing is noted, and its result is UNKNOWN."""
-        if entry.queue_id != self.id:
-            return [_UNKNOWN] * len(entry.numbers)
-        sides, known = self.sides, self.sides.get
-        delivered = 0
-        for sequence, number, until_ms in zip(count(entry.first_sequence), entry.numbers, entry.untils_ms):
-            if not self.lives(number):
-                continue
-            delivered += 1
-            side = known(number)
-            if side is None:
-                sides[number] = Side(1, 0, 0, 0, term, sequence, until_ms, 0, "")
-                self.out += 1
-            else:
-                self.out += side.until_ms == 0
-                side.deliveries += 1
-                side.term, side.sequence, side.until_ms, side.due_ms = term, sequence, until_ms, 0
-        self._touch(entry.numbers)
-        self._dirty_chunks.update(dict.fromkeys([number >> CHUNK_SHIFT for number in entry.numbers]))
-        self.totals.delivered += delivered
-        if delivered == len(entry.numbers):
-            return entry.numbers
-        return [number if self.lives(number) else _UNKNOWN for number in entry.numbers]
-
-    def extend(self, entry: Extended) -> Results:
-        """Give leases a later end; UNKNOWN for what is not out."""
-        if entry.queue_id != self.id:
-            return [_UNKNOWN] * len(entry.numbers)
-        results = []
-        for number, until_ms in zip(entry.numbers, entry.untils_ms, strict=True):
-            side = self.sides.get(number)
-            if side is not None and side.until_ms:
-                side.until_ms = until_ms
-                self._touch((number,))
-                results.append(number)
-            else:
-                results.append(_UNKNOWN)
-        return results
-
-    def release(self, entry: Released) -> Results:
-        """Take back what is out; STALE for a token older than the last delivery, UNKNOWN for what is not out."""
-        if entry.queue_id != self.id:
-            return [Result.UNKNOWN] * len(entry.numbers)
-        rows = zip(entry.numbers, entry.dues_ms, entry.tokens, strict=True)
-        return [self._release(number, due, token, entry) for number, due, token in rows]
-
-    def _release(self, number: int, due_ms: int, token: tuple[int, int], entry: Released) -> int:
-        side = self.sides.get(number)
-        if side is None or not side.until_ms:
-            return Result.UNKNOWN
-        if token != ANY_TOKEN and token < (side.term, side.sequence):
-            return Result.STALE
-        side.until_ms, side.due_ms = 0, due_ms
-        side.nacks += entry.reason == Reason.NACK
-        side.timeouts += entry.reason == Reason.TIMEOUT
-        side.disconnects += entry.reason == Reason.DISCONNECT
-        if entry.error:
-            side.error = entry.error[:ERROR_CHARS_MAX]
-        self.out -= 1
-        self.totals.released += 1
-        self._touch((number,))
-        return Result.DONE
 
     # --- ends ------------------------------------------------------------------------------------------------------
 
@@ -271,9 +167,29 @@ class Ledger(Columns):
         """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of every life's end."""
         if entry.moved:
             return self._move(entry)
+        numbers = self._own_numbers(entry)
+        if entry.delivered and self._remove_run(numbers):
+            results = [0] * len(numbers)
+        else:
+            results = self._remove_acknowledged(numbers, entry.tokens)
+        done = results.count(0)
+        if entry.dead:
+            self.totals.dead += done
+        else:
+            self.totals.acked += done
+        if entry.delivered:
+            self.totals.delivered += done
+        return results
+
+    def _remove_run(self, numbers: list[int]) -> bool:
+        """Remove messages in a row that never were out; False if they are anything else, then nothing is changed."""
+        is_plain = bool(numbers) and is_run(numbers) and not self.aliased and self.sides.keys().isdisjoint(numbers)
+        return is_plain and self._cross_out_run(range(numbers[0], numbers[-1] + 1))
+
+    def _remove_acknowledged(self, numbers: list[int], tokens: list[Token]) -> list[int]:
         chunks, sides, any_token = self.chunks, self.sides, ANY_TOKEN
         results: list[int] = []
-        for number, token in zip(self._own_numbers(entry), entry.tokens, strict=True):
+        for number, token in zip(numbers, tokens, strict=True):
             chunk = chunks.get(number >> CHUNK_SHIFT)
             offset = number & MASK
             if chunk is None or number < 1 or offset >= len(chunk.sizes) or not chunk.sizes[offset]:
@@ -285,13 +201,6 @@ class Ledger(Columns):
                 continue
             self._remove_from(chunk, number, side)
             results.append(0)
-        done = results.count(0)
-        if entry.dead:
-            self.totals.dead += done
-        else:
-            self.totals.acked += done
-        if entry.delivered:
-            self.totals.delivered += done
         return results
 
     def _move(self, entry: Ack) -> Results:
@@ -381,13 +290,6 @@ class Ledger(Columns):
 
     # --- writing down, and coming back -----------------------------------------------------------------------------
 
-    def _touch(self, numbers: Sequence[int]) -> None:
-        """Remember that the sides of these changed."""
-        if self._touched is None:
-            self._touched = set(numbers)
-        else:
-            self._touched.update(numbers)
-
     def collect(self) -> Delta:
         """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
         touched, self._touched = self._touched, None
@@ -420,11 +322,6 @@ class Ledger(Columns):
         sides = self.sides
         with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else []
         return chunk_id, copy, with_side
-
-    def restore_side(self, number: int, side: Side) -> None:
-        """Take back what was written down of a message that has been delivered."""
-        self.sides[number] = side
-        self.out += side.until_ms > 0
 
     def restore_publishers(self, ids: list[tuple[str, Once]], sessions: list[tuple[str, Session]]) -> None:
         """Take back what makes publishes idempotent."""

@@ -1,19 +1,17 @@
-"""Records: entries <-> bytes.  The log, the peers and the pipeline share this layout.
+"""Records: entries --> bytes.  The log, the peers and the pipeline share this layout.
 
-In: entries of `commands`, stamped.  Out: bytes, big-endian, versioned; and back.  `docs/files.md` says every
-byte; a change here changes that page and a version number.  Damage raises BadRecord, never anything else.
+In: entries of `commands`, stamped.  Out: bytes, big-endian, versioned; `record_reader.py` makes entries of them again.
+`docs/files.md` says every byte; a change here changes that page and a version number.
 
 An entry begins with HEAD and the queue's name; then come `count` ITEMs of fixed size, one for each message, so that
 a reader can gather columns without decoding; then whatever has no fixed size.
 """
 
-import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
     Claim,
@@ -32,17 +30,13 @@ from wakeq.protocol.commands import (
     PauseQueue,
     Publish,
     PurgeQueue,
-    Reason,
     Released,
     Requeued,
     SetAside,
     Stash,
-    Token,
     Unstash,
-    UnstashAction,
     UpdateQueue,
 )
-from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.record_layout import (
     ENTRY_VERSION,
     FLAG_ATOMIC,
@@ -55,16 +49,10 @@ from wakeq.protocol.record_layout import (
     FLAG_SESSION,
     HEAD,
     ITEM,
-    BadRecord,
     head_of,
     sized,
-    take,
-    take_sized,
-    take_text,
     text_of,
 )
-
-_PUBLISH = bytes([Kind.PUBLISH])
 
 _to_msgpack = msgspec.msgpack.Encoder().encode
 _pack_head = HEAD.pack
@@ -79,47 +67,48 @@ def encode_entry(entry: Entry, at_ms: int) -> bytes:
 def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if len(entry.drafts) == 1 and not (entry.id or entry.session):
         return _encode_publish_of_one(entry, entry.drafts[0], at_ms)
-    flags = _publish_flags(entry)
-    extra = []
-    if entry.id:
-        flags |= FLAG_ID
-        extra.append(text_of(entry.id))
-    ordinals: Iterable[int] = [0] * len(entry.drafts)
-    if entry.session:
-        flags |= FLAG_SESSION
-        extra.append(text_of(entry.session))
-        ordinals = entry.ordinals * len(entry.drafts) if entry.atomic else entry.ordinals
-    drafts = entry.drafts
-    raw = entry.queue.encode()
+    drafts, name = entry.drafts, entry.queue.encode()
+    flags, extra, ordinals = _publish_flags(entry), b"", [0] * len(drafts)
+    if entry.id or entry.session:
+        flags, extra, ordinals = _about_once(entry, flags)
+    head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
     if entry.packed is not None:
         items, bodies = entry.packed
-        head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(raw)) + raw
-        return b"".join((head, items, *extra, bodies))
-    parts = [
-        _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(raw)),
-        raw,
-        *[
-            _pack_item(
-                0,
-                len(d.headers),
-                len(d.body),
-                n,
-                d.delay_ms,
-                d.priority,
-                d.expires_ms,
-                d.timeout_ms,
-                len(d.alias.encode()) if d.alias else 0,
-            )
-            for d, n in zip(drafts, ordinals, strict=True)
-        ],
-        *extra,
+        return b"".join((head, items, extra, bodies))
+    parts = [head]
+    parts += [
+        _pack_item(
+            0,
+            len(d.headers),
+            len(d.body),
+            ordinal,
+            d.delay_ms,
+            d.priority,
+            d.expires_ms,
+            d.timeout_ms,
+            len(d.alias.encode()) if d.alias else 0,
+        )
+        for d, ordinal in zip(drafts, ordinals, strict=True)
     ]
+    parts.append(extra)
     if any([d.headers or d.alias for d in drafts]):
-        for draft in drafts:
-            parts += (draft.body, draft.headers, draft.alias.encode())
+        parts += [part for d in drafts for part in (d.body, d.headers, d.alias.encode())]
     else:
-        parts += [draft.body for draft in drafts]
+        parts += [d.body for d in drafts]
     return b"".join(parts)
+
+
+def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, list[int]]:
+    """Return flags, fields and ordinals by which a publish that comes again is known."""
+    drafts, fields, ordinals = entry.drafts, b"", [0] * len(entry.drafts)
+    if entry.id:
+        flags |= FLAG_ID
+        fields += text_of(entry.id)
+    if entry.session:
+        flags |= FLAG_SESSION
+        fields += text_of(entry.session)
+        ordinals = entry.ordinals * len(drafts) if entry.atomic else entry.ordinals
+    return flags, fields, ordinals
 
 
 def _publish_flags(entry: Publish) -> int:
@@ -240,147 +229,3 @@ _ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
     PauseQueue: lambda e, at: head_of(Kind.PAUSE, e.queue, 0, at) + _to_msgpack(e.until_ms),
     Requeued: _encode_requeued,
 }
-
-
-def decode_entry(payload: bytes) -> tuple[Entry, int]:
-    """Return an entry and its moment."""
-    try:
-        version, kind, door, flags, count, at_ms, queue_id, worker, name_size = HEAD.unpack_from(payload)
-        if version != ENTRY_VERSION:
-            raise BadRecord(f"entry of version {version}; this release reads {ENTRY_VERSION}")
-        start = HEAD.size + name_size
-        name = take(payload, HEAD.size, start).decode()
-        end = start + count * ITEM.size
-        items = list(ITEM.iter_unpack(payload[start:end]))
-        if len(items) != count:
-            raise BadRecord("an entry ends inside its items")
-        return _decode(Kind(kind), name, items, payload, end, (door, flags, queue_id, worker)), at_ms
-    except (struct.error, ValueError, msgspec.MsgspecError, RecursionError) as error:
-        raise BadRecord(f"an entry cannot be decoded: {error}") from None
-
-
-def _decode(
-    kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, end: int, head: tuple[int, int, int, int]
-) -> Entry:
-    door, flags, queue_id, worker = head
-    numbers = [item[3] for item in items]
-    match kind:
-        case Kind.PUBLISH:
-            return _decode_publish(name, items, payload, end, head)
-        case Kind.DELIVERED:
-            first = items[0][6] if items else 0
-            return Delivered(name, queue_id, numbers, [item[4] for item in items], first, worker, door)
-        case Kind.EXTENDED:
-            return Extended(name, queue_id, numbers, [item[4] for item in items])
-        case Kind.RELEASED:
-            reason = Reason(items[0][0]) if items else Reason.NONE
-            tokens: list[Token] = [(item[5], item[6]) for item in items]
-            return Released(
-                name, queue_id, numbers, [item[4] for item in items], tokens, reason, payload[end:].decode()
-            )
-        case Kind.ACK | Kind.DEAD:
-            return _decode_ack(kind, name, items, payload, end, head)
-        case Kind.EXPIRED:
-            return Expired(name, queue_id, numbers)
-        case Kind.CREATE:
-            return CreateQueue(name, msgspec.msgpack.decode(payload[end:], type=Policies))
-        case Kind.UPDATE:
-            return UpdateQueue(name, msgspec.msgpack.decode(payload[end:], type=dict[str, object]))
-        case Kind.DELETE:
-            return DeleteQueue(name)
-        case Kind.PURGE:
-            return PurgeQueue(name)
-        case Kind.SET_ASIDE:
-            return SetAside(name, *msgspec.msgpack.decode(payload[end:], type=tuple[int, str]))
-        case Kind.IMPORTED:
-            return Imported(name)
-        case Kind.NOOP:
-            return Noop(name)
-        case Kind.PAUSE:
-            return PauseQueue(name, msgspec.msgpack.decode(payload[end:], type=int))
-        case Kind.MOVED if flags & FLAG_REQUEUED:
-            return Requeued(name, queue_id, numbers)
-        case Kind.MOVED:
-            return _decode_ack(kind, name, items, payload, end, head)
-        case Kind.CLAIM:
-            return _decode_claim(name, items, payload[end:], head)
-        case Kind.STASH:
-            about, at = take_sized(payload, end)
-            drafts = _take_drafts(items, payload, at)
-            return Stash(name, drafts, *msgspec.msgpack.decode(about, type=tuple[str, int, int]), door, worker)
-        case Kind.UNSTASH:
-            action, named = UnstashAction(head[1]), tuple[list[tuple[str, int]], str, int]
-            return Unstash(name, action, *msgspec.msgpack.decode(payload[end:], type=named))
-        case Kind.MEMBERS:
-            return Members(msgspec.msgpack.decode(payload[end:], type=Config), name)
-
-
-def _decode_publish(
-    name: str, items: list[tuple[int, ...]], payload: bytes, at: int, head: tuple[int, int, int, int]
-) -> Publish:
-    door, flags, _, worker = head
-    entry_id = session = ""
-    if flags & FLAG_ID:
-        entry_id, at = take_text(payload, at)
-    if flags & FLAG_SESSION:
-        session, at = take_text(payload, at)
-    drafts = _take_drafts(items, payload, at)
-    ordinals = [item[3] for item in items] if session else []
-    atomic = bool(flags & FLAG_ATOMIC)
-    return Publish(
-        name,
-        drafts,
-        atomic=atomic,
-        id=entry_id,
-        session=session,
-        ordinals=ordinals[:1] if atomic else ordinals,
-        forced=bool(flags & FLAG_FORCED),
-        door=door,
-        worker=worker,
-        must_exist=bool(flags & FLAG_MUST_EXIST),
-        oversized=bool(flags & FLAG_OVERSIZED),
-    )
-
-
-def _take_drafts(items: list[tuple[int, ...]], payload: bytes, at: int) -> list[Draft]:
-    drafts = []
-    for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
-        body = payload[at : at + size]
-        at += size
-        headers = payload[at : at + headers_size]
-        at += headers_size
-        alias = payload[at : at + alias_size].decode()
-        at += alias_size
-        drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
-    if at > len(payload):
-        raise BadRecord("a publish entry ends inside a body")
-    return drafts
-
-
-def _decode_claim(name: str, items: list[tuple[int, ...]], rest: bytes, head: tuple[int, int, int, int]) -> Claim:
-    door, action, queue_id, worker = head
-    source, epoch, slices, until_ms, first = msgspec.msgpack.decode(rest, type=tuple[str, int, int, int, int])
-    numbers = [item[3] for item in items]
-    tokens = [] if action == ClaimAction.STAGED else [(item[5], item[6]) for item in items]
-    about = ClaimAction(action), source, epoch, numbers, tokens, first, slices, until_ms
-    return Claim(name, queue_id, *about, worker, door)
-
-
-def _decode_ack(
-    kind: Kind, name: str, items: list[tuple[int, ...]], payload: bytes, at: int, head: tuple[int, int, int, int]
-) -> Ack:
-    door, flags, queue_id, worker = head
-    raw, at = take_sized(payload, at)
-    foreign = msgspec.msgpack.decode(raw, type=dict[int, str]) if raw else {}
-    publishes = []
-    while at < len(payload):
-        raw, at = take_sized(payload, at)
-        if raw[1:2] != _PUBLISH:  # looked at first: a follow-up within a follow-up is not decoded at all
-            raise BadRecord("a follow-up is not a publish")
-        inner, _ = decode_entry(raw)
-        assert isinstance(inner, Publish), "its kind says so"
-        publishes.append(inner)
-    numbers = [item[3] for item in items]
-    tokens: list[Token] = [(item[5], item[6]) for item in items]
-    is_dead, delivered, moved = kind is Kind.DEAD, bool(flags & FLAG_DELIVERED), kind is Kind.MOVED
-    return Ack(name, queue_id, numbers, tokens, publishes, foreign, is_dead, worker, door, delivered, moved)

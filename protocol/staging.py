@@ -31,10 +31,12 @@ from wakeq.protocol.commands import (
 UNENDING_MS = 1 << 62  # until when a message of a claim is hidden: its claim ends, not it
 GIVEN_BACK = -1  # in the place of a message that is not under its claim any more: it stays
 OPEN_EPOCHS_MAX = 2  # of one source
-SOURCES_MAX = 1_000  # of one queue; and as many writers
+SOURCES_MAX = 1_000  # of one queue
 STASHES_MAX = 10_000  # of one queue
 SOURCE_KEPT_MS = 86_400_000  # unused, and without open claims
+WRITERS_MAX = 10_000  # of one queue; each job that names none is one
 WRITER_KEPT_MS = 30 * 86_400_000
+WRITER_KEPT_MS_MIN = 86_400_000  # where there are too many
 
 
 class Epoch(msgspec.Struct):
@@ -278,14 +280,15 @@ class Staging:
 
     def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
         writer = self.writers.get(entry.writer)
-        if writer is not None and entry.epoch <= writer.highest:
-            return [Result.DONE, writer.highest], self._drop([name for name, _ in entry.stashes])
-        if writer is None and len(self.writers) >= SOURCES_MAX:
-            return [Result.BUSY], []
+        highest = 0 if writer is None else writer.highest
+        if entry.epoch <= highest:
+            return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
         for name, size in entry.stashes:
             put = self.stashes.get(name)
             if put is None or put.size != size:
                 return [Result.STASH_EXPIRED], []
+        if writer is None and len(self.writers) >= WRITERS_MAX and not self._make_room(at_ms):
+            return [Result.BUSY], []
         ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
         for numbers in ranges:
             self._queue.reveal(numbers)
@@ -293,6 +296,15 @@ class Staging:
         self.writers[entry.writer] = Writer(entry.epoch, at_ms)
         self._dirty.add((WRITER, entry.writer))
         return [sum(map(len, ranges)), entry.epoch], ranges
+
+    def _make_room(self, at_ms: int) -> bool:
+        """Forget the writer that was not used for longest, if that is long enough."""
+        name, writer = next(iter(self.writers.items()))
+        if writer.used_ms > at_ms - WRITER_KEPT_MS_MIN:
+            return False
+        del self.writers[name]
+        self._dirty.add((WRITER, name))
+        return True
 
     def _drop(self, names: Iterable[str]) -> list[range]:
         ranges = [numbers for name in names for numbers in self._take(name)]

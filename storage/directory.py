@@ -29,6 +29,10 @@ VERSION_TEXT = "wakeq data directory"
 RESERVE_BYTES_MIN = 64 * 1024 * 1024
 RESERVE_SHARE = 20  # a twentieth of the file system
 RESERVE_SHARE_MAX = 4  # but never more than a quarter of it: a small disk must hold some messages too
+LAST_SHARE = (
+    4  # with a quarter of the reserve a node of a cluster steps aside, while it can still write down what it has
+)
+BACK_SHARE = 2  # and it is back with a half
 RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve is free
 FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
@@ -56,6 +60,7 @@ class DataDirectory:
     warnings: list[str] = field(default_factory=list)
     imports_version_1: bool = False  # the node must import before it serves (storage/version1.py)
     full: bool = False
+    out_of_room: bool = False  # as of the last `check_last_room`
     reserve_override_bytes: int | None = None
     _lock: int = -1
 
@@ -139,6 +144,12 @@ class DataDirectory:
             reserve += reserve // RECOVERED_SHARE
         self.full = self.free_bytes() < reserve
         return self.full
+
+    def check_last_room(self, owed_bytes: int = 0) -> bool:
+        """Decide again whether even acknowledgements had better go to another disk."""
+        share = BACK_SHARE if self.out_of_room else LAST_SHARE
+        self.out_of_room = self.free_bytes() < self.reserve_bytes() // share + owed_bytes
+        return self.out_of_room
 
     def finish_import(self) -> None:
         """Say that all of version 1 is on disk in its new form (storage/version1.py tells the order)."""

@@ -3,6 +3,7 @@
     ImageReader: header, then pieces      ImageWriter: pieces in order --> a whole image, checked --> `raft.install`
 
 An image that has come is installed at a start (`wakeq/opening.py`): until then it lies beside what it will replace.
+So it is with the order to make the state anew.
 Must never give an image its name before all of it is on disk and fits its checksums.
 """
 
@@ -13,12 +14,13 @@ from zlib import crc32
 
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import Identity
-from wakeq.storage.files import MODE, rename_durably, sync_data, sync_failed, write_all
+from wakeq.storage.files import MODE, rename_durably, replace_durably, sync_data, sync_failed, write_all
 from wakeq.storage.segments import open_file
 from wakeq.storage.snapshot import SnapshotHeader, read_header, verify_snapshot
 
 RECEIVED_NAME = "raft.received"
 INSTALL_NAME = "raft.install"
+SPOILT_NAME = "state.spoilt"
 
 
 class ImageReader:
@@ -98,6 +100,11 @@ class ImageWriter:
         """Give back the room of an image that will not be whole: a full disk may be the reason."""
         self.close()
         self.path.unlink(missing_ok=True)
+
+
+def mark_spoilt(consensus: Path, index: int) -> None:
+    """From now on a start makes the state anew, from an image in which this entry is not, and the log."""
+    replace_durably(consensus / SPOILT_NAME, b"%d\n" % index)
 
 
 def mark_for_install(consensus: Path) -> None:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from wakeq.protocol.log_format import HEADER_BYTES, Identity, SegmentHeader, Walk
+from wakeq.storage.active_segment import Active
+from wakeq.storage.log_opening import Found, Recovery
 from wakeq.storage.memory import MemoryStore
 from wakeq.storage.metadata import Metadata, State
 from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.segments import Active, Recovery, note_records, reader
+from wakeq.storage.segments import reader
 
 FOLDER: Final = Path("memory:")  # stands in messages where a data directory has its path
 NEVER_FULL_BYTES: Final = 1 << 62  # a file without a name cannot be sealed under another one
@@ -53,9 +55,10 @@ class MemoryDirectory:
         walk = Walk(
             reader(active.descriptor, path), offset=HEADER_BYTES, end=size_bytes, seed=active.seed, next_index=1
         )
-        note_records(active, ((index, term, len(payload)) for index, term, payload in walk))
+        active.note_records(((index, term, len(payload)) for index, term, payload in walk))
         entries = active.next_index - 1
-        return SegmentedLog(FOLDER, [], active, Recovery(entries, 0, f"{path}: {entries} entries"), NEVER_FULL_BYTES)
+        found = Found([], active, Recovery(entries, 0, f"{path}: {entries} entries"))
+        return SegmentedLog(FOLDER, found, NEVER_FULL_BYTES)
 
     def close(self) -> None:
         """Give the memory back."""

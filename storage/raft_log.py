@@ -11,75 +11,45 @@ that something is written before it is synced.
 
 import os
 import threading
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from wakeq.protocol.errors import DamagedFile, SyncFailed
-from wakeq.protocol.log_format import (
-    BLOCK_BYTES,
-    BLOCK_RECORDS,
-    HEADER_BYTES,
-    RECORD,
-    RECORD_BYTES,
-    Batch,
-    Block,
-    Footer,
-    Identity,
-    RecordBuffer,
-    SegmentHeader,
-    Walk,
-    encode_footer,
-    record_seed,
-)
-from wakeq.storage.files import rename_durably, short_write, sync_data, sync_directory, sync_failed, write_all
+from wakeq.protocol.errors import SyncFailed
+from wakeq.protocol.log_format import Batch, Identity, RecordBuffer, SegmentHeader, Walk, record_seed
+from wakeq.storage.active_segment import Active, block_with, create_active
+from wakeq.storage.files import rename_durably, sync_directory, sync_failed
 from wakeq.storage.journal import Journal, OutcomeFiles
-from wakeq.storage.segments import (
-    ACTIVE_NAME,
-    Active,
-    Recovery,
-    Sealed,
-    absent_active,
-    block_crc,
-    create_active,
-    damaged,
-    has_active,
-    load_sealed,
-    note_records,
-    open_file,
-    reader,
-    recover_active,
-    remove_unfinished,
-    sealed_path,
-    sealed_paths,
-    verify_blocks,
-)
+from wakeq.storage.log_opening import Found, look_at_segments, open_segments
+from wakeq.storage.segments import Sealed, damaged, open_file, reader, sealed_path, verify_blocks
+from wakeq.storage.term_runs import TermRuns
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
-ZEROS_AHEAD = bytes(256 * 1024)  # a sync of bytes that the file already has costs a third less than one that grows it
-ZEROS_BATCH_BYTES_MAX = 64 * 1024  # a larger batch grows the file itself: zeros would only double what is written
-LOOK_AGAIN = 3  # a reader without the lock may meet a segment in the moment that it is being sealed
 
 
 class EntriesGone(LookupError):
     """Entries were asked for that have been cut off: whoever asked needs a snapshot."""
 
 
+class _Stretch(NamedTuple):
+    """Where to read some entries: from the beginning of a block up to the end of its segment."""
+
+    path: Path
+    descriptor: int  # of our own
+    start: int
+    end: int
+    seed: int
+    first_index: int
+
+
 class SegmentedLog:
     """See the head of this file.  Entries have consecutive indexes from `first_index` to `last_index`."""
 
-    def __init__(
-        self,
-        directory: Path,
-        sealed: list[Sealed],
-        active: Active,
-        recovered: Recovery,
-        segment_bytes_max: int,
-    ) -> None:
+    def __init__(self, directory: Path, found: Found, segment_bytes_max: int) -> None:
+        sealed, active, self.recovered = found
         self.directory = directory
-        self.recovered = recovered
         self.segment_bytes_max = segment_bytes_max
         self._sealed = sealed
         self._active = active
@@ -91,9 +61,7 @@ class SegmentedLog:
         self._buffer = RecordBuffer(active.seed)
         self._written_index = self._last_index = active.next_index - 1
         self._written_term = self._last_term = active.last_term
-        runs = [run for segment in sealed for run in segment.footer.terms] + active.terms
-        self._term_starts = [index for index, _term in runs]
-        self._terms = [term for _index, term in runs]
+        self._terms = TermRuns([run for segment in sealed for run in segment.footer.terms] + active.terms)
 
     # Opening ------------------------------------------------------------------------------------------------
 
@@ -115,47 +83,19 @@ class SegmentedLog:
         With verify every byte of the sealed segments is checked now; without, as it is read.  A read-only log
         creates, cuts and renames nothing and takes any identity (None).
         """
-        assert read_only or identity is not None
         if read_only:
-            return cls._look(directory, identity, verify=verify)
-        remove_unfinished(directory)
-        sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
-        start = _next_header(sealed, identity, create_first_index, create_previous_term)
-        torn_bytes = 0
-        if has_active(directory):
-            active, footer, torn_bytes = recover_active(
-                directory, identity, committed=committed_at_least, read_only=False
-            )
-            _check_chain(sealed, active.header, active.path)
-            if footer is not None:  # sealing had come to the footer, but not to the new name
-                sealed.append(_finish_sealing(directory, active, footer, identity))
-                start = _next_header(sealed, identity, create_first_index, create_previous_term)
-                active = create_active(directory, start)
-        else:
-            _check_committed(directory / ACTIVE_NAME, HEADER_BYTES, start.first_index - 1, committed_at_least)
-            active = create_active(directory, start)
-        _check_committed(active.path, active.end, active.next_index - 1, committed_at_least)
-        return cls(directory, sealed, active, _describe(sealed, active, torn_bytes), segment_bytes_max)
-
-    @classmethod
-    def _look(cls, directory: Path, identity: Identity | None, *, verify: bool) -> Self:
-        """Open without the right to change anything, perhaps while a node is writing."""
-        for attempt in range(LOOK_AGAIN):
-            try:
-                sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
-                torn_bytes = 0
-                if has_active(directory):
-                    active, _footer, torn_bytes = recover_active(directory, identity, committed=0, read_only=True)
-                else:
-                    whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
-                    active = absent_active(directory, _next_header(sealed, whose, 1, 0))
-                _check_chain(sealed, active.header, active.path)
-            except (DamagedFile, FileNotFoundError):
-                if attempt + 1 == LOOK_AGAIN:
-                    raise
-                continue
-            return cls(directory, sealed, active, _describe(sealed, active, torn_bytes), SEGMENT_BYTES_MAX)
-        raise AssertionError("unreachable")
+            found = look_at_segments(directory, identity, verify=verify)
+            return cls(directory, found, SEGMENT_BYTES_MAX)
+        assert identity is not None, "only a reader takes any"
+        found = open_segments(
+            directory,
+            identity,
+            committed_at_least=committed_at_least,
+            create_first_index=create_first_index,
+            create_previous_term=create_previous_term,
+            verify=verify,
+        )
+        return cls(directory, found, segment_bytes_max)
 
     # The loop's side ----------------------------------------------------------------------------------------
 
@@ -168,11 +108,10 @@ class SegmentedLog:
         assert first_index == self._last_index + 1, f"entry {first_index} after {self._last_index}"
         assert term >= self._last_term, f"term {term} after {self._last_term}"
         self._buffer.append_many(first_index, term, payloads)
-        if payloads and (term != self._last_term or not self._terms):
-            self._term_starts.append(first_index)
-            self._terms.append(term)
+        if payloads:
+            self._terms.append(first_index, term)
+            self._last_term = term
         self._last_index += len(payloads)
-        self._last_term = term if payloads else self._last_term
 
     def take_buffer(self) -> Batch | None:
         """Return what was appended since the last call, for `write`; None if there is nothing."""
@@ -224,19 +163,14 @@ class SegmentedLog:
     @property
     def runs(self) -> list[tuple[int, int]]:
         """(first index, term) of each stretch of entries of one term that is kept, written or not."""
-        first = self.first_index
-        if self._last_index < first:
-            return []
-        kept = max(0, bisect_right(self._term_starts, first) - 1)
-        runs = zip(self._term_starts[kept:], self._terms[kept:], strict=True)
-        return [(max(first, start), term) for start, term in runs]
+        return self._terms.between(self.first_index, self._last_index)
 
     def term_at(self, index: int) -> int | None:
         """Return the term of an entry, also of the one just before the first; None for any other index."""
         if not self.first_index <= index <= self._last_index:
             header = (self._sealed[0] if self._sealed else self._active).header
             return header.previous_term if index == header.first_index - 1 else None
-        return self._terms[bisect_right(self._term_starts, index) - 1]
+        return self._terms.at(index)
 
     # The writing thread's side ------------------------------------------------------------------------------
 
@@ -246,38 +180,12 @@ class SegmentedLog:
         active = self._active
         assert batch.first_index == self._written_index + 1, "batches are written in the order they were taken"
         try:  # `_latch` spelled out: this is the way of every answer
-            self._write_at_end(active, batch.data)
-            sync_data(active.descriptor, active.path)
+            active.write(batch)
         except BaseException as error:
             self._failure = str(error) or repr(error)
             raise
-        self._note_written(active, batch)
         self.written_bytes += len(batch.data)
         self._written_index, self._written_term = batch.last_index, batch.last_term
-
-    def _write_at_end(self, active: Active, data: bytes) -> None:
-        size, parts = len(data), [data]
-        if active.end + size > active.zeroed and size <= ZEROS_BATCH_BYTES_MAX:
-            parts.append(ZEROS_AHEAD)
-        try:
-            written = os.pwritev(active.descriptor, parts, active.end)
-        except OSError as error:
-            raise sync_failed(active.path, "write", error) from error
-        if written < size:
-            raise short_write(active.path, written, size)
-        active.zeroed = max(active.zeroed, active.end + written)
-
-    def _note_written(self, active: Active, batch: Batch) -> None:
-        """Open the blocks that begin in this batch: at its first record, or, in a large one, within."""
-        count = batch.last_index - batch.first_index + 1
-        if len(batch.data) > BLOCK_BYTES or count > BLOCK_RECORDS:
-            note_records(active, _records_of(batch))
-            return
-        mark_index, mark_offset = active.marks[-1] if active.marks else (-BLOCK_RECORDS, 0)
-        if batch.first_index - mark_index >= BLOCK_RECORDS or active.end - mark_offset >= BLOCK_BYTES:
-            active.marks.append((batch.first_index, active.end))
-        active.end += len(batch.data)
-        active.next_index, active.last_term = batch.last_index + 1, batch.last_term
 
     def roll(self, committed: int, notes: bytes = b"") -> bool:
         """Seal the active segment with its footer and begin the next one; True if that was done.
@@ -289,34 +197,17 @@ class SegmentedLog:
         if not active.marks or committed < self._written_index:
             return False
         with self._latch():
-            footer = self._make_footer(active, notes)
-            encoded = encode_footer(footer, seed=active.seed)
-            _truncate(active)
-            write_all(active.descriptor, encoded, active.end, active.path)
-            sync_data(active.descriptor, active.path)
+            runs = self._terms.between(active.header.first_index, self._written_index)
+            footer = active.make_footer(runs, notes)
+            size_bytes = active.seal(footer)
             path = sealed_path(self.directory, active.header.first_index)
             rename_durably(active.path, path)
-            new = create_active(
-                self.directory,
-                SegmentHeader(active.header.identity, footer.last_index + 1, footer.last_term),
-            )
-        kept = Footer(**{name: getattr(footer, name) for name in Footer.__slots__} | {"notes": b""})
-        sealed = Sealed(path, active.header, kept, active.end + len(encoded))
+            header = SegmentHeader(active.header.identity, footer.last_index + 1, footer.last_term)
+            new = create_active(self.directory, header)
+        sealed = Sealed(path, active.header, replace(footer, notes=b""), size_bytes)
         self._exchange([*self._sealed, sealed], new)
         self._tidy_journal()
         return True
-
-    def _make_footer(self, active: Active, notes: bytes) -> Footer:
-        read = reader(active.descriptor, active.path)
-        ends = [offset for _index, offset in active.marks[1:]] + [active.end]
-        blocks = [
-            Block(index, offset, block_crc(read, offset, end))
-            for (index, offset), end in zip(active.marks, ends, strict=True)
-        ]
-        first, last = active.header.first_index, self._written_index
-        runs = [run for run in zip(self._term_starts, self._terms, strict=False) if first < run[0] <= last]
-        runs.insert(0, (first, self.term_at(first) or 0))
-        return Footer(active.end, last - first + 1, first, last, self._written_term, tuple(blocks), tuple(runs), notes)
 
     def truncate_from(self, index: int) -> None:
         """Forget the entries from index on, which a follower's leader does not have.  Never a sealed one."""
@@ -328,13 +219,8 @@ class SegmentedLog:
             return
         term = self.term_at(index - 1) or 0
         with self._latch():
-            active.end = self._offset_of(active, index)
-            _truncate(active)
-            sync_data(active.descriptor, active.path)
-        del active.marks[bisect_left(active.marks, (index, 0)) :]
-        keep = bisect_left(self._term_starts, index)
-        del self._term_starts[keep:], self._terms[keep:]
-        active.next_index, active.last_term = index, term
+            active.truncate_from(index, term)
+        self._terms.forget_from(index)
         self._written_index = self._last_index = index - 1
         self._written_term = self._last_term = term
 
@@ -346,7 +232,7 @@ class SegmentedLog:
             self._remove_oldest()
             removed += 1
         if removed:
-            self._forget_terms()
+            self._terms.forget_below(self.first_index)
             self._tidy_journal()
         return removed
 
@@ -360,7 +246,7 @@ class SegmentedLog:
         with self._latch():
             new = create_active(self.directory, SegmentHeader(identity, first_index, previous_term))
         self._exchange([], new)
-        self._term_starts, self._terms = [], []
+        self._terms = TermRuns()
         self._written_index = self._last_index = first_index - 1
         self._written_term = self._last_term = previous_term
 
@@ -385,9 +271,16 @@ class SegmentedLog:
 
     def _entries(self, index: int, last: int) -> Iterator[tuple[int, int, bytes]]:
         while index <= last:
-            path, descriptor, start, end, seed, first = self._stretch_with(index)
+            stretch = self._stretch_with(index)
+            path = stretch.path
             try:
-                walk = Walk(reader(descriptor, path), offset=start, end=end, seed=seed, next_index=first)
+                walk = Walk(
+                    reader(stretch.descriptor, path),
+                    offset=stretch.start,
+                    end=stretch.end,
+                    seed=stretch.seed,
+                    next_index=stretch.first_index,
+                )
                 for entry in walk:
                     if entry[0] < index:
                         continue
@@ -396,19 +289,17 @@ class SegmentedLog:
                     if index > last:
                         return
             finally:
-                os.close(descriptor)
+                os.close(stretch.descriptor)
             if walk.problem or walk.next_index != index:
                 problem = walk.problem or "the end of the records"
                 raise damaged(path, walk.offset, found=problem, expected=f"record {walk.next_index}")
 
-    def _stretch_with(self, index: int) -> tuple[Path, int, int, int, int, int]:
-        """Return path, a descriptor of our own, where to begin and end, seed, and the first index there."""
+    def _stretch_with(self, index: int) -> _Stretch:
         with self._swap:
             active, sealed = self._active, self._sealed
             if index >= active.header.first_index:
-                first, start = _block_with(active.marks, index)
-                descriptor = os.dup(active.descriptor)
-                return active.path, descriptor, start, active.end, active.seed, first
+                first, start = block_with(active.marks, index)
+                return _Stretch(active.path, os.dup(active.descriptor), start, active.end, active.seed, first)
             for segment in sealed:
                 if index <= segment.footer.last_index:
                     break
@@ -416,15 +307,9 @@ class SegmentedLog:
                 raise EntriesGone(f"entry {index} is gone, the log begins with {self.first_index}")
             descriptor = open_file(segment.path, os.O_RDONLY)
         blocks = [(block.first_index, block.offset) for block in segment.footer.blocks]
-        first, start = _block_with(blocks, index)
-        return (
-            segment.path,
-            descriptor,
-            start,
-            segment.footer.offset,
-            record_seed(segment.header.identity),
-            first,
-        )
+        first, start = block_with(blocks, index)
+        seed = record_seed(segment.header.identity)
+        return _Stretch(segment.path, descriptor, start, segment.footer.offset, seed, first)
 
     def verify(self) -> None:
         """Check every byte of the sealed segments (for a thread); DamagedFile names the first bad record."""
@@ -467,40 +352,10 @@ class SegmentedLog:
                 self.journal.trim()
                 self.journal.forget_outcomes(self.first_index)
 
-    def _forget_terms(self) -> None:
-        keep = max(0, bisect_right(self._term_starts, self.first_index) - 1)
-        del self._term_starts[:keep], self._terms[:keep]
-
     def _exchange(self, sealed: list[Sealed], active: Active) -> None:
         with self._swap:
             old, self._active, self._sealed = self._active, active, sealed
             os.close(old.descriptor)
-
-    def _offset_of(self, active: Active, index: int) -> int:
-        first, start = _block_with(active.marks, index)
-        walk = Walk(
-            reader(active.descriptor, active.path),
-            offset=start, end=active.end, seed=active.seed, next_index=first,
-        )  # fmt: skip
-        for found, _term, payload in walk:
-            if found == index:
-                return start
-            start += RECORD_BYTES + len(payload)
-        raise damaged(active.path, walk.offset, found=walk.problem, expected=f"record {walk.next_index}")
-
-
-def _block_with(blocks: list[tuple[int, int]], index: int) -> tuple[int, int]:
-    """Return (first index, offset) of the block that holds index."""
-    return blocks[bisect_right(blocks, (index, 1 << 63)) - 1]
-
-
-def _records_of(batch: Batch) -> Iterator[tuple[int, int, int]]:
-    """Yield (index, term, payload bytes) of what is in a batch."""
-    position, data = 0, batch.data
-    while position < len(data):
-        length, _crc, index, term, _place = RECORD.unpack_from(data, position)
-        yield index, term, length
-        position += RECORD_BYTES + length
 
 
 def _unlink(path: Path) -> None:
@@ -508,58 +363,3 @@ def _unlink(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise sync_failed(path, "remove", error) from error
-
-
-def _truncate(active: Active) -> None:
-    try:
-        os.ftruncate(active.descriptor, active.end)
-    except OSError as error:
-        raise sync_failed(active.path, "truncate", error) from error
-    active.zeroed = active.end
-
-
-def _next_header(
-    sealed: list[Sealed], identity: Identity | None, first_index: int, previous_term: int
-) -> SegmentHeader:
-    """Check that the sealed segments follow each other, and return the header of the one that comes next."""
-    assert identity is not None
-    for count, segment in enumerate(sealed):
-        _check_chain(sealed[:count][-1:], segment.header, segment.path)
-    if sealed:
-        return SegmentHeader(identity, sealed[-1].footer.last_index + 1, sealed[-1].footer.last_term)
-    return SegmentHeader(identity, first_index, previous_term)
-
-
-def _check_chain(before: list[Sealed], header: SegmentHeader, path: Path) -> None:
-    if not before:
-        return
-    footer = before[-1].footer
-    if header.first_index != footer.last_index + 1:
-        found = f"first index {header.first_index}"
-        raise damaged(path, 28, found=found, expected=f"{footer.last_index + 1}, for a segment is missing between")
-    if header.previous_term != footer.last_term:
-        raise damaged(path, 36, found=f"previous term {header.previous_term}", expected=str(footer.last_term))
-
-
-def _check_committed(path: Path, offset: int, last_index: int, committed: int) -> None:
-    if last_index < committed:
-        raise damaged(
-            path, offset, found=f"the end of the log after entry {last_index}",
-            expected=f"entry {committed}, which is known to be committed",
-        )  # fmt: skip
-
-
-def _finish_sealing(directory: Path, active: Active, footer: Footer, identity: Identity | None) -> Sealed:
-    """Give a segment that has its footer its name too."""
-    os.close(active.descriptor)
-    path = sealed_path(directory, active.header.first_index)
-    rename_durably(active.path, path)
-    return load_sealed(path, identity, verify=False)
-
-
-def _describe(sealed: list[Sealed], active: Active, torn_bytes: int) -> Recovery:
-    entries = sum(segment.footer.count for segment in sealed) + active.next_index - active.header.first_index
-    text = f"{active.path}: {entries} entries up to index {active.next_index - 1}"
-    if torn_bytes:
-        text += f"; {torn_bytes} bytes of an unfinished write at offset {active.end} were cut off"
-    return Recovery(entries, torn_bytes, text)

@@ -8,7 +8,6 @@ turns.
 """
 
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +23,12 @@ from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
+from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.snapshots import Snapshots
 from wakeq.protocol.clock import span_on
 from wakeq.protocol.commands import Kind, Members, SetAside
 from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.level import check_level
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.log_view import LogView
@@ -35,7 +36,7 @@ from wakeq.protocol.raft.membership import Config, config_of
 from wakeq.protocol.raft.messages import Append, HardState
 from wakeq.protocol.raft.settings import Me
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.records import decode_entry
+from wakeq.protocol.record_reader import decode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import load_asides, load_members, load_queues
 from wakeq.storage.metadata import Metadata
@@ -75,7 +76,7 @@ class Surroundings:
     failed: Callable[[BaseException], None]
     look_for_room: Callable[[], None] = lambda: None
     behind_ms: Callable[[], int] = lambda: 0  # how far the clock has still to lean forward
-    monotonic_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000
+    monotonic_ms: Callable[[], int] = elapsed_ms
     chance: Callable[[], float] = random.random
 
 
@@ -93,7 +94,7 @@ class Cluster:
 
 
 class StateReplaced(Exception):
-    """Not a failure: the node begins again with the state that its leader has sent."""
+    """Not a failure: the node begins again with the state that its leader has sent, or that it makes anew."""
 
 
 class Guard(Process):
@@ -171,7 +172,7 @@ class Assembly:
                 self._spawn_peer,
                 cluster.dial,
                 cluster.follow_clock,
-                lambda: around.failed(StateReplaced("an image of the state has come from the leader")),
+                lambda: around.failed(StateReplaced("the state on disk is to be another one")),
             )
         return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
 
@@ -209,6 +210,7 @@ class Assembly:
                 entry, _at_ms = decode_entry(payload)
                 assert isinstance(entry, Members), "its kind says so"
                 configs.append((index, entry.config))
+        check_level(configs[-1][1].level, files.log.directory)
         return configs
 
     def _spawn_peer(self, node_id: int) -> Peer:
@@ -250,6 +252,7 @@ class Assembly:
             later=around.call_later,
             chance=around.chance,
             refusal=self.raft_log.refusal,
+            held_back=self.raft_log.held_back,
         )
         applied = files.store.applied()
         return self.runtime.spawn(

@@ -18,7 +18,7 @@ import msgspec
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.opening import SNAPSHOT_NAME, open_all
 from wakeq.protocol.catalog import as_dict
-from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.errors import DamagedFile, QueueNotFound, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.rows import Row, decode_row
 from wakeq.protocol.wire.worker import text_of
@@ -79,7 +79,11 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
 
 def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
     """Yield a line for each queue (all of them, or these), then one for each message."""
-    yield from _queue_lines(path, queues)
+    found = list(_queue_lines(path, queues))
+    missing = queues - {line["queue"] for line in found}
+    if missing:
+        raise QueueNotFound(f"there is no queue {sorted(missing)[0]!r} in it; without a name all of them are exported")
+    yield from found
     for table, key, value in read_snapshot(path, None)[1]:
         if table == MESSAGES:
             name, _, uid = key.rpartition(b"-")

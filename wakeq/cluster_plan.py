@@ -10,11 +10,13 @@ import hashlib
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
-from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused
+from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused, StorageError
+from wakeq.protocol.level import LEVEL, LEVEL_MIN
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, VERSION, VERSION_MIN, FrameReader, Hello, encode, split_address
+from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, FrameReader, Hello, encode, split_address
 from wakeq.settings import Settings
 from wakeq.tls import PeerTls
 
@@ -44,8 +46,17 @@ class ClusterPlan:
         """Return what a new data directory becomes; a node that joins asks for it."""
         if self.joins:
             return Identity(self._cluster_of_others(), self.node_id)
-        text = "wakeq cluster " + ",".join(self.addresses)
-        return Identity(hashlib.sha256(text.encode()).digest()[:CLUSTER_ID_BYTES], self.node_id)
+        return Identity(self._cluster_that_begins(), self.node_id)
+
+    def check_data(self, path: Path, identity: Identity, config: Config, last_index: int) -> None:
+        """Refuse what a broker that was alone has kept: the others could never have it, and it would wait for ever."""
+        if self.joins or config.founded or not last_index or identity.cluster_id == self._cluster_that_begins():
+            return
+        raise StorageError(
+            f"{path}: holds what a broker has kept that began alone, or was restored, and whose log knows of no other "
+            f"node; `wakeq cluster recover --from-this-node --data-dir {path}` makes a cluster of one node of it, to "
+            "which the others are added (docs/operations/cluster.md)"
+        )
 
     def initial(self) -> Config:
         """Return who belongs to the cluster as long as the log does not say it."""
@@ -55,6 +66,10 @@ class ClusterPlan:
                 for node, address in enumerate(self.addresses)
             )
         )
+
+    def _cluster_that_begins(self) -> bytes:
+        text = "wakeq cluster " + ",".join(self.addresses)
+        return hashlib.sha256(text.encode()).digest()[:CLUSTER_ID_BYTES]
 
     def _cluster_of_others(self) -> bytes:
         tried = []
@@ -94,7 +109,7 @@ def _cluster_at(address: str, node_id: int, tls: PeerTls | None) -> bytes:
         if tls is not None:
             connection = stack.enter_context(tls.dialing.wrap_socket(connection, server_hostname=host))
         connection.settimeout(ASK_S_MAX)
-        nobody = Hello(MARK, VERSION_MIN, VERSION, NO_CLUSTER, node_id, 0, 0, {})
+        nobody = Hello(MARK, LEVEL_MIN, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
         connection.sendall(encode(nobody))
         while data := connection.recv(READ_BYTES):
             for frame in reader.receive(data):

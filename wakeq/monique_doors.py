@@ -20,6 +20,7 @@ from wakeq.actors.monique_controller import Controller
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
 from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.monique_subscriber import MoniqueSubscriber, PushingDoor
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.monique_tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.assembly import Guard
@@ -27,12 +28,14 @@ from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
 from wakeq.protocol.errors import BadSettings, Busy, NotLeader
 from wakeq.security import Security
 from wakeq.settings import Monique
+from wakeq.storage.disk_thread import Disk
+from wakeq.web.exposition import Sample
 from wakeq.web.monique import MoniquePath
 from wakeq.web.server import WebServer
 
 if TYPE_CHECKING:
     from wakeq.listeners.monique_zmq import MoniqueZmq
-    from wakeq.listeners.zmq_ports import PushPort
+    from wakeq.listeners.push_port import PushPort
 
 READ_AGAIN_S = 60.0  # config.json, for controllers that were added (section 7)
 NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
@@ -50,6 +53,7 @@ class Services(NamedTuple):
     refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
     failed: Callable[[BaseException], None]
     security: Security
+    disk: Disk  # that reads config.json again
 
 
 class MoniqueDoors:
@@ -58,13 +62,14 @@ class MoniqueDoors:
     def __init__(self, settings: Monique, services: Services) -> None:
         self._settings = settings
         self._services = services
+        self._tally = Tally(services.queues.now_ms)
         config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
         self._config = _checked(config, services.security)
         self._guard = services.runtime.spawn(Guard, services.failed)
         self._supervisor: Supervisor | None = None  # while this node leads
-        self._exchange: Process
+        self._exchange: MoniqueExchange
         self._components: Process
-        self._takers: dict[str, Process] = {}  # who gives tasks to the components at a controller's port, by spec
+        self._takers: dict[str, Controller | Bridge] = {}  # who gives tasks to the components at its port, by spec
         self._zmq: MoniqueZmq | None = None
         self._push_ports: dict[str, PushPort] = {}  # by spec
         self._reading: asyncio.TimerHandle | None = None
@@ -190,20 +195,18 @@ class MoniqueDoors:
 
     def _read_again(self) -> None:
         """See whether config.json names controllers that are new."""
-        loop = asyncio.get_running_loop()
         path = self._settings.config_file
         assert path is not None, "else nobody asks"
-        loop.run_in_executor(None, read_config, path).add_done_callback(self._was_read)
-        self._reading = loop.call_later(READ_AGAIN_S, self._read_again)
+        self._services.disk.submit(lambda: read_config(path), self._was_read)
+        self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
 
-    def _was_read(self, read: "asyncio.Future[MoniqueConfig]") -> None:
+    def _was_read(self, config: MoniqueConfig | BaseException) -> None:
         if self._supervisor is None:
             return
-        error = read.exception()
-        if error is not None:
-            logger.warning("%s; the controllers stay as they are", error)
+        if isinstance(config, BaseException):
+            logger.warning("%s; the controllers stay as they are", config)
             return
-        for spec, port in read.result().connections.items():
+        for spec, port in config.connections.items():
             if spec not in self._push_ports:
                 try:
                     self._open_controller(spec, port)
@@ -219,15 +222,17 @@ class MoniqueDoors:
         """Make the exchange and those who work for it; they end with it."""
         runtime, settings, queues = self._services.runtime, self._settings, self._services.queues
         routes = settings.routes or {}
-        tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values()))) if routes else None
-        rules = Rules(self._config.allow_messages, routes)
-        self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms)
+        tasks = runtime.spawn(Tasks, queues, list(dict.fromkeys(routes.values())), self._tally) if routes else None
+        rules = Rules(self._config.allow_messages, routes, settings.check_messages)
+        self._exchange = runtime.spawn(MoniqueExchange, rules, tasks, queues.now_ms, self._tally)
         if routes:
-            answers = runtime.spawn(Answers, settings.answers_queue, settings.creator, self._exchange, queues)
+            answers = runtime.spawn(
+                Answers, settings.answers_queue, settings.creator, self._exchange, queues, self._tally
+            )
             runtime.monitor(self._exchange, answers, "the process of answers")
         if self._zmq is not None and self._zmq.layers is not None:
             self._components = runtime.spawn(
-                Components, self._zmq.layers, self._exchange, queues.now_ms, checks=settings.check_messages
+                Components, self._zmq.layers, self._exchange, self._tally, checks=settings.check_messages
             )
             runtime.monitor(self._exchange, self._components, "the process of the components")
         for spec in self._push_ports:
@@ -238,18 +243,36 @@ class MoniqueDoors:
         """Make who gives the tasks of a spec to the components at its controller's port."""
         runtime, queues, port = self._services.runtime, self._services.queues, self._push_ports[spec]
         queue = (self._settings.routes or {}).get(spec)
-        checks = self._settings.check_messages
-        taker: Process
+        checks, tally = self._settings.check_messages, self._tally
+        taker: Controller | Bridge
         if queue is None:
-            taker = runtime.spawn(Controller, spec, port, self._exchange, queues.now_ms, checks=checks)
+            taker = runtime.spawn(Controller, spec, port, self._exchange, tally, checks=checks)
         else:
-            taker = runtime.spawn(Bridge, spec, queue, port, self._exchange, queues, checks=checks)
+            taker = runtime.spawn(Bridge, spec, queue, port, self._exchange, queues, tally, checks=checks)
         runtime.monitor(self._exchange, taker, f"the controller of {spec}")
         self._takers[spec] = taker
         port.look()
 
     def _make_subscriber(self, door: PushingDoor) -> MoniqueSubscriber:
-        return self._services.runtime.spawn(MoniqueSubscriber, door, self._exchange)
+        runtime, worker = self._services.runtime, self._services.queues.new_worker()
+        return runtime.spawn(MoniqueSubscriber, door, worker, self._exchange, self._tally)
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def samples(self) -> list[Sample]:
+        """Return the metrics of MoniQue; what only a leader has is 0 elsewhere."""
+        tally, leads = self._tally, self._supervisor is not None
+        bridges = [taker for taker in self._takers.values() if isinstance(taker, Bridge) and taker.alive]
+        return [
+            *(Sample("wakeq_monique_messages_total", count, (source,)) for source, count in tally.taken.items()),
+            Sample("wakeq_monique_pushed_total", tally.pushed),
+            *(Sample("wakeq_monique_dropped_total", count, (place,)) for place, count in tally.dropped.items()),
+            Sample("wakeq_monique_slow_clients_total", self.path.slow_clients),
+            Sample("wakeq_monique_subscriptions", self._exchange.subscriptions if leads else 0),
+            Sample("wakeq_monique_components", sum(port.components for port in self._push_ports.values())),
+            *(Sample("wakeq_monique_tasks_total", count, (fate,)) for fate, count in tally.tasks.items()),
+            Sample("wakeq_monique_tasks_out", sum(bridge.out for bridge in bridges)),
+        ]
 
 
 def _checked(config: MoniqueConfig, security: Security) -> MoniqueConfig:

@@ -1,77 +1,41 @@
 """Node: builds everything that lives as long as a broker does, joins it, and takes it down again.
 
-    settings --> files, threads, processes, listeners --> one line when it is ready ... --> exit status
+    settings --> files, threads, processes, ports --> addresses by door ... --> what it failed of, or a clean stop
 
 The only place that does so.  It knows no rule of queues and no byte of a protocol.
 """
 
 import asyncio
-import contextlib
 import ctypes
-import dataclasses
-import gc
 import logging
-import os
-import resource
-import signal
-import sys
-from collections.abc import Callable
 from typing import Any
 
-from wakeq import __version__
-from wakeq.actors.door import CarefulDoor, Door
-from wakeq.actors.log_files import Cut
-from wakeq.actors.messages import HandOver, Pressure, Propose, Refusal
-from wakeq.actors.monique_queues import QueueServices
+from wakeq.actors.messages import HandOver, Propose
 from wakeq.actors.queue_registry import Settings as QueuesSettings
-from wakeq.actors.requests import Limits as SubscriberLimits
-from wakeq.actors.requests import Services as SubscriberServices
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
-from wakeq.actors.subscriber import Subscriber
-from wakeq.actors.taskflux_replies import Known
-from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
-from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
-from wakeq.admin import Admin
-from wakeq.assembly import Assembly, Cluster, Files, StateReplaced, Surroundings
+from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of
 from wakeq.doors import Doors
+from wakeq.headroom import Headroom
 from wakeq.listeners.peer_tcp import PeerTcp
-from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
-from wakeq.listeners.tcp_listener import TcpListener
-from wakeq.listeners.worker_tcp import WorkerTcpListener
-from wakeq.logs import log_to_stderr
-from wakeq.monique_doors import MoniqueDoors
-from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened, open_all
-from wakeq.protocol.catalog import Policies
+from wakeq.ports import Ports, Services, bracketed
 from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
-from wakeq.protocol.errors import StorageError, WakeqError
+from wakeq.protocol.level import LEVEL
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello, split_address
-from wakeq.protocol.wire.taskflux.dialects import DIALECTS, Dialect
-from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
-from wakeq.protocol.wire.worker import Reply
-from wakeq.reloading import reload
+from wakeq.protocol.wire.peer import MARK, Hello, split_address
 from wakeq.security import Security
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.storage.journal import Keep
-from wakeq.systemd import Systemd
-from wakeq.web.connect import Connect
-from wakeq.web.server import WebServer
 
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
 HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
 LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
-GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
-BUG_STATUS = 70
-STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
-
 HEARTBEATS_AN_ELECTION = 10
-FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
 TRIM_AFTER_BYTES = 32 << 20  # of the log
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 
@@ -87,15 +51,11 @@ class Node:
         self.security = Security(settings, self.clock.wall_ms)
         self.runtime = Runtime()
         self.failed: asyncio.Future[Any] | None = None
+        self.ports: Ports | None = None  # until it listens
         self._moment_turn, self._moment_ms = -1, 0
-        self._workers = 0
         self._threads: list[DiskThread] = []
-        self._taskflux: list[TaskFluxTcpListener] = []
-        self._monique: MoniqueDoors | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
-        self._pressure = ""
-        self._gave_history_up = False  # since the disk became full
         self._trimmed_bytes = 0
         self._plan = plan_of(settings, self.security.peer_tls)
         self._peers: PeerTcp | None = None
@@ -119,14 +79,19 @@ class Node:
         )
         try:
             self._build(loop, self.files)
+            if plan is not None:
+                core = self.raft_log.core
+                plan.check_data(
+                    settings.data_dir, self.files.directory.identity, core.members.config, core.log.last_index
+                )
             await self._recover()
             if plan is not None:
                 return await self._take_part(plan)
             await self._lead()
             return await self._listen()
         except BaseException:
-            if self._monique is not None:
-                await self._monique.close()
+            if self.ports is not None:
+                await self.ports.give_up()
             await self._close_files()
             raise
 
@@ -151,7 +116,7 @@ class Node:
                 new_disk=self._thread,
                 new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
                 failed=self._fail,
-                look_for_room=self._look_for_room,
+                look_for_room=lambda: self._headroom.look(),
             ),
             QueuesSettings(
                 Limits(dedup.ids_max, dedup.window_s * 1000),
@@ -163,6 +128,7 @@ class Node:
             cluster=self._make_peers(files),
         )
         self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues
+        self._headroom = Headroom(files, self.assembly, node_bytes_max=settings.node_bytes_max)
 
     def _make_peers(self, files: Opened) -> Cluster | None:
         """Make the door to the other nodes; nobody is dialled yet."""
@@ -173,7 +139,7 @@ class Node:
 
         def hello() -> Hello:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
-            return Hello(MARK, VERSION_MIN, VERSION, *me, self._doors.own)
+            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._doors.own)
 
         self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
         election_ms = self.settings.cluster.election_ms
@@ -253,123 +219,18 @@ class Node:
         self.files.directory.finish_import()
 
     async def _listen(self) -> dict[str, str]:
-        settings = self.settings
-        limits = SubscriberLimits(settings.message_bytes_max, __version__)
-        defaults = settings.queue.policies()
-        services = SubscriberServices(
-            self.raft_log,
-            self.queues,
-            limits,
-            self.queues.exists,
-            None if defaults == Policies() else defaults,
-            self.raft_log.refusal,
-            self.security.gate,
-        )
-        admission, gate, tls = self.security.admission, self.security.gate, self.security.tls
-
-        def make_subscriber(door: Door[Reply]) -> Subscriber:
-            self._workers += 1
-            return self.runtime.spawn(Subscriber, door, self._workers, services)
-
-        self._tcp = WorkerTcpListener(
-            make_subscriber,
-            admission=admission,
-            message_bytes_max=settings.message_bytes_max,
-            tls=tls,
-            handshake_s=self.security.handshake_s,
-        )
-        worker_port = await self._tcp.start(settings.host, settings.worker_port)
-        self._web = WebServer(None, admission=admission, gate=gate, tls=tls)
-        self._admin = self._make_admin()
-        self._admin.serve_on(self._web)
-        self._connect = Connect(
-            make_subscriber, admission=admission, message_bytes_max=settings.message_bytes_max, gate=gate
-        )
-        for path in ("/connect", "/connect/"):
-            self._web.add("GET", path, self._connect.handle, is_open=True)
-        self._web.before_stop(self._connect.close)
-        self._admin.start({"worker": self._tcp.doors, "websocket": self._connect.doors}, [self._tcp])
-        monique = self._monique = MoniqueDoors(settings.monique, self._monique_services(services.defaults))
-        self._web.add("GET", "/monique", monique.path.handle)
-        self._web.before_stop(self._monique.close)
-        self._admin.figures.ports["monique"] = lambda: len(monique.path.doors)
-        http_port = await self._web.start(settings.host, settings.http_port)
-        host = bracketed(settings.host)
-        addresses = {"worker": f"{host}:{worker_port}", "http": f"{host}:{http_port}"}
-        return addresses | await self._listen_to_taskflux(host) | await self._monique.start()
-
-    def _monique_services(self, defaults: Policies | None) -> MoniqueServices:
-        queues = QueueServices(
-            self.raft_log,
-            self.queues,
-            self.assembly.timers,
-            self.now_ms,
-            self._new_worker,
-            self.queues.exists,
-            defaults,
-            self.settings.message_bytes_max,
-        )
-        return MoniqueServices(self.runtime, queues, self.raft_log.refusal, self._fail, self.security)
-
-    def _new_worker(self) -> int:
-        self._workers += 1
-        return self._workers
-
-    def _make_admin(self) -> Admin:
-        return Admin(
-            self.settings.host,
+        services = Services(
             self.assembly,
             self.files,
-            self.security.admission,
-            now_ms=self.now_ms,
-            clock_step_ms=lambda: self._cluster_clock.step_ms,
-            publishes_refused=lambda: bool(self._pressure),
-            queues_max=lambda: self.settings.metrics.queues_max,
-            gate=self.security.gate,
-            new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
+            self.security,
+            self._doors,
+            self.now_ms,
+            lambda: self._cluster_clock.step_ms,
+            lambda: self._headroom.is_used_up,
+            self._fail,
         )
-
-    async def _listen_to_taskflux(self, host: str) -> dict[str, str]:
-        """Open a port for one dialect, and another one for the other if that is wanted."""
-        settings = self.settings
-        ports = {settings.taskflux_dialect: settings.taskflux_port}
-        if settings.taskflux_other_port is not None:
-            (other,) = {"spec", "csharp"} - ports.keys()
-            ports[other] = settings.taskflux_other_port
-        addresses: dict[str, str] = {}
-        for name, port in ports.items():
-            listener = TaskFluxTcpListener(
-                self._make_taskflux_subscriber(DIALECTS[name], addresses),
-                DIALECTS[name],
-                admission=self.security.admission,
-                payload_bytes_max=settings.taskflux_payload_bytes_max,
-                idle_s=settings.taskflux_idle_s,
-                tls=self.security.tls,
-            )
-            self._taskflux.append(listener)
-            door = "taskflux" if name == settings.taskflux_dialect else f"taskflux-{name}"
-            self._admin.start({door: listener.doors}, [listener])
-            addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
-        return addresses
-
-    def _make_taskflux_subscriber(
-        self, dialect: Dialect, addresses: dict[str, str]
-    ) -> Callable[[CarefulDoor[TaskFluxResponse]], TaskFluxSubscriber]:
-        door_name = "taskflux" if dialect.name == self.settings.taskflux_dialect else f"taskflux-{dialect.name}"
-        known = Known(
-            find=self.queues.catalog.find,
-            nodes=lambda: self._doors.taskflux_nodes(self.raft_log, door_name, addresses[door_name]),
-            payload_bytes_max=self.settings.taskflux_payload_bytes_max,
-        )
-        services = TaskFluxServices(
-            self.raft_log, self.queues, self.assembly.timers, self.now_ms, known, self.security.gate
-        )
-
-        def make(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
-            self._workers += 1
-            return self.runtime.spawn(TaskFluxSubscriber, door, dialect, self._workers, services)
-
-        return make
+        self.ports = Ports(self.settings, services)
+        return await self.ports.open()
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
@@ -382,10 +243,10 @@ class Node:
             logger.warning(
                 "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
             )
-        self._look_for_room()
+        self._headroom.look()
         self.security.look()
-        if self._monique is not None:
-            self._monique.look()
+        if self.ports is not None:
+            self.ports.monique.look()
         self._give_memory_back()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
@@ -394,45 +255,12 @@ class Node:
     def reload(self, settings: Settings) -> None:
         """Take other settings while it runs; only those that can be reloaded differ."""
         self.security.reload(settings)
+        self._headroom.node_bytes_max = settings.node_bytes_max
+        if self.ports is not None:
+            self.ports.reload(settings)
         if self.files.log.journal is not None:
             self.files.log.journal.keep = Keep(settings.journal.keep_s, settings.journal.keep_bytes)
         self.settings = settings
-
-    def _look_for_room(self) -> None:
-        """Refuse publishes while there is no room for them, on the disk or by the node's own limit."""
-        directory = self.files.directory
-        is_full = directory.check_space(STATE_BYTES_A_LOG_BYTE * self.queues.unflushed_bytes)
-        if is_full and not self._gave_history_up:
-            self._gave_history_up = True
-            self._give_history_up()
-            return
-        self._gave_history_up = is_full
-        if is_full:
-            code = "DISK_FULL"
-            kept, size = directory.reserve_bytes(), directory.disk_bytes
-            detail = (
-                f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, and {kept >> 20} MiB "
-                f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; make room"
-            )
-        elif 0 < self.settings.node_bytes_max <= self.queues.held_bytes:
-            code = "QUEUE_FULL"
-            detail = f"all queues together hold {self.settings.node_bytes_max} bytes, the limit of this node"
-        else:
-            code = detail = ""
-        if code == self._pressure:
-            return
-        self._pressure = code
-        self.raft_log.tell(Pressure(Refusal(code, detail) if code else None))
-        if code == "DISK_FULL":
-            self.raft_log.tell(Cut(self.queues.flushed_index))
-        logger.warning("%s", f"publishes are refused: {detail}" if code else "publishes are taken again")
-
-    def _give_history_up(self) -> None:
-        """Messages need the disk more than history does; the next look tells whether that was enough."""
-        journal = self.files.log.journal
-        if journal is not None:
-            logger.warning("the disk of %s is nearly full: the journal is removed", self.files.directory.path)
-            self.assembly.reader_disk.submit(journal.clear, lambda _: None)
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
@@ -471,25 +299,21 @@ class Node:
 
     async def stop(self) -> None:
         """Take no more, answer what was taken, write everything down, close."""
+        assert self.ports is not None, "started"
+        assert self.failed is not None, "started"
         logger.info("stopping: what was taken is answered")
         if self._peers is not None:
             await self._hand_over()
+        await self.ports.send_away()
         if self._heartbeat is not None:
             self._heartbeat.cancel()
-        ports: list[TcpListener[Any]] = [self._tcp, *self._taskflux]
-        for port in ports:
-            port.stop_reading()
-        self._connect.stop_reading()
-        if self._monique is not None:
-            self._monique.stop_reading()
+        self.ports.stop_reading()
         await self._answer_all()
-        await asyncio.gather(*(port.close() for port in ports))
+        await self.ports.close_tcp()
         await self._answer_all()  # what lost its connection by that has given back what it held
-        self._admin.stop()
-        await self._web.close()
+        await self.ports.close_web()
         if self._peers is not None:
             await self._peers.close()
-        assert self.failed is not None, "started"
         if not self.failed.done():
             await self._flush()
         await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
@@ -501,126 +325,3 @@ class Node:
         if committed:
             self.files.metadata.save(committed=committed)
         self.files.close()
-
-
-def bracketed(host: str) -> str:
-    """Return a host as it stands before a port."""
-    return f"[{host}]" if ":" in host else host
-
-
-def run(settings: Settings, load: Callable[[], Settings]) -> int:
-    """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
-    _set_up_process(settings)
-    logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
-    gc.set_threshold(*GC_THRESHOLDS)
-    try:
-        import uvloop
-
-        return uvloop.run(_serve(_with_files(settings), lambda: _with_files(load())))
-    except WakeqError as error:
-        print(f"wakeq: {error}", file=sys.stderr)
-        return error.exit_status
-
-
-def _set_up_process(settings: Settings) -> None:
-    log_to_stderr(settings.logging.level, settings.logging.format)
-    sys.setswitchinterval(settings.switch_interval_s)
-
-
-def _with_files(settings: Settings) -> Settings:
-    """Return the settings with no more connections than files can be open."""
-    connections_max = _raise_file_limit(settings.connections_max)
-    if connections_max < settings.connections_max:
-        logger.warning("the limit of open files allows %d connections; raise it (ulimit -n)", connections_max)
-    return dataclasses.replace(settings, connections_max=connections_max)
-
-
-def _raise_file_limit(connections: int) -> int:
-    """Ask for as many files as connections need; return how many connections that leaves, the disk's files apart."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + FILES_APART
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - FILES_APART))
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """What a disk or a user did is told in one line; only a bug needs its traceback."""
-    if record.exc_info and isinstance(record.exc_info[1], WakeqError):
-        record.exc_info = None
-    return True
-
-
-async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    systemd = Systemd(os.environ)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, stopping, systemd)
-    while True:
-        node = Node(settings)
-        loop.add_signal_handler(signal.SIGHUP, _reload, node, load, systemd)
-        addresses = await node.start()
-        gc.freeze()
-        identity = node.files.directory.identity
-        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), addresses)
-        doors = " ".join(f"{door}={address}" for door, address in addresses.items())
-        print(f"wakeq ready {doors}", flush=True)
-        systemd.ready(doors)
-        systemd.keep_watch(loop)
-        status = await _until_over(node, stopping)
-        if status is not None:
-            return status
-        settings = _at(node.settings, addresses)  # begin again, with the same ports
-
-
-async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
-    """Wait for the end of a node; return its status, None if it is to begin again with another state."""
-    assert node.failed is not None, "started"
-    told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
-    await asyncio.wait([told, node.failed], return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
-    failure = node.failed.result() if node.failed.done() else None
-    if failure is None or isinstance(failure, StateReplaced):
-        await node.stop()
-        failure = failure or (node.failed.result() if node.failed.done() else None)
-    if isinstance(failure, StateReplaced):
-        return 0 if stopping.is_set() else None
-    return 0 if failure is None else _broken(failure)
-
-
-def _at(settings: Settings, addresses: dict[str, str]) -> Settings:
-    """Return the settings with the ports that were taken, so that whoever was told them finds them again."""
-    ports = {f"{door}_port": int(addresses[door].rpartition(":")[2]) for door in ("worker", "http", "taskflux")}
-    for door in addresses.keys() - {"worker", "http", "taskflux", "peer"}:
-        ports["taskflux_other_port"] = int(addresses[door].rpartition(":")[2])
-    return dataclasses.replace(settings, **ports)  # type: ignore[arg-type]
-
-
-def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
-    """The first signal stops cleanly, the second at once."""
-    if stopping.is_set():
-        os._exit(128 + number)
-    stopping.set()
-    systemd.stopping()
-
-
-def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
-    def take(settings: Settings) -> None:
-        node.reload(settings)
-        _set_up_process(settings)
-
-    systemd.reloading()
-    reload(node.settings, load, take)
-    systemd.tell("READY=1")
-
-
-def _broken(error: BaseException) -> int:
-    """Say what ended the node.  Nothing is written any more: what a failed disk holds cannot be known."""
-    status = error.exit_status if isinstance(error, WakeqError) else BUG_STATUS
-    hint = "" if isinstance(error, StorageError) else "; this is a bug, the log above says where"
-    print(f"wakeq: {type(error).__name__}: {error}{hint}", file=sys.stderr, flush=True)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    os._exit(status)

@@ -68,6 +68,7 @@ class NodeFigures:
         self.watch = LoopWatch()
         self.ports: dict[str, Callable[[], int]] = {}  # by door: how many connections
         self.refused: list[Callable[[], int]] = []
+        self.monique: Callable[[], list[Sample]] = list
         self._assembly = assembly
         self._files = files
         self._admission = admission
@@ -79,7 +80,8 @@ class NodeFigures:
     async def samples(self) -> list[Sample]:
         """Return every metric of the node."""
         state, files = await self._read_state(), await self._questions.cluster()
-        return [*self._process(), *self._doors(), *self._log(), *self._state(state), *self._raft(files)]
+        node = [*self._process(), *self._doors(), *self._log(), *self._state(state), *self._raft(files)]
+        return node + self.monique()
 
     async def _read_state(self) -> StoreStats:
         """Look at the state store where a slow disk holds up nobody."""

@@ -16,8 +16,8 @@ from wakeq.protocol.errors import DamagedFile, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
 from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
-from wakeq.storage.files import rename_durably, sync_directory
-from wakeq.storage.image_files import INSTALL_NAME
+from wakeq.storage.files import rename_durably, sync_directory, temporary
+from wakeq.storage.image_files import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
@@ -100,10 +100,13 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     _check_metadata_is_there(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, identity)
     _check_log_is_there(directory, metadata)
+    _clear_remains(directory)
     if (directory.consensus / INSTALL_NAME).exists():
         _install_image(directory)
+    snapshot, spoilt = directory.consensus / SNAPSHOT_NAME, directory.consensus / SPOILT_NAME
+    if spoilt.exists():
+        _empty_spoilt_state(directory, spoilt, snapshot)
     store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
-    snapshot = directory.consensus / SNAPSHOT_NAME
     if store.applied().log_index == 0 and snapshot_version(snapshot) is not None:
         _rebuild_state(store, snapshot, directory)
     applied = store.applied()
@@ -118,6 +121,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     _open_journal(directory, log, keep)
     opened = Opened(directory, metadata, log, store, imported)
     _check_fit(opened)
+    spoilt.unlink(missing_ok=True)
     for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
         if problem:
             logger.warning("%s", problem)
@@ -153,7 +157,7 @@ def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
 def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) -> None:
     """The state store is empty although there is a snapshot: fill it, all at once or not at all."""
     header, items = read_snapshot(snapshot, directory.identity)
-    logger.warning("%s is empty; rebuilding it from %s", directory.state, snapshot)
+    logger.info("%s is empty; rebuilding it from %s", directory.state, snapshot)
     puts: dict[int, list[tuple[bytes, bytes]]] = {}
     for count, (table, key, value) in enumerate(items, 1):
         puts.setdefault(table, []).append((key, value))
@@ -163,14 +167,22 @@ def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) 
     store.commit(Cut(header.last_index, header.last_term, header.clock_ms, list(puts.items())))
 
 
+def _clear_remains(directory: DataDirectory) -> None:
+    """Give back the room of images that were being written, or received, when the node ended."""
+    for path in (directory.consensus / RECEIVED_NAME, temporary(directory.consensus / SNAPSHOT_NAME)):
+        path.unlink(missing_ok=True)
+
+
 def _install_image(directory: DataDirectory) -> None:
     """Put an image that the leader has sent in the place of state and log; done again from the start after a crash."""
     image, identity = directory.consensus / INSTALL_NAME, directory.identity
-    header = verify_snapshot(image, identity)
+    try:
+        header = verify_snapshot(image, identity)
+    except DamagedFile as error:
+        _do_without(image, error, directory)
+        return
     logger.warning("%s: installing the state as of entry %d, which the leader has sent", image, header.last_index)
-    shutil.rmtree(directory.state)
-    directory.state.mkdir(mode=FOLDER_MODE)
-    sync_directory(directory.path)
+    _empty_state(directory)
     store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
     try:
         _rebuild_state(store, image, directory)
@@ -182,6 +194,48 @@ def _install_image(directory: DataDirectory) -> None:
     finally:
         log.close()
     rename_durably(image, directory.consensus / SNAPSHOT_NAME)
+
+
+def _empty_state(directory: DataDirectory) -> None:
+    shutil.rmtree(directory.state)
+    directory.state.mkdir(mode=FOLDER_MODE)
+    sync_directory(directory.path)
+
+
+def _empty_spoilt_state(directory: DataDirectory, spoilt: Path, snapshot: Path) -> None:
+    """Forget a state that has an entry which the other nodes left out, if an earlier one and the log make another."""
+    index = int(spoilt.read_text())
+    if snapshot_version(snapshot) is not None and verify_snapshot(snapshot, directory.identity).last_index >= index:
+        raise DamagedFile(
+            snapshot,
+            0,
+            found=f"an image in which entry {index} is, which the other nodes have set aside",
+            expected="one from before it",
+            hint=_join_again(directory.identity.node_id),
+        )
+    logger.warning("%s has entry %d, which was set aside: making it anew", directory.state, index)
+    _empty_state(directory)
+
+
+def _join_again(node: int) -> str:
+    return (
+        f"empty the data directory, run `wakeq cluster remove {node}` and `wakeq cluster add {node} HOST:PORT` on "
+        "another node, and start this one again with --join"
+    )
+
+
+def _do_without(image: Path, error: DamagedFile, directory: DataDirectory) -> None:
+    """An image has rotted before it was installed: the state that it was to replace still serves, if it is there."""
+    identity = directory.identity
+    store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
+    has_state = store.applied().log_index > 0  # it is 0 until an image is in it to the end
+    store.close()
+    if not has_state:
+        hint = "the state that it was to replace is gone: " + _join_again(identity.node_id)
+        raise DamagedFile(image, error.offset, found=error.found, expected=error.expected, hint=hint) from error
+    logger.warning("%s; it is thrown away: the leader sends another one", error)
+    image.unlink()
+    sync_directory(image.parent)
 
 
 def _check_fit(opened: Opened) -> None:

@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 
 from wakeq.protocol.errors import WakeqError
-from wakeq.settings import Settings, reloaded
+from wakeq.settings import Settings
+from wakeq.settings_layers import reloaded
 
 logger = logging.getLogger("wakeq.reloading")
 

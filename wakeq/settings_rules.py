@@ -3,17 +3,13 @@
 Settings --> nothing, or BadSettings that names both and what to change
 """
 
-from typing import TYPE_CHECKING
-
 from wakeq.protocol.addresses import is_this_machine
 from wakeq.protocol.errors import BadName, BadSettings
 from wakeq.protocol.names import check_name
-
-if TYPE_CHECKING:
-    from wakeq.settings import Settings
+from wakeq.settings import Settings
 
 
-def check_together(settings: "Settings") -> None:
+def check_together(settings: Settings) -> None:
     """Rules between two settings."""
     queue = settings.queue
     low, high = queue.priority_min, queue.priority_max
@@ -28,7 +24,7 @@ def check_together(settings: "Settings") -> None:
     _check_safety(settings)
 
 
-def _check_safety(settings: "Settings") -> None:
+def _check_safety(settings: Settings) -> None:
     """What other machines reach needs tokens and TLS, or somebody who says that it does not."""
     tls = settings.tls
     if (tls.cert_file is None) != (tls.key_file is None):
@@ -49,7 +45,7 @@ def _check_safety(settings: "Settings") -> None:
         )
 
 
-def _check_ports(settings: "Settings") -> None:
+def _check_ports(settings: Settings) -> None:
     """Every door needs a port of its own."""
     taken: dict[int, str] = {}
     for name in ("worker_port", "http_port", "taskflux_port", "taskflux_other_port"):
@@ -59,7 +55,7 @@ def _check_ports(settings: "Settings") -> None:
         taken[port] = name
 
 
-def _check_routes(settings: "Settings") -> None:
+def _check_routes(settings: Settings) -> None:
     """Tasks and answers of MoniQue go to queues that there can be, and not to each other's."""
     answers_queue, queues = settings.monique.answers_queue, (settings.monique.routes or {}).values()
     for name in (answers_queue, *queues):
@@ -71,7 +67,7 @@ def _check_routes(settings: "Settings") -> None:
         raise BadSettings(f"monique.routes puts tasks on {answers_queue}, which is for answers; name another queue")
 
 
-def _check_peers(settings: "Settings") -> None:
+def _check_peers(settings: Settings) -> None:
     """Whoever reaches the port of the nodes could be one of them."""
     hosts = [address.strip().rpartition(":")[0].strip("[]") for address in (settings.cluster.peers or "").split(",")]
     if settings.tls.peer_ca_file is None and not all(is_this_machine(host) for host in hosts if host):

@@ -8,6 +8,15 @@ import time
 from typing import Protocol
 
 
+def elapsed_ms() -> int:
+    """Return milliseconds since the machine was started, those included in which it was suspended.
+
+    What nodes promise each other is measured by it: the others go on while a machine sleeps, and its monotonic clock
+    does not.
+    """
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
 class Clock(Protocol):
     """Two readings, in whole milliseconds; a true moment is less than `rounding_ms` later than its reading."""
 

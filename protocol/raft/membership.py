@@ -31,19 +31,18 @@ class Config(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     members: tuple[Member, ...]
     founded: bool = False  # the disk of every voter is known to every voter
+    level: int = 1  # at which all of them work (`protocol/level.py`); nothing here depends on it
 
     def member(self, node_id: int) -> Member | None:
         return next((member for member in self.members if member.node_id == node_id), None)
 
     def with_disks(self, disks: dict[int, int]) -> "Config":
         """Return the same members, each bound to its disk if it is not bound yet."""
-        return Config(
-            tuple(
-                msgspec.structs.replace(member, disk_id=member.disk_id or disks.get(member.node_id, 0))
-                for member in self.members
-            ),
-            self.founded,
+        members = tuple(
+            msgspec.structs.replace(member, disk_id=member.disk_id or disks.get(member.node_id, 0))
+            for member in self.members
         )
+        return msgspec.structs.replace(self, members=members)
 
 
 def config_of(voters: Iterable[int], learners: Iterable[int] = ()) -> Config:
@@ -60,6 +59,8 @@ def check_change(old: Config, new: Config) -> None:
     voters = [member for member in new.members if member.voter]
     if not voters:
         raise BadField("nobody would vote; at least one member must be a voter")
+    if new.level < old.level:
+        raise BadField(f"the cluster works at level {old.level}, and may not go back to {new.level}")
     before = {member.node_id for member in old.members if member.voter}
     changed = before.symmetric_difference(member.node_id for member in voters)
     if len(changed) > 1:

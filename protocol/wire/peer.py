@@ -4,8 +4,9 @@
 
     frame   4 bytes length of the body | 4 bytes CRC-32 of the body | body
 
-The first frame of each side is its Hello, which must be small; what else is spoken is the highest version that both
-know.  Never believes a length before the peer has said who it is, and never a body whose checksum does not fit.
+The first frame of each side is its Hello, which must be small; it says at which levels its node can work
+(`protocol/level.py`), and whoever cannot work at any of them is refused.  Never believes a length before the peer has
+said who it is, and never a body whose checksum does not fit.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,6 @@ from wakeq.protocol.errors import BadField, PeerRefused
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
 from wakeq.protocol.raft.messages import AnyMessage, Append
 
-VERSION: Final = 1
-VERSION_MIN: Final = 1
 MARK: Final = "wakeq-peer"
 NO_CLUSTER: Final = bytes(16)  # in the hello of a node that asks which cluster it is to join
 FRONT: Final = Struct(">II")
@@ -32,8 +31,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=100):
     """Who speaks.  Later versions add fields at the end, which earlier ones do not look at."""
 
     mark: str
-    version_min: int
-    version_max: int
+    level_min: int  # at which its cluster works, as far as it knows
+    level_max: int  # the highest that it knows
     cluster_id: bytes
     node_id: int
     disk_id: int
@@ -85,21 +84,21 @@ def encode(frame: Frame) -> bytes:
     return FRONT.pack(len(body), crc32(body)) + body
 
 
-def check_hello(hello: Frame, cluster_id: bytes, node_id: int) -> Hello:
-    """Return what a peer said first, if this node can talk to it; else say why not."""
+def check_hello(hello: Frame, own: Hello) -> Hello:
+    """Return what a peer said first, if a node that says `own` can talk to it; else say why not."""
     if not isinstance(hello, Hello) or hello.mark != MARK:
         raise PeerRefused("it does not begin with a hello of wakeq; check the address in `peers`")
-    if hello.cluster_id != cluster_id:
+    if hello.cluster_id != own.cluster_id:
         raise PeerRefused(
-            f"node {hello.node_id} is of cluster {hello.cluster_id.hex()}, this one of {cluster_id.hex()}; "
+            f"node {hello.node_id} is of cluster {hello.cluster_id.hex()}, this one of {own.cluster_id.hex()}; "
             "check `peers`, or start the one that is new with --join and an empty data directory"
         )
-    if hello.node_id == node_id:
-        raise PeerRefused(f"it says that it is node {node_id}, as this one; give each its own --node")
-    if hello.version_min > VERSION or hello.version_max < VERSION_MIN:
+    if hello.node_id == own.node_id:
+        raise PeerRefused(f"it says that it is node {own.node_id}, as this one; give each its own --node")
+    if hello.level_min > own.level_max or hello.level_max < own.level_min:
         raise PeerRefused(
-            f"node {hello.node_id} speaks versions {hello.version_min} to {hello.version_max}, this one "
-            f"{VERSION_MIN} to {VERSION}; upgrade one release at a time"
+            f"node {hello.node_id} works at levels {hello.level_min} to {hello.level_max}, this one at "
+            f"{own.level_min} to {own.level_max}; upgrade the older one, one release at a time"
         )
     return hello
 

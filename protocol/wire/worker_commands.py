@@ -32,6 +32,7 @@ CMD_ID_CHARS_MAX = 1024
 BLOCK_ROWS_MAX = 100_000  # in one block, in one epoch
 SLICES_MAX = 1_000
 STASHES_MAX = 10_000  # in one UNSTASH
+STASH_PARTS_MAX = 10_000  # of one stash: each is a row in memory until it is published
 KEEP_S_MAX = 86_400  # of a claim or a stash that nobody renews
 
 Timeout: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=SECONDS_MAX)]
@@ -46,6 +47,7 @@ Lease: TypeAlias = Annotated[str, Meta(min_length=1, max_length=UID_CHARS_MAX)]
 Rows: TypeAlias = Annotated[int, Meta(ge=1, le=BLOCK_ROWS_MAX)]
 Keep: TypeAlias = Annotated[int, Meta(ge=TIMEOUT_S_MIN, le=KEEP_S_MAX)]
 StagedName: TypeAlias = Annotated[str, Meta(min_length=1, max_length=ID_CHARS_MAX)]  # of a source, a stash, a writer
+Part: TypeAlias = Annotated[int, Meta(ge=0, lt=STASH_PARTS_MAX)]  # of a stash
 Headers: TypeAlias = Annotated[dict[str, str], Meta(max_length=HEADERS_MAX)]
 CommandId: TypeAlias = (
     Annotated[str, Meta(max_length=CMD_ID_CHARS_MAX)]
@@ -312,7 +314,7 @@ class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):
     """Put messages aside under a name, part by part, for `keep` seconds; as a block, or as the `messages` of a PUB."""
 
     stash: StagedName
-    part: Size = 0
+    part: Part = 0
     keep: Keep = 3600
     messages: Annotated[list[str | Item], Meta(min_length=1, max_length=MESSAGES_MAX)] | None = None
 

@@ -29,6 +29,7 @@ from wakeq.protocol.wire.worker_commands import (
     SECONDS_MAX,
     SESSION_CHARS_MAX,
     SLICES_MAX,
+    STASH_PARTS_MAX,
     STASHES_MAX,
     TIMEOUT_S_MIN,
     UID_CHARS_MAX,
@@ -133,7 +134,7 @@ MUST_BE = {
     "slices": f"a whole number from 1 to {SLICES_MAX}",
     "slice": _SIZE,
     "offset": _SIZE,
-    "part": _SIZE,
+    "part": f"a whole number from 0 to {STASH_PARTS_MAX - 1}; put more messages into each, or begin another stash",
     "keep": f"a whole number of seconds from {TIMEOUT_S_MIN} to {KEEP_S_MAX}",
     "raw": _BOOLEAN,
 }

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.cluster import free_ports
 from wakeq.cli import main
 from wakeq.client import Client
+from wakeq.client.admin import AdminClient
 
 pytestmark = pytest.mark.long
 
@@ -163,17 +166,61 @@ def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
     with Client(at(broker.worker_address)) as client:
         fill(client)
     wakeq(broker, "backup", to)
-    (tmp_path / "lines").write_text('{"kind": "message"\n')
+    wrong = (
+        '{"kind": "message"\n',
+        '{"kind": "message", "queue": "q"}\n',
+        '{"kind": "table", "queue": "q"}\n',
+        '{"kind": "message", "queue": "q", "uid": "u", "body": 7}\n',
+        "[]\n",
+    )
+    not_base64 = '{"kind": "message", "queue": "q", "uid": "u", "body": "?", "encoding": "base64"}\n'
     data = bytearray(to.read_bytes())
     data[len(data) // 2] ^= 1
     (tmp_path / "rotten").write_bytes(data)
     (tmp_path / "half").write_bytes(data[: len(data) // 2])
 
+    for line in wrong:
+        (tmp_path / "lines").write_text(line)
+        assert wakeq(broker, "import", tmp_path / "lines") == 1
+        assert "line 1 is not one" in capsys.readouterr().err
+    (tmp_path / "lines").write_text(not_base64)
     assert wakeq(broker, "import", tmp_path / "lines") == 1
-    assert "line 1 is not one" in capsys.readouterr().err
+    assert "u in queue q is no base64" in capsys.readouterr().err
+    assert wakeq(broker, "export", "jobs", "nowhere") == 1
+    said = capsys.readouterr()
+    assert (said.out, "there is no queue 'nowhere'" in said.err) == ("", True)
     for name in ("rotten", "half"):
         assert wakeq(None, "restore", tmp_path / name, "--data-dir", tmp_path / "made") == 65
         assert not (tmp_path / "made").exists()
+
+
+def test_what_a_broker_has_kept_alone_is_no_node_s_until_somebody_says_so(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    alone, to = start_broker(), tmp_path / "backup"
+    wakeq(alone, "backup", to)
+    assert alone.terminate() == 0
+    wakeq(None, "restore", to, "--data-dir", tmp_path / "restored")
+    node, other = free_ports(2)
+    place = ("--node", "1", "--peers", f"127.0.0.1:{other},127.0.0.1:{node}")
+
+    for data_dir in (alone.data_dir, tmp_path / "restored"):
+        refused = BrokerProcess(data_dir, *place)
+        assert refused.run_to_end() == 70
+        assert "wakeq cluster recover --from-this-node" in refused.stderr
+        assert wakeq(None, "cluster", "recover", "--from-this-node", "--yes", "--data-dir", data_dir) == 0
+        with refused as node_of_one, Client(at(node_of_one.worker_address)) as client:
+            client.publish("jobs", b"it serves")
+
+
+def test_a_backup_that_cannot_be_written_is_none(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+
+    def full(_: bytes) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    with AdminClient(at(broker.http_address)) as operator, pytest.raises(OSError, match="No space left"):
+        operator.download("/backup", full)
 
 
 # A damaged directory ------------------------------------------------------------------------------------------------

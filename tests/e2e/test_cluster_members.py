@@ -1,6 +1,9 @@
 """A cluster through its life: nodes come and go, leadership moves, disks are lost, and an operator sees to it."""
 
+import asyncio
 import json
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -12,11 +15,13 @@ import pytest
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster
+from tests.helpers.crash_loop import crash_loop
 from tests.helpers.line_client import LineClient
 from tests.helpers.started import eventually
 from wakeq import Client
 
 SMALL_FILES = ("--set", "log.segment_bytes_max=1MiB", "--set", "snapshot.bytes_min=1MiB")
+OPS_PER_S_MIN = 100
 OFTEN = ("--set", "store.flush_after_ms=100")
 
 
@@ -221,3 +226,62 @@ def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node_and_grows_a
     lost.extra_args = (*lost.extra_args, "--join")
     lost.start()
     eventually(lambda: role_of(lost) == "voter", f"it votes\n{lost.stderr}")
+
+
+@pytest.mark.long
+def test_members_come_and_go_under_load_and_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
+    """One more joins; the leader is removed, emptied, and joins again; a follower goes for good."""
+    seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"seed {seed}")
+    acts = iter((add_one, renew_the_leader, remove_a_follower))
+
+    outcome = asyncio.run(
+        crash_loop(
+            cluster,
+            crashes=3,
+            seed=seed,
+            crash=lambda: next(acts)(cluster),
+            up_s=(0.3, 0.8),
+            ledger=tmp_path / "ledger.jsonl",
+        )
+    )
+
+    print(outcome.explain())
+    outcome.demand_nothing_broken()
+    outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN)
+
+
+async def add_one(cluster: Cluster) -> None:
+    new = cluster.add()
+    await join(cluster, new)
+
+
+async def renew_the_leader(cluster: Cluster) -> None:
+    """Take out who leads, under load, and bring it back with an empty disk."""
+    leader = cluster.leading
+    number = str(cluster.nodes.index(leader))
+    await by_hand("cluster", "remove", number, "--yes", broker=cluster)
+    others = [node for node in cluster.nodes if node is not leader]
+    await asyncio.to_thread(cluster.leader, others)
+    await asyncio.to_thread(leader.terminate)
+    shutil.rmtree(leader.data_dir)
+    leader.extra_args = (*leader.extra_args, "--join")
+    await join(cluster, leader)
+
+
+async def remove_a_follower(cluster: Cluster) -> None:
+    follower = next(node for node in cluster.nodes if node is not cluster.leading)
+    await by_hand("cluster", "remove", str(cluster.nodes.index(follower)), "--yes", broker=cluster)
+    await asyncio.to_thread(follower.terminate)
+
+
+async def join(cluster: Cluster, node: BrokerProcess) -> None:
+    number = cluster.nodes.index(node)
+    await by_hand("cluster", "add", str(number), cluster.peer_addresses[number], broker=cluster)
+    node.launch()  # not in a thread: it would end with it
+    await asyncio.to_thread(node.wait_ready)
+    await asyncio.to_thread(eventually, lambda: role_of(node) == "voter", f"it votes\n{node.stderr}")
+
+
+async def by_hand(*arguments: str, broker: Cluster) -> None:
+    await asyncio.to_thread(wakeq, "--broker", broker.addresses, *arguments)

@@ -54,26 +54,34 @@ def test_clients_components_and_tasks_go_on_with_the_next_leader(cluster: Cluste
 
     with (
         MoniqueClient(http_of([*followers, leader]), reconnect_for_s=30) as client,
+        component(scheduler, controller=scheduler["controller"]) as adder,
         component(scheduler) as watcher,
     ):
         client.subscribe((TASKS, "result"), ("a_b", "*"))
-        task = client.push(TASKS, [1, 2])  # and nobody is there to do it
-        assert watcher.hear()[0].decode() == task.tag.text
+        begun = client.push(TASKS, [1, 2])
+        assert watcher.hear()[0].decode() == begun.tag.text
+        assert id_of(adder.task()) == begun.id
+        waiting = client.push(TASKS, [3, 4])  # the adder has another one
 
         leader.kill()
         cluster.leader(followers)
 
         client.ping()  # on the new leader, and subscribed there
         eventually(lambda: goes_through(client, watcher), "the component has found the new leader's ports by itself")
-        with component(scheduler, controller=scheduler["controller"]) as adder:
-            got = msgpack.unpackb(adder.task()[1])
-            assert (got["id"], got["data"]) == (task.id, b"[1,2]")
-            adder.send(packed(spec=TASKS, type="result", pid=task.id, data=b"3", id="r"))
+        assert id_of(adder.task()) == waiting.id
+        for task, sum_ in ((begun, 3), (waiting, 7)):
+            adder.send(packed(spec=TASKS, type="result", pid=task.id, data=b"%d" % sum_, id="r"))
             result = client.receive(20)
             assert result is not None
-            assert (result.answers(task), result.value()) == (True, 3)
+            assert (result.answers(task), result.value()) == (True, sum_)
         with Client(cluster.addresses) as worker:
-            eventually(lambda: worker.stats("sums")["size"] == 0, "the answer took the task off its queue")
+            eventually(lambda: worker.stats("sums")["leased"] == 0, "whoever gave them out, both are done with")
+            assert worker.stats("sums")["ready"] == 0
+
+
+def id_of(frames: list[bytes]) -> str:
+    task_id: str = msgpack.unpackb(frames[1])["id"]
+    return task_id
 
 
 def goes_through(client: MoniqueClient, watcher: object) -> bool:

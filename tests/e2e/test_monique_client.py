@@ -76,6 +76,24 @@ def test_tasks_of_one_asyncio_client_are_asked_together(address: str) -> None:
     asyncio.run(test())
 
 
+def test_a_task_that_cannot_be_asked_says_why(address: str) -> None:
+    async def test() -> None:
+        client = AsyncMoniqueClient(address)
+        with pytest.raises(Disconnected, match="not connected"):
+            await client.ask(SPEC, 1)
+        await client.connect()
+        await client.close()
+        with pytest.raises(Disconnected, match="closed"):
+            await client.ask(SPEC, 1)
+
+    asyncio.run(test())
+    client = MoniqueClient(address)
+    client.close()
+    with pytest.raises(Disconnected, match="closed"):
+        client.ask(SPEC, 1)
+    assert not client._session.awaited
+
+
 def test_messages_come_to_those_who_subscribed(address: str) -> None:
     with MoniqueClient(address) as one, MoniqueClient(address) as other:
         one.subscribe(("a_b", "data"), ("c_d", "*"))

@@ -18,6 +18,7 @@ from tests.helpers.started import eventually
 from wakeq.cli import main
 from wakeq.client import Client
 from wakeq.client.admin import AdminClient
+from wakeq.monique import MoniqueClient
 
 Run = Callable[..., tuple[int, str, str]]
 DOCKERFILE = Path(__file__).parents[2] / "deploy" / "Dockerfile"
@@ -115,6 +116,24 @@ def test_leases_and_connections_are_seen_and_ended(run: Run, client: Client) -> 
     (mine,) = [row for row in rows if row["queues"] == ["held"]]
     assert run("connections", "close", mine["id"], "--yes")[0] == 0
     assert run("connections", "close", 99_999, "--yes")[0] == 1
+
+
+def test_a_connection_of_monique_is_seen_and_ended_too(run: Run, shared_broker: BrokerProcess) -> None:
+    def rows() -> dict[int, dict[str, Any]]:
+        listed = json.loads(run("connections", "list", "--json")[1])["connections"]
+        return {row["id"]: row for row in listed if row["door"] == "monique"}
+
+    with MoniqueClient(at(shared_broker.http_address)) as monique:
+        monique.subscribe(("a_b", "*"), ("*", "data"))
+        ((mine, row),) = rows().items()
+        assert (row["subscriptions"], row["in_flight"], row["peer"].rpartition(":")[0]) == (2, 0, "127.0.0.1")
+
+        assert run("connections", "close", mine, "--yes")[0] == 0
+        eventually(lambda: mine not in rows(), "it is closed")
+        monique.ping()
+
+        ((other, row),) = rows().items()
+        assert (other == mine, row["subscriptions"]) == (False, 2)
 
 
 def test_top_says_what_happens(run: Run, client: Client) -> None:

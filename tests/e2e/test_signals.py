@@ -14,11 +14,11 @@ from tests.helpers.checker import Report, check
 from tests.helpers.cluster import free_ports
 from tests.helpers.history import History
 from tests.helpers.load import Load, LoadQueue
-from wakeq import AsyncClient
+from wakeq import AsyncClient, AsyncTaskFluxClient
 
 CLEAN_STOP_TIMEOUT_S = 10.0
 AT_ONCE_S = 2.0
-STOPS = 3
+STOPS = 2
 WORKED_BETWEEN = 300
 DRAIN_S_MAX = 60.0
 SLOW_SYNC_S = 4.0
@@ -57,9 +57,9 @@ def test_one_signal_stops_cleanly_under_load(broker: BrokerProcess, number: sign
 @pytest.mark.long
 def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: StartBroker) -> None:
     """No call of a client raises, each message is worked on once, and what was published is all there is."""
-    (port,) = free_ports(1)
-    broker = start_broker("--worker-port", str(port))
-    address = f"127.0.0.1:{port}"
+    port, flux_port = free_ports(2)
+    broker = start_broker("--worker-port", str(port), "--taskflux-port", str(flux_port))
+    address, flux_address = f"127.0.0.1:{port}", f"127.0.0.1:{flux_port}"
     published: list[str] = []
     done: list[str] = []
     is_over = asyncio.Event()
@@ -79,6 +79,21 @@ def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: St
                     assert await message.ack()
                     done.append(message.text())
 
+    async def enqueue(name: str) -> None:
+        async with AsyncTaskFluxClient(flux_address) as client:
+            while not is_over.is_set():
+                body = f"{name} {len(published)}"
+                await client.enqueue("jobs", body)
+                published.append(body)
+
+    async def dequeue() -> None:
+        async with AsyncTaskFluxClient(flux_address) as client:
+            while not is_over.is_set() or len(done) < len(published):
+                async with client.dequeue("jobs", wait=0.5) as record:
+                    pass
+                if record is not None:
+                    done.append(record.payload.decode())
+
     async def stop_and_start() -> None:
         for _ in range(STOPS):
             enough = len(done) + WORKED_BETWEEN
@@ -92,7 +107,10 @@ def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: St
     tasks: list[asyncio.Task[None]] = []
 
     async def all_of_it() -> None:
-        tasks.extend(asyncio.ensure_future(one) for one in (publish("a"), publish("b"), work(), work(), work()))
+        async with AsyncClient(address) as client:
+            await client.create_queue("jobs")
+        clients = (publish("a"), publish("b"), enqueue("c"), enqueue("d"), work(), work(), dequeue(), dequeue())
+        tasks.extend(map(asyncio.ensure_future, clients))
         try:
             await stop_and_start()
         finally:

@@ -27,6 +27,7 @@ from typing import IO, Self
 
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+THIS_RELEASE = (sys.executable, "-m", "wakeq", "serve")
 SETTINGS_PREFIX = "WAKEQ_"  # the broker reads its settings from these, and refuses those that are the tests' own
 PR_SET_PDEATHSIG = 1
 READY_LINE = re.compile(
@@ -63,7 +64,8 @@ class BrokerProcess:
         self.other_taskflux_address: tuple[str, int] = ("", 0)  # of the other dialect, if there is one
         self.addresses: dict[str, str] = {}  # of all doors, HOST:PORT by name
         self.ready_after_s = 0.0
-        self._command = [*prefix, *(command or (sys.executable, "-m", "wakeq", "serve"))]
+        self.command = tuple(command or THIS_RELEASE)  # what the next start runs
+        self._prefix = prefix
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -95,7 +97,7 @@ class BrokerProcess:
         ]
         self._started_s = time.monotonic()
         self._process = subprocess.Popen(
-            [*self._command, *arguments],
+            [*self._prefix, *self.command, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

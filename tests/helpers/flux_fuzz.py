@@ -25,6 +25,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     NotLeader,
     QueueSizeViolation,
     Record,
+    Taken,
 )
 from wakeq.protocol.wire.taskflux.reader import RequestReader
 
@@ -92,10 +93,10 @@ def outcome_of(intent: Intent, told: int) -> Outcome:
     if told % 5 == 0 and not isinstance(intent.work, Return):
         return refusals[told % 3]
     match intent.work:
-        case Store(enqueues=enqueues):
-            return [QueueSizeViolation(1) if (told + place) % 3 == 0 else OK for place in range(len(enqueues))]
+        case Store(drafts=drafts) if told % 7:
+            return [QueueSizeViolation(1) if (told + place) % 3 == 0 else OK for place in range(len(drafts))]
         case Take(dequeues=dequeues):
-            return [Record(1, b"r", 1)] * (told % (len(dequeues) + 1))
+            return Taken([Record(1, b"r", 1)] * (told % (len(dequeues) + 1)))
         case Dequeue():
             return Delivery(Record(1, b"r", 1), told) if told % 3 else EMPTY
         case Count():

@@ -26,10 +26,11 @@ from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.doors import Doors
 from wakeq.opening import open_all
 from wakeq.protocol.clock import ClusterClock
+from wakeq.protocol.level import LEVEL
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Frame, FrameReader, Hello, encode
+from wakeq.protocol.wire.peer import MARK, Frame, FrameReader, Hello, encode
 from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
 
 CLUSTER_ID = b"a cluster's id.."
@@ -70,6 +71,7 @@ class HandNode:
         self.clients: list[Client] = []
         self.is_up = False
         self.workers = 0
+        self.level_max = LEVEL  # that it says it knows
         self.doors = Doors(number)
         ports = {"worker": "0.0.0.0:2601", "taskflux": "0.0.0.0:2602"}
         self.doors.open(ports, f"node-{number}", None)
@@ -150,7 +152,7 @@ class HandNode:
     def hello(self) -> Hello:
         metadata = self.opened.metadata
         me = CLUSTER_ID, self.number, metadata.disk_id, metadata.incarnation
-        return Hello(MARK, VERSION_MIN, VERSION, *me, self.doors.own)
+        return Hello(MARK, self.raft_log.level, self.level_max, *me, self.doors.own)
 
     def connect(self, door: Door) -> Subscriber:
         self.workers += 1

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from tests.helpers.monique_component import packed
 from wakeq.actors.door import DOOR_MONIQUE, Closed, Received
 from wakeq.actors.monique_subscriber import MoniqueSubscriber
+from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.exchange import Subscription
 from wakeq.protocol.wire.monique.commands import Command, PushedFromMq, PushToMq, Reply, Subscribe, Tagged
@@ -53,9 +54,11 @@ class HandMoniqueDoor:
 class HandMonique:
     """A client, as a test plays it."""
 
-    def __init__(self, runtime: Runtime, exchange: Process, settle: Callable[[], None]) -> None:
+    def __init__(
+        self, runtime: Runtime, exchange: Process, settle: Callable[[], None], tally: Tally, *, worker: int = 1
+    ) -> None:
         self.door = HandMoniqueDoor()
-        self.process = runtime.spawn(MoniqueSubscriber, self.door, exchange)
+        self.process = runtime.spawn(MoniqueSubscriber, self.door, worker, exchange, tally)
         self._settle = settle
 
     def say(self, *commands: Command) -> None:

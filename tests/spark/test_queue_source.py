@@ -5,17 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from examples.pipeline.enrich import start
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.started import eventually
+from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack
 from wakeq.pipeline.archive import archive
-from wakeq.pipeline.replay import published, replay
+from wakeq.pipeline.options import write_options
 from wakeq.pipeline.settling import finished_offsets, settle_all
-from wakeq.protocol.errors import BadSettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -196,7 +197,7 @@ def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
     assert bills == [{"id": 1, "item": "tea", "cost": 3.5}, {"id": 2, "item": "cake", "cost": 8.5}]
 
 
-def test_an_archive_is_replayed(world: World) -> None:
+def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     data, lake, bare = world.broker.data_dir, world.tmp_path / "lake", world.tmp_path / "bare"
     for i in range(4):
         world.client.publish("q", f"m{i}", priority=i)
@@ -212,18 +213,42 @@ def test_an_archive_is_replayed(world: World) -> None:
 
     eventually(all_is_archived, "the archives have what was published and fetched")
 
-    events = published(world.spark, lake, "q", "priority >= 2")
+    def replay(where: str, folder: Path = lake, *more: str, broker: str = world.address) -> tuple[int, str]:
+        command = ["--broker", broker, "pipeline", "replay", str(folder), "--queue", "q", "--where", where]
+        status = main([*command, "--to", "again", *more])
+        return status, capsys.readouterr().err
 
-    assert events.count() == 2
-    assert replay(events, world.address, "again") == 2
+    assert replay("priority >= 2", lake, "--dry-run") == (0, "wakeq: 2 messages of queue q would go to queue again\n")
+    assert world.client.queues("again") == []
+    assert replay("priority >= 2") == (0, "wakeq: 2 messages of queue q published to queue again\n")
     assert world.fetched("again") == ["m2", "m3"]
-    for where, folder, complaint in (
-        ("colour = 1", lake, "--where 'colour = 1'"),
-        ("true", world.tmp_path / "nothing", "is no archive"),
-        ("true", bare, "4 of these messages were archived without their bodies"),
+    for (status, said), complaint in (
+        (replay("colour = 1"), "--where 'colour = 1': [UNRESOLVED_COLUMN"),
+        (replay("cast(queue as int) = 1"), "Spark failed: [CAST_INVALID_INPUT]"),
+        (replay("true", world.tmp_path), f"{world.tmp_path}: is no lake"),
+        (replay("true", bare), "has no bodies"),
+        (replay("true", broker="127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
     ):
-        with pytest.raises(BadSettings, match=complaint):
-            published(world.spark, folder, "q", where)
+        assert status != 0
+        assert complaint in said
+        assert said.count("\n") == 1, said
+    assert world.client.stats("again")["published"] == 2
+
+
+def test_a_task_with_very_many_pieces_stashes_them_under_several_names(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wakeq.pipeline import sink
+
+    monkeypatch.setattr(sink, "STASH_PARTS_MAX", 2)
+    writer = sink.QueueWriter(write_options({"broker": world.address, "queue": "q"}), ["body"], overwrite=False)
+    batches = [pa.RecordBatch.from_pydict({"body": [f"m{i}"]}) for i in range(5)]
+
+    stashed = writer.write(iter(batches))
+    writer.commit([None, stashed])
+
+    assert [rows for _, rows in stashed.stashes] == [2, 2, 1]
+    assert world.fetched("q") == [f"m{i}" for i in range(5)]
 
 
 def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) -> None:

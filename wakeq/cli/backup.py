@@ -5,9 +5,10 @@ import os
 import sys
 import tempfile
 import time
+from base64 import b64decode
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import click
 import msgspec
@@ -115,18 +116,41 @@ def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> 
     print_json(sums) if as_json else click.echo(f"{sums['messages']} messages in {sums['queues']} queues")
 
 
-def _lines_in(file: BinaryIO) -> Iterator[dict[str, Any]]:
+class QueueLine(msgspec.Struct, tag_field="kind", tag="queue"):
+    """What an import reads of a line about a queue."""
+
+    queue: str
+    policies: dict[str, Any] = {}
+
+
+class MessageLine(msgspec.Struct, tag_field="kind", tag="message"):
+    """What an import reads of a line about a message."""
+
+    queue: str
+    uid: str
+    body: str
+    encoding: Literal["text", "base64"] = "text"
+    headers: dict[str, str] = {}
+    priority: int = 0
+    timeout_ms: int = 0
+    due_ms: int = 0
+    expires_ms: int = 0
+
+
+Line = QueueLine | MessageLine
+
+
+def _lines_in(file: BinaryIO) -> Iterator[Line]:
+    """Read lines one by one; the first that is none ends it, for what comes behind may depend on it."""
+    decode = msgspec.json.Decoder(Line).decode
     for number, raw in enumerate(file, 1):
         try:
-            line = msgspec.json.decode(raw, type=dict[str, Any])
-            if line["kind"] not in ("queue", "message"):
-                raise BadField(f"line {number}: there is no kind {line['kind']!r}; it is queue or message")
-        except (msgspec.DecodeError, KeyError) as error:
+            yield decode(raw)
+        except msgspec.DecodeError as error:
             raise BadField(f"line {number} is not one that export has printed: {error}") from None
-        yield line
 
 
-async def _publish_all(address: str, lines: Iterable[dict[str, Any]], into: str | None) -> dict[str, int]:
+async def _publish_all(address: str, lines: Iterable[Line], into: str | None) -> dict[str, int]:
     import asyncio
 
     from wakeq.client.aio import AsyncClient
@@ -135,13 +159,13 @@ async def _publish_all(address: str, lines: Iterable[dict[str, Any]], into: str 
     async with AsyncClient(address) as client:
         waiting: list[Any] = []
         for line in lines:
-            queue = line["queue"] if into is None else into
+            queue = line.queue if into is None else into
             queues.add(queue)
-            if line["kind"] == "queue":
+            if isinstance(line, QueueLine):
                 if into is None and queue:
-                    await _made(client, queue, line["policies"])
+                    await _made(client, queue, line.policies)
                 continue
-            waiting.append(client.publish(queue, _body(line), id=f"import-{line['uid']}", **_options(line)))
+            waiting.append(client.publish(queue, _body(line), id=f"import-{line.uid}", **_options(line)))
             messages += 1
             if len(waiting) == TOGETHER:
                 await asyncio.gather(*waiting)
@@ -158,22 +182,25 @@ async def _made(client: Any, queue: str, policies: dict[str, Any]) -> None:
         say(f"queue {queue} is there already, and keeps its policies")
 
 
-def _body(line: dict[str, Any]) -> bytes:
-    import base64
+def _body(line: MessageLine) -> bytes:
+    if line.encoding == "text":
+        return line.body.encode()
+    try:
+        return b64decode(line.body, validate=True)
+    except ValueError as error:
+        raise BadField(f"the body of {line.uid} in queue {line.queue} is no base64: {error}") from None
 
-    return base64.b64decode(line["body"]) if line["encoding"] == "base64" else line["body"].encode()
 
-
-def _options(line: dict[str, Any]) -> dict[str, Any]:
+def _options(line: MessageLine) -> dict[str, Any]:
     """What is left of a delay and a time to live; a lease is not restored: it waits."""
     now_ms = time.time() * 1000
-    options: dict[str, Any] = {"priority": line["priority"], "headers": line["headers"] or None}
-    if line["due_ms"] > now_ms:
-        options["delay"] = math.ceil((line["due_ms"] - now_ms) / 1000)
-    if line["expires_ms"]:
-        options["expires"] = max(1, math.ceil((line["expires_ms"] - now_ms) / 1000))
-    if line["timeout_ms"]:
-        options["timeout"] = max(TIMEOUT_S_MIN, line["timeout_ms"] // 1000)
+    options: dict[str, Any] = {"priority": line.priority, "headers": line.headers or None}
+    if line.due_ms > now_ms:
+        options["delay"] = math.ceil((line.due_ms - now_ms) / 1000)
+    if line.expires_ms:
+        options["expires"] = max(1, math.ceil((line.expires_ms - now_ms) / 1000))
+    if line.timeout_ms:
+        options["timeout"] = max(TIMEOUT_S_MIN, line.timeout_ms // 1000)
     return options
 
 

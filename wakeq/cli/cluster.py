@@ -11,7 +11,7 @@ from wakeq.cli.output import print_facts, print_json, print_table
 from wakeq.cli.trial import trial
 from wakeq.protocol.errors import NoQuorum
 
-MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes")
+MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes", "level")
 TRANSFER_S_MAX = 5.0
 LOOK_AGAIN_S = 0.05
 

@@ -9,7 +9,9 @@ import msgspec
 from wakeq.cli.common import json_option
 from wakeq.cli.output import print_json, print_table
 from wakeq.cli.serve import given_settings, settings_options
-from wakeq.settings import KNOWN, Loaded, load, shown, value_of
+from wakeq.setting import shown
+from wakeq.settings import KNOWN, value_of
+from wakeq.settings_layers import Loaded, load
 
 
 @click.group()

@@ -70,7 +70,10 @@ def _address_in(config_file: Path | None) -> str:
     if config_file is None and not USUAL_PATH.exists():
         return DEFAULT_ADDRESS
     where = read_config(config_file or USUAL_PATH).websocket
-    return DEFAULT_ADDRESS if where is None else f"ws://{where.host}:{where.port}/"
+    if where is None:
+        return DEFAULT_ADDRESS
+    host = "127.0.0.1" if where.host == "*" else where.host
+    return f"ws://{host}:{where.port}/"
 
 
 @monique.command()

@@ -17,8 +17,15 @@ Row = Sequence[object]
 
 
 def say(text: str) -> None:
-    """One line on standard error, in the name of wakeq."""
+    """One line on standard error, in the name of wakeq; over a line of progress, if there is one."""
+    show_progress("")
     click.echo(f"wakeq: {plain(text)}", err=True)
+
+
+def show_progress(text: str) -> None:
+    """One line on standard error that is written over, where somebody is looking; an empty text leaves nothing."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text}", nl=False, err=True)
 
 
 def print_json(value: object) -> None:

@@ -1,13 +1,13 @@
 """`wakeq pipeline report|archive|forecast`: what has happened in a broker, as a page, as a lake, as a plan."""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from wakeq.cli.common import json_option
-from wakeq.cli.output import print_json, print_table, say
+from wakeq.cli.output import print_json, print_table, say, show_progress
+from wakeq.cli.spark import spark_for
 
 DIRECTORIES = click.argument(
     "data_dirs",
@@ -37,18 +37,15 @@ def report(
 
     DATA_DIR is that of a broker, running, stopped or copied; give those of several nodes of one cluster together.
     """
-    from wakeq.pipeline.session import check_packages, quiet_session
+    from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
     from wakeq.pipeline.journal_schema import Wanted
     from wakeq.pipeline.report_run import make_report, write_report
 
     wanted = Wanted(since_ms=_moment("--since", since), until_ms=_moment("--until", until), queue=queue)
-    _progress("starting Spark ...")
-    with quiet_session("wakeq report", verbose=verbose) as spark:
-        _progress("counting what has happened ...")
+    with spark_for("wakeq report", "counting what has happened", verbose=verbose) as spark:
         made, tables = make_report(spark, data_dirs, wanted)
-    _progress("")
     for path in write_report(made, tables, out, parquet):
         click.echo(path)
 
@@ -70,10 +67,10 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, as_json: bool
     from wakeq.pipeline.archive import archive as bring_up_to_date
 
     def tell(events: int, _through: int) -> None:
-        _progress(f"{events:,} events archived ...")
+        show_progress(f"{events:,} events archived ...")
 
     done = bring_up_to_date(data_dirs, lake, bodies=bodies, tell=tell)
-    _progress("")
+    show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were gone before they were archived; keep more, or archive more often")
     if as_json:
@@ -94,17 +91,15 @@ def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
 
     The peak is the same hour of the day in which most messages came.
     """
-    from wakeq.pipeline.session import check_packages, quiet_session
+    from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.forecast import check_lake
     from wakeq.pipeline.forecast import forecast as look_ahead
+    from wakeq.pipeline.lake import check_lake
 
     check_lake(lake)
-    _progress("starting Spark ...")
-    with quiet_session("wakeq forecast") as spark:
+    with spark_for("wakeq forecast", "looking at the lake") as spark:
         hours = look_ahead(spark, lake, wait_s=wait_s, percent=percent)
-    _progress("")
     names = ("queue", "hour", "days", "arrivals_mean", "arrivals_peak", "service_s", "workers_mean", "workers_peak")
     if as_json:
         print_json([{name: getattr(hour, name) for name in names} for hour in hours])
@@ -125,9 +120,3 @@ def _moment(option: str, text: str | None) -> int | None:
         return moment_ms(text)
     except ValueError:
         raise click.BadParameter(f"{text!r}: write it as 2026-01-31 or 2026-01-31T15:00", param_hint=option) from None
-
-
-def _progress(text: str) -> None:
-    """One line that is written over, where somebody is looking."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{text}", nl=False, err=True)

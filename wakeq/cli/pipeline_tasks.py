@@ -5,14 +5,14 @@
 What they do belongs into `wakeq.pipeline`; here are arguments, a progress line, and one line at the end.
 """
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from wakeq.cli.common import Broker, queue_name
-from wakeq.cli.output import say
+from wakeq.cli.output import say, show_progress
+from wakeq.cli.spark import spark_for
 
 if TYPE_CHECKING:
     from wakeq.pipeline.load import Progress
@@ -50,19 +50,12 @@ def load(
 
     with BulkClient(broker.address) as client:
         done = load(client, files, queue, Mapping(body, priority, delay), rate=rate, tell=_show)
-    _show_nothing()
     before = f"; {done.skipped:,} were there from an earlier run" if done.skipped else ""
     say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
 
 
 def _show(progress: "Progress") -> None:
-    if sys.stderr.isatty():
-        click.echo(f"\r{progress.rows:,} messages", err=True, nl=False)
-
-
-def _show_nothing() -> None:
-    if sys.stderr.isatty():
-        click.echo("\r\033[K", err=True, nl=False)
+    show_progress(f"{progress.rows:,} messages published ...")
 
 
 @click.command()
@@ -76,17 +69,21 @@ def _show_nothing() -> None:
 @click.pass_obj
 def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
     """Publish again what was published to a queue once, from an archive with bodies."""
+    from wakeq.client.bulk import BulkClient
+    from wakeq.pipeline.session import check_packages
+
+    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.lake import check_lake
     from wakeq.pipeline.replay import published
     from wakeq.pipeline.replay import replay as again
-    from wakeq.pipeline.session import quiet_session
 
-    with quiet_session("wakeq replay") as spark:
+    check_lake(lake)
+    BulkClient(broker.address).close()  # one that does not answer is found out before Spark has started
+    with spark_for("wakeq replay", "counting" if dry_run else "publishing") as spark:
         events = published(spark, lake, queue, where)
-        if dry_run:
-            say(f"{events.count():,} messages of {queue_name(queue)} would go to {queue_name(target)}")
-            return
-        count = again(events, broker.address, target)
-    say(f"{count:,} messages of {queue_name(queue)} published to {queue_name(target)}")
+        count = events.count() if dry_run else again(events, broker.address, target)
+    done = "would go" if dry_run else "published"
+    say(f"{count:,} messages of {queue_name(queue)} {done} to {queue_name(target)}")
 
 
 @click.command()

@@ -24,7 +24,8 @@ from wakeq.cli.common import (
 from wakeq.cli.entry import cli
 from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.protocol import errors
-from wakeq.settings import INT64_MIN, KNOWN, Known, shown
+from wakeq.setting import Setting, shown
+from wakeq.settings import INT64_MIN, KNOWN
 
 MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
 
@@ -107,6 +108,7 @@ MEANINGS = {
     "NO_QUORUM": "The node has no majority behind it. Try another node, or later.",
     "UNKNOWN": "The change may have been made or not. Repeat it with the same `id` or session number.",
     "BUSY": "Not now: a bound was reached. The same command may succeed later.",
+    "OLDER_NODES": "A node of the cluster is of an older release, which could not read this. Upgrade it first.",
     "SET_ASIDE": "The broker crashed on it three times and left it out. Report it; `wakeq inspect` says why.",
     "DISK_FULL": "The disk is nearly full. Publishes are refused; acknowledging and deleting still work.",
     "UNAUTHORIZED": "No token was shown, or one that is unknown, expired or revoked. The connection is closed.",
@@ -122,6 +124,7 @@ MEANINGS = {
     "SYNC_FAILED": "The disk refused a write. The broker stopped rather than promise what it cannot keep.",
     "SETTINGS": "A setting, flag or address is wrong; the message says what would be right.",
     "NOT_INSTALLED": "A package or Java is missing that this verb needs; the message says which, and how to get it.",
+    "SPARK": "A job of Spark's failed, by nothing that wakeq knows of; the message has its first line.",
     "UNREACHABLE": "No broker answers at the address.",
     "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
 }
@@ -173,7 +176,7 @@ def _settings_tables() -> Iterator[str]:
         yield f"| {' | '.join(cells)} |"
 
 
-def _range(known: Known) -> str:
+def _range(known: Setting) -> str:
     if known.one_of:
         return ", ".join(f"`{word}`" for word in known.one_of)
     if known.least is None:

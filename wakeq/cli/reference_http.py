@@ -11,7 +11,7 @@ import msgspec
 from wakeq.web.api import PREFIX, STATUSES, Route
 from wakeq.web.backup import Backup
 from wakeq.web.events import Events
-from wakeq.web.families import ALL_QUEUES, NODE, QUEUE, Family
+from wakeq.web.families import ALL_QUEUES, MONIQUE, NODE, QUEUE, Family
 from wakeq.web.message_routes import message_routes
 from wakeq.web.node_routes import node_routes
 from wakeq.web.queue_routes import queue_routes
@@ -47,7 +47,7 @@ dashboard at `/`.
 
 def metrics_page() -> str:
     """docs/reference/metrics.md."""
-    tables = (("The node", NODE), ("All queues together", ALL_QUEUES), ("Each queue", QUEUE))
+    tables = (("The node", NODE), ("MoniQue", MONIQUE), ("All queues together", ALL_QUEUES), ("Each queue", QUEUE))
     return METRICS_INTRO + "".join(f"\n## {title}\n\n{_metrics(families)}" for title, families in tables)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 
 from wakeq.protocol.errors import BadSettings, StorageError
-from wakeq.settings import Loaded, Settings, load
+from wakeq.settings import Settings
+from wakeq.settings_layers import Loaded, load
 
 CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
@@ -106,7 +107,7 @@ def serve(**given: object) -> int:
     docs/reference/settings.md, or `wakeq config show`.
     """
     loaded = given_settings(**given)  # type: ignore[arg-type]
-    from wakeq.node import run
+    from wakeq.service import run
 
     try:
         return run(loaded.settings, lambda: given_settings(**given).settings)  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ from wakeq.cli.common import confirm, json_option, yes_option
 from wakeq.cli.output import print_json, print_table, say
 from wakeq.protocol.access import TOKEN_PREFIX, Grant, Right, check_pattern, check_token_name, digest_of
 from wakeq.protocol.errors import BadField
-from wakeq.settings import Settings, load
+from wakeq.settings import Settings
+from wakeq.settings_layers import load
 from wakeq.storage.tokens import Grants, TokenFile
 
 TOKEN_BYTES = 32

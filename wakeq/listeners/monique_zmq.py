@@ -12,7 +12,8 @@ import zmq
 
 from wakeq.actors.monique_components import Layers, Taken
 from wakeq.actors.monique_messages import Changed
-from wakeq.listeners.zmq_ports import Frames, PubPort, PullPort, PushPort, ZmqPort
+from wakeq.listeners.push_port import PushPort
+from wakeq.listeners.zmq_ports import Frames, PubPort, PullPort
 
 Tell = Callable[[Any], None]
 
@@ -36,7 +37,7 @@ class MoniqueZmq:
     def __init__(self) -> None:
         self.layers: Layers | None = None  # where all components listen
         self._context = zmq.Context(io_threads=1)
-        self._ports: list[ZmqPort] = []
+        self._ports: list[PullPort | PubPort | PushPort] = []
 
     def open_layers(self, scheduler_in: Layered, scheduler_out: Layered, tell: Tell) -> dict[str, str]:
         """Bind the ports of the scheduler; return their addresses by name."""
@@ -63,7 +64,7 @@ class MoniqueZmq:
 
     def open_controller(self, host: str, port: int, tell: Tell) -> PushPort:
         """Bind the port of a controller."""
-        made: PushPort = self._opened(PushPort(self._context, host, port, lambda: tell(Changed(made.components))))
+        made: PushPort = self._opened(PushPort(host, port, lambda components: tell(Changed(components))))
         return made
 
     def _opened(self, port: Any) -> Any:

@@ -78,7 +78,7 @@ class PeerTcpDoor(asyncio.Protocol):
         if isinstance(first, Hello) and first.cluster_id == NO_CLUSTER:  # it asked which one this is
             self.close("it was told")
             return
-        hello = check_hello(first, self._tcp.cluster_id, self._tcp.node_id)
+        hello = check_hello(first, self._tcp.hello())
         if self._expected not in (None, hello.node_id):
             raise PeerRefused(f"node {hello.node_id} answers where node {self._expected} should be; check `peers`")
         self._hello = hello
@@ -145,10 +145,6 @@ class PeerTcp:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._dialers: dict[int, asyncio.Task[None]] = {}
         self._complained: dict[int | None, str] = {}
-
-    @property
-    def cluster_id(self) -> bytes:
-        return self.hello().cluster_id
 
     @property
     def node_id(self) -> int:

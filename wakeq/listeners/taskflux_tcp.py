@@ -19,6 +19,7 @@ from wakeq.actors.door import (
     Drained,
     Idle,
     Received,
+    SendAway,
     Told,
 )
 from wakeq.listeners.tcp_door import WATCHED_BYTES_MIN, TcpDoor
@@ -113,12 +114,6 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         if self._subscriber is not None:
             self._subscriber.tell(Idle())
 
-    def close(self, reason: str) -> None:
-        """Close behind the last answer; what still comes is thrown away, so that the answer is not lost."""
-        if self.receives:
-            self.stop_receiving()
-        super().close(reason)
-
 
 class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
     """A port of the TaskFlux protocol."""
@@ -150,6 +145,14 @@ class TaskFluxTcpListener(TcpListener[TaskFluxTcpDoor]):
         if door.receives:
             self.heard_of(door)
             self._look_in_time()
+
+    def send_away(self) -> None:
+        """Take no more connections, and have the clients go, each in answer to what it asks for next."""
+        if self._server is not None:
+            self._server.close()
+        for door in self.doors:
+            if door.subscriber is not None:
+                door.subscriber.tell(SendAway())
 
     def leave(self, door: TaskFluxTcpDoor, held_bytes: int, *, entered: bool) -> None:
         super().leave(door, held_bytes, entered=entered)

@@ -22,6 +22,7 @@ _BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
 _ENDED = 4  # what comes is thrown away: to close with bytes unread would destroy the last answer on its way
 _SAID_GOODBYE = 8  # our side of the stream is shut
 _BY_STOP = 16  # the broker stops: what was read is answered, more is not read
+_BY_ANYBODY = _BY_SUBSCRIBER | _BY_BACKLOG | _BY_STOP
 
 
 class Port(Protocol):
@@ -134,7 +135,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
     def stop_receiving(self) -> None:
         """Nothing that still comes counts: what was received last is answered, and the connection closed."""
         self.forget_unfinished()
-        self._resume(_BY_SUBSCRIBER | _BY_BACKLOG)
+        self._resume(_BY_ANYBODY)
         self._state |= _ENDED
         self._watched().closing_at_s = self._listener.clock()
 
@@ -184,25 +185,19 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._listener.depart(self)
 
     def close(self, reason: str) -> None:
-        if self._transport is None or self._transport.is_closing():
+        """Shut our side behind the last answer; what still comes is thrown away, so that the answer is not lost."""
+        if self._transport is None or self._transport.is_closing() or self._state & _SAID_GOODBYE:
             return
+        if not self._state & _ENDED:
+            self.stop_receiving()
         watch = self._watched()
         watch.reason = reason
         watch.closing_at_s = self._listener.clock()
-        if self._state & (_ENDED | _SAID_GOODBYE) == _ENDED and self._transport.can_write_eof():
+        if self._transport.can_write_eof():
             self._state |= _SAID_GOODBYE
             self._transport.write_eof()  # the peer closes when it has read that far, or the sweep does
         else:
             self._transport.close()
-
-    def say_goodbye(self, reason: str) -> None:
-        """Shut our side behind the last answer and throw away what still comes, so that the answer is not lost."""
-        if self._transport is None or self._transport.is_closing() or self._state & _SAID_GOODBYE:
-            return
-        if self._state and not self._state & _ENDED:
-            self._transport.resume_reading()
-        self._state = _ENDED
-        self.close(reason)
 
     def refuse(self, replies: Sequence[ReplyT], reason: str) -> None:
         """Say these, and close, without ever having a subscriber."""
@@ -212,7 +207,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self.close(reason)
 
     def finish(self) -> None:
-        """Close after the peer has, without a reason of our own."""
+        """Close altogether: the peer has closed, or had time to."""
         if self._transport is not None and not self._transport.is_closing():
             if self._transport.get_write_buffer_size():
                 self._watched().closing_at_s = self._listener.clock()

@@ -61,7 +61,7 @@ class TcpListener(Generic[DoorT]):
         """Accept connections; return the real port."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listening = _listening_socket(found[0][0], found[0][4])
+        listening = listening_socket(found[0][0], found[0][4])
         if self._tls is None:
             self._server = await loop.create_server(self.make_door, sock=listening, backlog=ACCEPT_BACKLOG)
         else:
@@ -82,13 +82,12 @@ class TcpListener(Generic[DoorT]):
             self._server.close()
         self._empty.clear()
         for door in list(self.doors):
-            door.say_goodbye(reason)
+            door.close(reason)
         if self.doors:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._empty.wait(), GOODBYE_S_MAX)
         for place, door in enumerate(list(self.doors)):
-            door.close(reason)
-            door.finish()  # also those whose peer has not closed yet
+            door.finish()
             if place % CLOSE_SLICE == CLOSE_SLICE - 1:
                 await asyncio.sleep(0)
         if self.doors:
@@ -179,7 +178,7 @@ class TcpListener(Generic[DoorT]):
             self._sweep_later()
 
 
-def _listening_socket(family: int, address: Any) -> socket.socket:
+def listening_socket(family: int, address: Any) -> socket.socket:
     """Return a bound socket.  On Linux each accepted connection inherits its options."""
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:

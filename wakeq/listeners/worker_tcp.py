@@ -47,12 +47,6 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def turn_away(self, reason: str) -> None:
         self.refuse([nok(Busy(reason))], "too many connections")
 
-    def close(self, reason: str) -> None:
-        """Close behind the last answer; what still comes is thrown away, so that the answer is not lost."""
-        if self.receives:
-            self.stop_receiving()
-        super().close(reason)
-
     def data_received(self, data: bytes) -> None:
         if not self.receives:
             return

@@ -1,17 +1,16 @@
-"""ZeroMQ sockets on the event loop: PULL to take from components, PUB to tell all of them, PUSH to give one a task.
+"""ZeroMQ sockets on the event loop: PULL to take from components, PUB to tell all of them.
 
-    PULL --> take(transfers of one turn)          publish --> PUB          send --> PUSH, to one of who is connected
+    PULL --> take(transfers of one turn)          publish --> PUB
 
 libzmq carries the bytes in a thread of its own, which runs no Python and is there only while such a port is open; its
 file descriptor says once that something has changed, so a socket is always read until nothing is left.  Nothing here
-looks inside a frame.  A component that is slow misses messages (PUB) or gets none (PUSH), and holds nobody up.
+looks inside a frame.  A component that is slow misses messages, and holds nobody up.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
 import zmq
-import zmq.utils.monitor
 
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
@@ -101,66 +100,6 @@ class PubPort(ZmqPort):
             return
         for frames in transfers:
             self._socket.send_multipart(frames, zmq.NOBLOCK, copy=_is_short(frames))
-
-
-class PushPort(ZmqPort):
-    """Where the components of one spec get their tasks."""
-
-    def __init__(
-        self,
-        context: zmq.Context[zmq.Socket[bytes]],
-        host: str,
-        port: int,
-        changed: Callable[[], None],
-    ) -> None:
-        """`changed` is called when a component came or went, or when one can take something again."""
-        self._connected: set[int] = set()  # file descriptors: one that never shakes hands comes and goes like any
-        super().__init__(context, zmq.PUSH, host, port, kept_max=1)  # a task had better wait where all can have it
-        self._changed = changed
-        self._monitor = self._socket.get_monitor_socket(
-            zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        )
-        self._fds = (self._socket.fileno(), self._monitor.fileno())
-        for fd in self._fds:
-            self._loop.add_reader(fd, self.look)
-        self._loop.call_soon(self.look)
-
-    @property
-    def components(self) -> int:
-        """How many are connected."""
-        return len(self._connected)
-
-    def send(self, frames: Frames) -> bool:
-        """Give it to one component; False if none can take it now."""
-        if self._socket.closed:
-            return False
-        try:
-            self._socket.send_multipart(frames, zmq.NOBLOCK, copy=_is_short(frames))
-        except zmq.Again:
-            return False
-        self._loop.call_soon(self.look)  # sending may have taken the news off the file descriptor
-        return True
-
-    def look(self) -> None:
-        """Count who is connected, and say so."""
-        if self._socket.closed:
-            return
-        while self._monitor.poll(0):
-            event = zmq.utils.monitor.recv_monitor_message(self._monitor)
-            if event["event"] == zmq.EVENT_ACCEPTED:
-                self._connected.add(event["value"])
-            elif event["event"] == zmq.EVENT_DISCONNECTED:
-                self._connected.discard(event["value"])
-        self._socket.poll(0, zmq.POLLOUT)  # lets the socket see who has come and gone
-        self._changed()
-
-    def close(self) -> None:
-        if not self._socket.closed:
-            for fd in self._fds:
-                self._loop.remove_reader(fd)
-            self._socket.disable_monitor()
-            self._monitor.close()
-        super().close()
 
 
 def _is_short(frames: Frames) -> bool:

@@ -2,7 +2,7 @@
 
     frames that wait --> decode --> one Received --> subscriber --> send --> frames in one write --> socket
 
-A binary frame is answered with BAD_JSON.  What every WebSocket does is in `websocket.py`.
+A binary frame is answered with BAD_JSON.  What every WebSocket does is in `websocket_door.py` and `websocket_path.py`.
 """
 
 import asyncio
@@ -17,7 +17,8 @@ from wakeq.protocol.errors import BadJson
 from wakeq.protocol.wire.lines import line_bytes_max
 from wakeq.protocol.wire.websocket import TEXT, frame
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode_frames, encode_frames
-from wakeq.web.websocket import WebSocketDoor, WebSocketPath
+from wakeq.web.websocket_door import WebSocketDoor
+from wakeq.web.websocket_path import WebSocketPath
 
 MESSAGE_BYTES_MAX = 1024 * 1024
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.histogram import Histogram
 from wakeq.actors.queue_view import Gauges
-from wakeq.web.families import ALL_QUEUES, FAMILIES, HISTOGRAM, NODE, QUEUE, STATES, Family
+from wakeq.web.families import ALL_QUEUES, FAMILIES, HISTOGRAM, MONIQUE, NODE, QUEUE, STATES, Family
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PIECE_QUEUES = 2_500  # lines made in one go: two to three milliseconds
@@ -36,7 +36,7 @@ def head(family: Family) -> str:
     return f"# HELP {family.name} {family.about}\n# TYPE {family.name} {family.kind}\n"
 
 
-def node_text(samples: Sequence[Sample], families: Sequence[Family] = NODE) -> str:
+def node_text(samples: Sequence[Sample], families: Sequence[Family] = (*NODE, *MONIQUE)) -> str:
     """Return the metrics of the node.  Every sample belongs to a family of the table."""
     by_name: dict[str, list[Sample]] = {family.name: [] for family in families}
     for sample in samples:

@@ -1,7 +1,7 @@
 """Families: every metric that is exported: its name, its kind, what it says, which labels it has.
 
 Dashboards, alert rules and the page of the reference are checked against this table.  Names never change once
-released; a label never has more values than doors, states, peers, or `metrics.queues_max` queues.
+released; a label never has more values than doors, states, peers, fates, or `metrics.queues_max` queues.
 """
 
 from collections.abc import Sequence
@@ -63,6 +63,35 @@ NODE = (
     Family("wakeq_clock_step_seconds", GAUGE, "How far the wall clock is ahead of the cluster clock"),
 )
 
+MONIQUE = (
+    Family(
+        "wakeq_monique_messages_total",
+        COUNTER,
+        "Messages that were taken, by `websocket`, by `zeromq`, or from the `queue` of answers",
+        ("source",),
+    ),
+    Family("wakeq_monique_pushed_total", COUNTER, "Messages pushed to WebSocket clients, one for each of them"),
+    Family(
+        "wakeq_monique_dropped_total",
+        COUNTER,
+        "Messages that went no further, the log says why: what came `from_component`, what would have harmed "
+        "`to_component`, what nobody took `to_controller`, a `kill` without sense, what did not get `to_queue`, a dead "
+        "letter `from_queue`, or an `answer` that is none",
+        ("place",),
+    ),
+    Family("wakeq_monique_slow_clients_total", COUNTER, "WebSocket clients disconnected because they did not read"),
+    Family("wakeq_monique_subscriptions", GAUGE, "Subscriptions of WebSocket clients, controllers and components"),
+    Family("wakeq_monique_components", GAUGE, "Components connected to the ports of controllers"),
+    Family(
+        "wakeq_monique_tasks_total",
+        COUNTER,
+        "Tasks with a route: `kept` on their queue or `refused`, `given` to a component, `returned` because it went "
+        "away, `answered` by one, `killed`",
+        ("fate",),
+    ),
+    Family("wakeq_monique_tasks_out", GAUGE, "Tasks of queues that components are working on"),
+)
+
 ALL_QUEUES = (
     Family("wakeq_queues", GAUGE, "Queues; only the leader exports what has to do with queues"),
     Family(
@@ -100,4 +129,4 @@ QUEUE = (
     Family("wakeq_queue_wakes_total", COUNTER, "Wake-ups sent to subscribers of a queue", ("queue",)),
 )
 
-FAMILIES = {family.name: family for family in (*NODE, *ALL_QUEUES, *QUEUE)}
+FAMILIES = {family.name: family for family in (*NODE, *MONIQUE, *ALL_QUEUES, *QUEUE)}

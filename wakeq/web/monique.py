@@ -4,7 +4,7 @@
                                        subscriber --> push --> frames that others get too --> socket
 
 A client that does not read is closed with a reason, for what is pushed cannot wait in memory for ever; nobody else
-waits for it.  What every WebSocket does is in `websocket.py`.
+waits for it.  What every WebSocket does is in `websocket_door.py` and `websocket_path.py`.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
 from wakeq.protocol.wire.websocket import BINARY, frame
 from wakeq.web.authorization import as_response
-from wakeq.web.websocket import WebSocketDoor, WebSocketPath
+from wakeq.web.websocket_door import WebSocketDoor
+from wakeq.web.websocket_path import WebSocketPath
 
 JOINED_BYTES_MAX = 64 * 1024  # frames that are longer together are written one by one, so that nothing is copied
 ID_COOKIE = "id"
@@ -39,6 +40,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
     __slots__ = ()
 
     kind = DOOR_MONIQUE
+    _path: "MoniquePath"
 
     def kept(self, message: WSMessage) -> bytes:
         data: bytes = message.data  # of a text frame too: old clients send what is no text
@@ -64,6 +66,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
 
     def give_up(self) -> None:
         logger.warning("%s is disconnected: %s", self.peer, TOO_SLOW)
+        self._path.slow_clients += 1
         self.close(TOO_SLOW, WSCloseCode.POLICY_VIOLATION)
 
     def ping(self) -> None:
@@ -93,6 +96,7 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
     ) -> None:
         """`refusal` says why this node serves nobody now, if it does not."""
         super().__init__(make_subscriber, frame_bytes_max=FRAME_BYTES_MAX, admission=admission, clock=clock, gate=gate)
+        self.slow_clients = 0  # that were disconnected because they did not read
         self._wants_id_cookie = wants_id_cookie
         self._refusal = refusal
 

@@ -6,10 +6,22 @@ Answers to intents stand in the intents, and come there in any order.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.intents import Intent
-from wakeq.protocol.wire.taskflux.packets import OK, VIOLATIONS, BusinessError, EnqueueResponse, Ok, Response
+from wakeq.protocol.wire.taskflux.packets import (
+    EMPTY,
+    OK,
+    VIOLATIONS,
+    BusinessError,
+    Dequeue,
+    EnqueueResponse,
+    Ok,
+    Oks,
+    Response,
+    Taken,
+)
 
 
 class Answers:
@@ -48,14 +60,38 @@ class Answers:
         return ready
 
 
-def interleaved(responses: list[Response]) -> list[Response]:
-    """Return the answers to Enqueues with their Acks, but for the first of all, which was sent when that came."""
-    answers: list[Response] = [OK] * (2 * len(responses) - 1)
-    answers[::2] = responses
-    return answers
+def stored(
+    outcome: Response | list[Response], count: int, dialect: Dialect, *, with_first: bool
+) -> Response | list[Response]:
+    """Return the answers to Enqueues and their Acks; the first Ok of all may have been sent when its Enqueue came."""
+    if isinstance(outcome, Ok) and not dialect.is_one_phase:
+        return Oks(2 * count - (not with_first))
+    responses = outcome if isinstance(outcome, list) else [outcome] * count
+    if dialect.is_one_phase:
+        return [_added(in_dialect(response, dialect)) for response in responses]
+    answers: list[Response] = [OK] * (2 * count)
+    answers[1::2] = [in_dialect(response, dialect) for response in responses]
+    return answers if with_first else answers[1:]
 
 
-def added(response: Response) -> Response:
+def taken(
+    outcome: Response, dequeues: Sequence[Dequeue], dialect: Dialect, *, may_wait: bool
+) -> tuple[Response | list[Response], int]:
+    """Return the answers to the first of Dequeues that went together, with those to their Acks, and how many these are.
+
+    Without a record it is over for those before the first that waits for one.
+    """
+    count = len(dequeues)
+    if not isinstance(outcome, Taken):
+        return [in_dialect(outcome, dialect)] * count, count
+    if outcome.records:
+        return list(outcome.records) if dialect.is_one_phase else outcome, len(outcome.records)
+    if may_wait:
+        count = next((place for place, dequeue in enumerate(dequeues) if dequeue.timeout_ms), count)
+    return [EMPTY] * count, count
+
+
+def _added(response: Response) -> Response:
     """Return how a client without phases hears what became of an Enqueue."""
     if isinstance(response, Ok):
         return EnqueueResponse(True)

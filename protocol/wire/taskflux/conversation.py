@@ -7,22 +7,22 @@
 A pipelining client sees its commands as if done one after the other.  Enqueues, and acknowledgements of records, are
 under way together, so that one write of the log takes them all; a Dequeue, Count or ListQueues waits for what was
 changed before it, an Enqueue for what is given back, and everything for a Dequeue, ListQueues, CreateQueue or
-DeleteQueue; but Dequeues of one queue that are acknowledged ahead go together.  Pure: it knows no queue, and must never
-be asked about anything but this connection.
+DeleteQueue; but Dequeues of one queue that are acknowledged ahead go together.  What was read in one piece begins so,
+or is put apart where each packet decides what comes next.  Pure: it knows no queue, and must never be asked about
+anything but this connection.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from wakeq.protocol.commands import Reason
-from wakeq.protocol.wire.taskflux.answers import Answers, added, in_dialect, interleaved
+from wakeq.protocol.commands import Draft, Reason
+from wakeq.protocol.wire.taskflux.answers import Answers, in_dialect, stored, taken
 from wakeq.protocol.wire.taskflux.dialects import SPEC, Dialect
 from wakeq.protocol.wire.taskflux.handshake import Authorize, Handshake, Phase, anybody, described
 from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, Store, Take, Work
 from wakeq.protocol.wire.taskflux.packets import (
-    EMPTY,
     OK,
     PAYLOAD_BYTES_MAX,
     Ack,
@@ -33,7 +33,9 @@ from wakeq.protocol.wire.taskflux.packets import (
     CreateQueue,
     DeleteQueue,
     Dequeue,
+    Dequeues,
     Enqueue,
+    Enqueues,
     ErrorCode,
     ErrorResponse,
     ListQueues,
@@ -41,6 +43,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Ok,
     Packet,
     Response,
+    Taken,
 )
 from wakeq.protocol.wire.taskflux.parked import Parked
 from wakeq.protocol.wire.taskflux.queues import wrong_in, wrong_name
@@ -103,7 +106,7 @@ class Conversation:
         """Whether the connection is to be closed now: all that was to be said was taken from `answers`."""
         return bool(self.closing) and not self._answers
 
-    def receive(self, packets: Iterable[Packet | Bad]) -> list[Intent]:
+    def receive(self, packets: Sequence[Packet | Bad]) -> list[Intent]:
         """Take what one read brought; return what is to be done now."""
         if self._parked:
             self._parked.extend(packets)
@@ -150,8 +153,8 @@ class Conversation:
 
     def _go_on(self) -> list[Intent]:
         parked, under_way = self._parked, self._under_way
-        while parked and under_way.may_begin(parked[0]):
-            self._step(parked.popleft())
+        while parked and under_way.may_begin(parked.first):
+            self._step(parked.take_first())
         if not parked:
             self._parked = None
             if self._ended and not under_way.is_exclusive and not self.closing:
@@ -160,7 +163,9 @@ class Conversation:
         return under_way.take()
 
     def _step(self, packet: Packet | Bad) -> None:
-        if self._held is not None:
+        if isinstance(packet, Enqueues | Dequeues):
+            self._step_together(packet)
+        elif self._held is not None:
             self._decide(self._held, packet)
         elif self._handshake is not None:
             self._shake_hands(packet)
@@ -168,6 +173,25 @@ class Conversation:
             step(self, packet)
         elif not self.dialect.ignores_strays:
             self._fail(f"{type(packet).__name__} cannot come here")
+
+    def _step_together(self, run: Enqueues | Dequeues) -> None:
+        """Begin a run, unless its packets have to be looked at one by one."""
+        parked = self._parked
+        assert parked is not None, "it was parked"
+        assert self._handshake is None, "the reader makes no run before that"
+        if self._held is not None:
+            parked.put_apart(run)
+        elif isinstance(run, Enqueues):
+            if run.size_bytes > self._payload_bytes_max or wrong_name(run.queue):
+                parked.put_apart(run)
+            else:
+                self._begin_together(Store(run.queue, run.drafts), len(run.drafts), is_unheard=True)
+        elif wrong_name(run.dequeue.queue):
+            parked.put_apart(run)
+        else:
+            dequeues = [run.dequeue] * run.count
+            parked.add_dequeues(dequeues, one_phase=False)
+            self._begin_together(Take(run.dequeue.queue, dequeues), len(dequeues))
 
     def _shake_hands(self, packet: Packet | Bad) -> None:
         assert self._handshake is not None, "it is not over"
@@ -218,8 +242,8 @@ class Conversation:
         if self._parked:
             one_phase = self.dialect.is_one_phase
             enqueues = self._parked.enqueues_with(first, self._payload_bytes_max, one_phase=one_phase)
-        self._together += len(enqueues) - 1
-        self._begin(Store(first.queue, enqueues))
+        drafts = [Draft(enqueue.payload, enqueue.key) for enqueue in enqueues]
+        self._begin_together(Store(first.queue, drafts), len(drafts))
 
     def _dequeue(self, packet: Dequeue) -> None:
         if text := wrong_name(packet.queue):
@@ -230,16 +254,12 @@ class Conversation:
             dequeues = self._parked.dequeues_with(packet, one_phase=one_phase)
         self._is_dry = False
         if len(dequeues) > 1 or one_phase:
-            self._together += len(dequeues) - 1
-            self._begin(Take(packet.queue, dequeues))
+            self._begin_together(Take(packet.queue, dequeues), len(dequeues))
         else:
             self._begin(replace(packet, timeout_ms=0) if self._ended else packet)
 
     def _count(self, packet: Count) -> None:
         self._begin_if_named(packet.queue, packet)
-
-    def _look(self, packet: ListQueues | ClusterMetadataRequest) -> None:
-        self._begin(packet)
 
     def _create_queue(self, packet: CreateQueue) -> None:
         wrong = wrong_in(packet, self.dialect)
@@ -269,11 +289,15 @@ class Conversation:
 
     # --- beginning and refusing ------------------------------------------------------------------------------------
 
-    def _begin(self, work: Work, instead: Response | None = None) -> None:
+    def _begin(self, work: Work, instead: Response | None = None, *, is_unheard: bool = False) -> None:
         """Have something done, and answer it in its place."""
-        intent = Intent(work, None, instead)
+        intent = Intent(work, None, instead, is_unheard)
         self._under_way.begin(intent)
         self._answers.add(intent)
+
+    def _begin_together(self, work: Store | Take, count: int, *, is_unheard: bool = False) -> None:
+        self._together += count - 1
+        self._begin(work, is_unheard=is_unheard)
 
     def _begin_if_named(self, name: str, work: Work) -> None:
         if text := wrong_name(name):
@@ -317,7 +341,7 @@ class Conversation:
             self._done(intent, outcome)
 
     def _done(self, intent: Intent, outcome: Outcome) -> None:
-        assert not isinstance(outcome, Delivery | list), "only a Dequeue brings a record"
+        assert not isinstance(outcome, Delivery | list | Taken), "only a Dequeue brings a record"
         work = intent.work
         if isinstance(work, Remove) and not isinstance(outcome, Ok):
             self._give_back(work, Reason.RETURNED)  # whether it was removed or not, nobody holds it any more
@@ -329,7 +353,7 @@ class Conversation:
     def _dequeued(self, intent: Intent, dequeue: Dequeue, outcome: Outcome) -> None:
         """A Dequeue is over: hold its record until the client says what becomes of it."""
         if not isinstance(outcome, Delivery):
-            assert not isinstance(outcome, list), "only several together have many"
+            assert not isinstance(outcome, list | Taken), "only several together have many"
             intent.answer = in_dialect(outcome, self.dialect)
             return
         intent.answer = outcome.record
@@ -341,34 +365,20 @@ class Conversation:
 
     def _taken(self, intent: Intent, take: Take, outcome: Outcome) -> None:
         """Dequeues are over as far as there were records for them; the others have their turn again."""
-        assert not isinstance(outcome, Delivery), "nobody holds what was taken"
-        dequeues, one_phase = take.dequeues, self.dialect.is_one_phase
+        assert not isinstance(outcome, Delivery | list), "nobody holds what was taken"
+        dequeues = take.dequeues
         self._together -= len(dequeues) - 1
-        if not isinstance(outcome, list):
-            intent.answer = [in_dialect(outcome, self.dialect)] * len(dequeues)
-            return
-        over = len(outcome)
-        answers = outcome if one_phase else [answer for record in outcome for answer in (record, OK)]
-        if not outcome:
-            while over < len(dequeues) and (self._ended or not dequeues[over].timeout_ms):
-                answers.append(EMPTY)
-                over += 1
-        intent.answer = answers
+        intent.answer, over = taken(outcome, dequeues, self.dialect, may_wait=not self._ended)
         if over < len(dequeues) and not self.closing:
-            self._is_dry = not outcome
+            self._is_dry = outcome == Taken([])
             self._parked = Parked() if self._parked is None else self._parked
-            self._parked.put_back(dequeues[over:], one_phase=one_phase)
+            self._parked.put_back(dequeues[over:], one_phase=self.dialect.is_one_phase)
 
     def _stored(self, intent: Intent, store: Store, outcome: Outcome) -> None:
-        assert not isinstance(outcome, Delivery), "only a Dequeue brings a record"
-        responses = outcome if isinstance(outcome, list) else [outcome] * len(store.enqueues)
-        self._together -= len(responses) - 1
-        if responses.count(OK) < len(responses):
-            responses = [in_dialect(response, self.dialect) for response in responses]
-        if self.dialect.is_one_phase:
-            intent.answer = [added(response) for response in responses]
-        else:
-            intent.answer = interleaved(responses)
+        assert not isinstance(outcome, Delivery | Taken), "only a Dequeue brings a record"
+        count = len(store.drafts)
+        self._together -= count - 1
+        intent.answer = stored(outcome, count, self.dialect, with_first=intent.is_unheard)
 
     def _let_go(self) -> None:
         """Forget a record to be stored, give back one that was taken."""
@@ -383,8 +393,8 @@ _STEPS: dict[type, Callable[[Conversation, Any], None]] = {
     Nack: Conversation._ignore,
     Dequeue: Conversation._dequeue,
     Count: Conversation._count,
-    ListQueues: Conversation._look,
-    ClusterMetadataRequest: Conversation._look,
+    ListQueues: Conversation._begin,
+    ClusterMetadataRequest: Conversation._begin,
     CreateQueue: Conversation._create_queue,
     DeleteQueue: Conversation._delete_queue,
     Bad: Conversation._bad,

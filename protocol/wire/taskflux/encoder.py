@@ -49,13 +49,15 @@ from wakeq.protocol.wire.taskflux.packets import (
     Nack,
     NotLeader,
     Ok,
+    Oks,
     Packet,
     PayloadSizeViolation,
     QueueSizeViolation,
     Record,
+    Taken,
 )
 
-Pieces: TypeAlias = tuple[bytes, ...]
+Pieces: TypeAlias = Sequence[bytes]
 Write: TypeAlias = Callable[[Any], Pieces]
 
 _UNWRITABLE = (struct.error, ValueError)  # a number or a text that does not fit into its field
@@ -153,6 +155,8 @@ class Writers:
             QueueSizeViolation: lambda packet: (b"cp", INT32_PAIR.pack(1, packet.limit)),
             PayloadSizeViolation: self._payload_size_violation,
             KeyRangeViolation: self._key_range_violation,
+            Oks: lambda packet: (b"k" * packet.count,),
+            Taken: self._taken,
         }
 
     # --- commands --------------------------------------------------------------------------------------------------
@@ -190,6 +194,19 @@ class Writers:
         if self._dialect.has_record_id:
             return self._response, b"d\x01", ID_KEY_SIZE.pack(packet.id, key, len(payload)), payload
         return self._response, b"d\x01", KEY_SIZE.pack(key, len(payload)), payload
+
+    def _taken(self, packet: Taken) -> Pieces:
+        """Return records, each with the Ok behind it, in one list."""
+        head, pieces = self._response + b"d\x01", list[bytes]()
+        if self._dialect.has_record_id:
+            for record in packet.records:
+                payload = record.payload
+                pieces += (head, ID_KEY_SIZE.pack(record.id, record.key, len(payload)), payload, b"k")
+        else:
+            for record in packet.records:
+                payload = record.payload
+                pieces += (head, KEY_SIZE.pack(record.key, len(payload)), payload, b"k")
+        return pieces
 
     def _empty(self, _: Empty) -> Pieces:
         return self._response, b"d\x00"

@@ -1,22 +1,21 @@
 """What a TaskFlux conversation wants done, and what it is told has become of it.
 
 Every Intent but StopWaiting has an outcome: a Response; a Delivery for a Dequeue that found a record; for a Store one
-Response, or one for each record.  Whoever does them keeps them in their order and tells each outcome once it is
-durable; a NotLeader is an outcome like any other.
+Response, or one for each record; for a Take a Response for all, or what was Taken.  Whoever does them keeps them in
+their order and tells each outcome once it is durable; a NotLeader is an outcome like any other.
 """
 
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from wakeq.protocol.commands import Reason
+from wakeq.protocol.commands import Draft, Reason
 from wakeq.protocol.wire.taskflux.packets import (
     ClusterMetadataRequest,
     Count,
     CreateQueue,
     DeleteQueue,
     Dequeue,
-    Enqueue,
     ListQueues,
     Record,
     Response,
@@ -24,16 +23,16 @@ from wakeq.protocol.wire.taskflux.packets import (
 
 
 class Store(Struct, frozen=True, gc=False):
-    """Enqueues of one queue that the client has acknowledged.  Outcome: a Response for all, or one for each."""
+    """Records of one queue whose Enqueues are acknowledged.  Outcome: a Response for all, or one for each."""
 
     queue: str
-    enqueues: list[Enqueue]
+    drafts: list[Draft]
 
 
 class Take(Struct, frozen=True, gc=False):
     """Dequeues of one queue that are acknowledged already, or never will be: a record goes when it is handed out.
 
-    Outcome: a Response for all, or the records for the first of them, without a wait, once their removal is durable.
+    Outcome: a Response for all, or what was Taken for the first of them, without a wait, once that is durable.
     """
 
     queue: str
@@ -82,3 +81,4 @@ class Intent(Struct, gc=False, eq=False):
     work: Work
     answer: Response | list[Response] | None = None
     instead: Response | None = None  # is answered in place of Ok
+    is_unheard: bool = False  # of a Store: not even the first Ok has been answered yet

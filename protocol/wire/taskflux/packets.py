@@ -3,7 +3,7 @@
 A command is its CommandRequest, a response its CommandResponse: nobody needs the envelope by itself.  What differs
 between dialects (markers, numbers of codes, a record's id) is not in here, see taskflux/dialects.py.
 Queue names are text with one character for each byte, so that a forbidden name comes through as it was sent;
-only `check_name` makes a name of it.
+only `check_name` makes a name of it.  What busy connections say over and over is one value for many packets.
 """
 
 from enum import IntEnum
@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from wakeq.protocol.commands import Draft
 from wakeq.protocol.errors import WakeqError
 
 METHOD_NONE = ord("N")  # the only method of authorization that the protocol has: there is none
@@ -18,6 +19,7 @@ METHOD_TOKEN = ord("T")  # ours: a String with the token follows
 PAYLOAD_BYTES_MAX = 16 << 20  # the manual's limit for all queues (section 6)
 UNLIMITED = -1  # of a size in CreateQueue
 UNKNOWN_NODE = -1  # of a leader's id
+TAKEN_TOGETHER_MAX = 256  # Dequeues that go together
 DEFAULT_IMPLEMENTATION, H4, QA = 0, 1, 2
 
 KeyRange: TypeAlias = tuple[int, int]  # both ends belong to it
@@ -204,15 +206,62 @@ class KeyRangeViolation(Struct, frozen=True, gc=False):
 
 
 OK, ACK, NACK, EMPTY = Ok(), Ack(), Nack(), Empty()
+
+
+# Many at once -----------------------------------------------------------------------------------------------------
+
+
+class Enqueues(Struct, frozen=True, gc=False):
+    """Enqueues of one queue, one behind the other, each with its Ack."""
+
+    queue: str
+    drafts: list[Draft]
+    size_bytes: int  # of all of it on the wire, and so more than any payload has
+
+    def __len__(self) -> int:
+        return 2 * len(self.drafts)
+
+    def apart(self) -> "list[Packet]":
+        """Return its packets."""
+        queue = self.queue
+        return [packet for draft in self.drafts for packet in (Enqueue(queue, draft.priority, draft.body), ACK)]
+
+
+class Dequeues(Struct, frozen=True, gc=False):
+    """The same Dequeue so many times, each with its Ack."""
+
+    dequeue: Dequeue
+    count: int
+
+    def __len__(self) -> int:
+        return 2 * self.count
+
+    def apart(self) -> "list[Packet]":
+        """Return its packets."""
+        return [self.dequeue, ACK] * self.count
+
+
+class Oks(Struct, frozen=True, gc=False):
+    """So many Oks."""
+
+    count: int
+
+
+class Taken(Struct, frozen=True, gc=False):
+    """Records, each with the Ok that answers its Ack."""
+
+    records: list[Record]
+
+
 VIOLATIONS = (GeneralViolation, QueueSizeViolation, PayloadSizeViolation, KeyRangeViolation)
 
 Violation: TypeAlias = GeneralViolation | QueueSizeViolation | PayloadSizeViolation | KeyRangeViolation
 Request: TypeAlias = (
     AuthorizationRequest | BootstrapRequest | Ack | Nack | ClusterMetadataRequest
-    | Enqueue | Dequeue | Count | CreateQueue | DeleteQueue | ListQueues
+    | Enqueue | Dequeue | Count | CreateQueue | DeleteQueue | ListQueues | Enqueues | Dequeues
 )  # fmt: skip
 Response: TypeAlias = (
     AuthorizationResponse | BootstrapResponse | Ok | ErrorResponse | NotLeader | ClusterMetadataResponse
-    | EnqueueResponse | Record | Empty | CountResponse | BusinessError | ListQueuesResponse | Violation
+    | EnqueueResponse | Record | Empty | CountResponse | BusinessError | ListQueuesResponse | Violation | Oks | Taken
 )  # fmt: skip
 Packet: TypeAlias = Request | Response

@@ -1,34 +1,81 @@
 """Parked: packets of one TaskFlux connection whose turn has not come, and which of them begin together.  Pure.
 
-    Enqueue or Dequeue that begins --> enqueues_with, dequeues_with --> that and those behind it that go with it
+    Enqueue or Dequeue that begins --> enqueues_with, add_dequeues --> that and those behind it that go with it
 
 Only what is acknowledged already goes with another, for nothing is left that the client could decide about it.  It
-never changes the order of packets.
+never changes the order of packets, however many of them one value stands for.
 """
 
 from collections import deque
 from collections.abc import Sequence
 
-from wakeq.protocol.wire.taskflux.packets import ACK, Ack, Bad, Dequeue, Enqueue, Packet
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    TAKEN_TOGETHER_MAX,
+    Ack,
+    Bad,
+    Dequeue,
+    Dequeues,
+    Enqueue,
+    Enqueues,
+    Packet,
+)
 
-TAKEN_TOGETHER_MAX = 256  # Dequeues that go together
 
-
-class Parked(deque[Packet | Bad]):
+class Parked:
     """See the head of this file.  With `one_phase` there are no Acks, and none is needed."""
 
-    __slots__ = ()
+    __slots__ = ("_in_runs", "_packets")
+
+    def __init__(self, packets: Sequence[Packet | Bad] = ()) -> None:
+        self._packets: deque[Packet | Bad] = deque()
+        self._in_runs = 0  # packets in runs, but for one of each
+        self.extend(packets)
+
+    def __bool__(self) -> bool:
+        return bool(self._packets)
+
+    def __len__(self) -> int:
+        """Return how many packets there are."""
+        return len(self._packets) + self._in_runs
+
+    @property
+    def first(self) -> Packet | Bad:
+        """What comes next."""
+        return self._packets[0]
+
+    def extend(self, packets: Sequence[Packet | Bad]) -> None:
+        """Take what comes behind."""
+        self._packets.extend(packets)
+        self._in_runs += sum([len(run) - 1 for run in packets if isinstance(run, Enqueues | Dequeues)])
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._packets.clear()
+        self._in_runs = 0
+
+    def take_first(self) -> Packet | Bad:
+        """Take what comes next."""
+        first = self._packets.popleft()
+        if isinstance(first, Enqueues | Dequeues):
+            self._in_runs -= len(first) - 1
+        return first
+
+    def put_apart(self, run: Enqueues | Dequeues) -> None:
+        """Give the packets of a run their turn again, one by one."""
+        self._packets.extendleft(reversed(run.apart()))
 
     def enqueues_with(self, first: Enqueue, payload_bytes_max: int, *, one_phase: bool) -> list[Enqueue]:
         """Take those behind an acknowledged Enqueue that can be stored with it; what is too large goes alone."""
         enqueues = [first]
         if len(first.payload) > payload_bytes_max:
             return enqueues
-        while self:
-            packet = self[0]
+        packets = self._packets
+        while packets:
+            packet = packets[0]
             if type(packet) is not Enqueue or packet.queue != first.queue or len(packet.payload) > payload_bytes_max:
                 break
-            if not self._take_first(one_phase=one_phase):
+            if not self._take_acknowledged(one_phase=one_phase):
                 break
             enqueues.append(packet)
         return enqueues
@@ -37,30 +84,43 @@ class Parked(deque[Packet | Bad]):
         """Take those behind a Dequeue that can go with it; if there are any, its own Ack is taken too."""
         dequeues = [first]
         if not one_phase:
-            if len(self) < 3 or type(self[0]) is not Ack:
+            if len(self) < 3 or type(self._packets[0]) is not Ack:
                 return dequeues
-            self.popleft()
-        while self and len(dequeues) < TAKEN_TOGETHER_MAX:
-            packet = self[0]
-            if type(packet) is not Dequeue or packet.queue != first.queue or not self._take_first(one_phase=one_phase):
-                break
-            dequeues.append(packet)
+            self._packets.popleft()
+        self.add_dequeues(dequeues, one_phase=one_phase)
         if len(dequeues) == 1 and not one_phase:
-            self.appendleft(ACK)
+            self._packets.appendleft(ACK)
         return dequeues
+
+    def add_dequeues(self, dequeues: list[Dequeue], *, one_phase: bool) -> None:
+        """Take those behind acknowledged Dequeues that can go with them."""
+        packets, queue = self._packets, dequeues[0].queue
+        while packets:
+            packet = packets[0]
+            if type(packet) is Dequeues:
+                if packet.dequeue.queue != queue or len(dequeues) + packet.count > TAKEN_TOGETHER_MAX:
+                    break
+                dequeues += [packet.dequeue] * packet.count
+                self.take_first()
+            else:
+                if type(packet) is not Dequeue or packet.queue != queue or len(dequeues) >= TAKEN_TOGETHER_MAX:
+                    break
+                if not self._take_acknowledged(one_phase=one_phase):
+                    break
+                dequeues.append(packet)
 
     def put_back(self, dequeues: Sequence[Dequeue], *, one_phase: bool) -> None:
         """Give Dequeues that went together their turn again, in their order."""
         for dequeue in reversed(dequeues):
             if not one_phase:
-                self.appendleft(ACK)
-            self.appendleft(dequeue)
+                self._packets.appendleft(ACK)
+            self._packets.appendleft(dequeue)
 
-    def _take_first(self, *, one_phase: bool) -> bool:
+    def _take_acknowledged(self, *, one_phase: bool) -> bool:
         """Take the first packet and its Ack; return whether it had one."""
         if not one_phase:
-            if len(self) < 2 or type(self[1]) is not Ack:
+            if len(self._packets) < 2 or type(self._packets[1]) is not Ack:
                 return False
-            self.popleft()
-        self.popleft()
+            self._packets.popleft()
+        self._packets.popleft()
         return True

@@ -20,6 +20,7 @@ from wakeq.protocol.wire.taskflux.runs import Runs
 PACKET_ROOM_BYTES = 4096  # for everything in a packet that is not the payload
 PACKET_BYTES_MAX = PAYLOAD_BYTES_MAX + PACKET_ROOM_BYTES
 DECODERS_REMEMBERED_MAX = 16  # tables, one for each dialect and limit: a node has a few
+_COMMAND = ord("C")
 
 
 Bare = Mapping[int, Packet]  # packets that are nothing but their marker: most of what is said, and read without a call
@@ -96,20 +97,21 @@ class PacketReader:
                 packet, at = self._resume(data, 0)
                 packets.append(packet)
                 self._resume, self._dropped_bytes = None, 0
-            if self._runs is not None:
-                at = self._runs.read(data, at, packets)
-            decoders, bare = self._decoders, self._bare
+            decoders, bare, runs = self._decoders, self._bare, self._runs
             while at < size:
                 marker = data[at]
                 if marker in bare:
                     packets.append(bare[marker])
                     at += 1
                     continue
+                if marker == _COMMAND and runs is not None and (end := runs.read(data, at, packets)) > at:
+                    at = end
+                    continue
                 packet, at = decoders[marker](data, at + 1)
                 packets.append(packet)
                 if self._in_handshake:
                     decoders = self._shaken(packet)
-                    bare = self._bare
+                    bare, runs = self._bare, self._runs
         except Torn as torn:
             self._keep(data, at, torn)
         except SHORT:

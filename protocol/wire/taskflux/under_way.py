@@ -13,14 +13,16 @@ from wakeq.protocol.wire.taskflux.packets import (
     CreateQueue,
     DeleteQueue,
     Dequeue,
+    Dequeues,
     Enqueue,
+    Enqueues,
     ListQueues,
     Packet,
 )
 
-_LOOKING = frozenset((Dequeue, Count, ListQueues))
+_LOOKING = frozenset((Dequeue, Dequeues, Count, ListQueues))
 _CHANGING = frozenset((Store, Return))
-_AFTER_RETURN = _LOOKING | {Enqueue}
+_AFTER_RETURN = _LOOKING | {Enqueue, Enqueues}
 _ALONE = frozenset((Dequeue, Take, ListQueues, CreateQueue, DeleteQueue))  # a list is of one moment
 
 

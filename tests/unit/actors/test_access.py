@@ -89,6 +89,7 @@ def test_rights_that_are_added_hold_for_who_is_inside() -> None:
     connection = Connection()
     door = gate(grant("a", "q", "fetch"))
     access = door.login("a", connection)
+    assert access.covers(Right.FETCH, {"q"})
     assert not access.covers(Right.FETCH, {"q", "r"})
 
     door.renew(Book([grant("a", "*", "fetch,publish")]))

@@ -85,6 +85,22 @@ def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
     assert [size_of(node) for node in cluster.nodes] == [1, 1, 1]
 
 
+def test_a_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    client, heir = leader.client(), cluster.others(leader)[0]
+    uid = client.publish(Q)
+    operator = leader.runtime.spawn(Operator)
+    cluster.isolate(heir)
+
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", heir.number))
+    meanwhile = client.call("FET", Q)
+    cluster.until(lambda: leader.raft_log.refusal() is None, "it is given up")
+
+    assert (meanwhile["err"], "leader" in meanwhile) == ("NOT_LEADER", False)
+    assert client.call("FET", Q)["uid"] == uid
+
+
 def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
     client = leader.client()
     client.publish(Q)

@@ -6,9 +6,11 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.messages import Administer, Asker
+from wakeq.actors.messages import Administer, Asker, Committed
 from wakeq.actors.peer import Outgoing, Peer
-from wakeq.protocol.commands import Publish
+from wakeq.actors.queue import _HANDLERS, QueueProcess
+from wakeq.assembly import StateReplaced
+from wakeq.protocol.commands import Entry, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.raft.messages import Append
 from wakeq.protocol.wire.peer import Entries, Frame
@@ -76,6 +78,64 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
 
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
     assert size_of(new) == 2
+
+
+class PoisonOfOne:
+    """An entry that crashes the queue of one node only, as something would that only a leader has."""
+
+    def __init__(self, node: HandNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        receive = QueueProcess.on_committed
+
+        def receive_or_crash(process: QueueProcess, message: Committed) -> None:
+            if process.runtime is node.runtime and any(is_poison(item[3]) for item in message.items):
+                process._applying = next(item[0] for item in message.items if is_poison(item[3]))
+                raise ZeroDivisionError("poisoned")
+            receive(process, message)
+
+        monkeypatch.setitem(_HANDLERS, Committed, receive_or_crash)
+
+
+def is_poison(entry: Entry) -> bool:
+    return isinstance(entry, Publish) and entry.drafts[0].body == b"poison"
+
+
+def begin_again(cluster: HandCluster, nodes: list[HandNode]) -> None:
+    """Do what a node does by itself when its state is replaced."""
+    for node in nodes:
+        assert [type(failure) for failure in node.failures] == [StateReplaced]
+        node.failures.clear()
+        node.kill()
+    for node in nodes:
+        cluster.bring_up(node)
+
+
+def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down_already(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = leader.client()
+    client.publish(Q)
+    cluster.advance(2.0)
+    PoisonOfOne(leader, monkeypatch)
+    assert isinstance(leader.assembly.state_disk, HandDisk)
+    leader.assembly.state_disk.held = True  # it is slow to crash for the third time
+    asked = client.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+    cluster.advance(2.0)
+    others = cluster.others(leader)
+    assert [size_of(other) for other in others] == [2, 2], "the others have it, and have written it down"
+
+    leader.assembly.state_disk.held = False
+    leader.assembly.state_disk.complete()
+    with pytest.raises(StateReplaced):
+        cluster.settle()
+    begin_again(cluster, others)
+    cluster.until(lambda: cluster.leader() is not None, "a node leads")
+    found = cluster.leader()
+    assert found is not None
+    found.client().publish(Q)
+    cluster.advance(1.0)
+
+    assert asked == []
+    assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
 def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(

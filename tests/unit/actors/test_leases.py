@@ -6,7 +6,8 @@ import pytest
 from freezegun import freeze_time
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.leases import DEAD_MAX, Leases
+from wakeq.actors.leases import Leases
+from wakeq.actors.line import DEAD_MAX
 from wakeq.actors.runtime.clock import SystemClock
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.clock import ClusterClock
@@ -521,4 +522,4 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
     assert leases.take(4, 1) == [4, 2]  # behind those of its priority, as whatever comes back
     assert not leases.leaving
     assert not leases._withheld
-    assert not leases._dead  # they were not in line: nothing there has to be passed over
+    assert not leases.available.dead  # they were not in line: nothing there has to be passed over

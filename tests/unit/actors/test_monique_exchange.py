@@ -8,10 +8,13 @@ import msgpack
 import pytest
 
 from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
+from wakeq.actors.messages import Describe
 from wakeq.actors.monique_components import Components, Layers, Taken
 from wakeq.actors.monique_controller import WAITING_MAX, Controller
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
 from wakeq.actors.monique_messages import Changed, Relayed, Technical
+from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator import Operator
 from wakeq.actors.requests import IN_FLIGHT_MAX
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.exchange import SUBSCRIPTIONS_MAX, Subscription
@@ -38,11 +41,14 @@ class Place:
 
     def __init__(self, rules: Rules = Rules()) -> None:  # noqa: B008
         self.runtime = Runtime()
-        self.exchange = self.runtime.spawn(MoniqueExchange, rules, None, lambda: NOW_MS, lambda below: below - 1)
+        self.tally = Tally(lambda: NOW_MS)
+        self.exchange = self.runtime.spawn(
+            MoniqueExchange, rules, None, lambda: NOW_MS, self.tally, lambda below: below - 1
+        )
         self.settle = self.runtime.run_until_idle
 
     def client(self) -> HandMonique:
-        return HandMonique(self.runtime, self.exchange, self.settle)
+        return HandMonique(self.runtime, self.exchange, self.settle, self.tally)
 
 
 @pytest.fixture
@@ -195,7 +201,7 @@ class Written:
 def with_components(place: Place, *, checks: bool = True) -> tuple[Process, list[tuple[str, str]]]:
     written: list[tuple[str, str]] = []
     layers = Layers(Written("communication", written), Written("technical", written))
-    components = place.runtime.spawn(Components, layers, place.exchange, lambda: NOW_MS, checks=checks)
+    components = place.runtime.spawn(Components, layers, place.exchange, place.tally, checks=checks)
     place.settle()
     return components, written
 
@@ -217,6 +223,18 @@ def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
 
     assert kinds(replies) == [PushedToMq, Error]
     assert written == [("communication", "error"), ("technical", "kill"), ("communication", "kill")]
+
+
+def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
+    """Its id is bytes, as in old messages."""
+    _, written = with_components(place)
+    kill = kill_of("t1")
+    old = msgpack.packb(msgpack.unpackb(kill.message) | {"id": b"bytes"})
+
+    (refusal,) = place.client().ask(PushToMq(Tagged(old, kill.tag.text)))
+
+    assert isinstance(refusal, Error)
+    assert written == []
 
 
 def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, caplog: pytest.LogCaptureFixture) -> None:
@@ -251,31 +269,33 @@ def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: p
     place.settle()
 
     assert len(caplog.records) == 1
-    assert components._dropped.count == 1000  # type: ignore[attr-defined]
+    assert place.tally.dropped["from_component"] == 1000
 
 
 # --- controllers ---
 
 
 class Push:
-    """A PUSH socket that takes as many as there is room for."""
+    """A port whose components take as many as there is room for with each."""
 
     def __init__(self) -> None:
-        self.room = 0
+        self.room: dict[int, int] = {}
         self.sent: list[bytes] = []
+        self.given: list[int] = []  # to whom
 
-    def send(self, frames: Any, /) -> bool:
-        if self.room == 0:
+    def send(self, component: int, frames: Any, /) -> bool:
+        if not self.room.get(component):
             return False
-        self.room -= 1
+        self.room[component] -= 1
         self.sent.append(frames[0])
+        self.given.append(component)
         return True
 
 
 @pytest.fixture
 def controlled(place: Place) -> tuple[Push, Process, Callable[..., None]]:
     port = Push()
-    controller = place.runtime.spawn(Controller, "a_b", port, place.exchange, lambda: NOW_MS, checks=True)
+    controller = place.runtime.spawn(Controller, "a_b", port, place.exchange, place.tally, checks=True)
 
     def relay(*transfers: Any) -> None:
         place.exchange.tell(Relayed(transfers))
@@ -291,8 +311,8 @@ def test_a_controller_waits_for_components_and_gives_tasks_in_order(controlled: 
     relay(*tasks, transfer("result a_b"), transfer("config c_d"))
     assert port.sent == []
 
-    port.room = 5
-    controller.tell(Changed(1))
+    port.room = {1: 5}
+    controller.tell(Changed([1]))
     place.settle()
 
     assert port.sent == [task.frames[0] for task in tasks]
@@ -304,12 +324,67 @@ def test_a_controller_keeps_so_many_and_says_what_it_drops(
     port, controller, relay = controlled
 
     relay(*[transfer("config a_b")] * (WAITING_MAX + 5), transfer("config a_b", id=7))
-    port.room = WAITING_MAX * 2
-    controller.tell(Changed(1))
+    port.room = {1: WAITING_MAX * 2}
+    controller.tell(Changed([1]))
     place.settle()
 
     assert len(port.sent) == WAITING_MAX
     assert "no component takes them" in caplog.text
+
+
+def test_components_have_their_turns_and_who_can_take_nothing_is_passed_over(controlled: Any, place: Place) -> None:
+    port, controller, relay = controlled
+    port.room = {1: 9, 2: 1, 3: 9}
+    controller.tell(Changed([1, 2, 3]))
+    relay(*[transfer("config a_b")] * 5)
+    assert port.given == [1, 2, 3, 1, 3]
+
+    controller.tell(Changed([1, 4, 3]))  # one has gone, and one has come
+    port.room[4] = 9
+    relay(*[transfer("config a_b")] * 3)
+
+    assert port.given[5:] == [1, 3, 4]
+
+
+# --- what an operator sees ---
+
+
+def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
+    said: list[Any] = []
+    operator = place.runtime.spawn(Operator)
+    client = HandMonique(place.runtime, place.exchange, place.settle, place.tally, worker=7)
+    client.ask(subscribe("a_b *", "* data"))
+
+    client.process.tell(Describe(operator.asker(said.append)))
+    place.settle()
+
+    assert said == [
+        {
+            "id": 7,
+            "door": "monique",
+            "peer": "test",
+            "in_flight": 0,
+            "subscriptions": 2,
+            "queues": [],
+        }
+    ]
+    assert place.exchange.subscriptions == 2
+    client.close()
+    assert place.exchange.subscriptions == 0
+
+
+def test_what_passes_is_counted_by_where_it_came_from_and_for_each_who_hears_it(place: Place) -> None:
+    components, _ = with_components(place)
+    clients = [place.client() for _ in range(2)]
+    for client in clients:
+        client.ask(subscribe("* data"))
+
+    clients[0].ask(push("data a_b"), push("result a_b"))
+    components.tell(Taken([transfer("data a_b").frames, [b"no transfer"]]))
+    place.settle()
+
+    assert place.tally.taken == {"websocket": 2, "zeromq": 1, "queue": 0}
+    assert place.tally.pushed == 4
 
 
 def test_messages_are_passed_on_unchanged(place: Place) -> None:

@@ -9,15 +9,18 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
 from wakeq.actors import monique_tasks
-from wakeq.actors.messages import Pressure, Refusal
+from wakeq.actors.messages import Pressure, Propose, Refusal
 from wakeq.actors.monique_answers import Answers
 from wakeq.actors.monique_bridge import Bridge
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
-from wakeq.actors.monique_messages import Changed, Relayed, Technical
-from wakeq.actors.monique_queues import QueueServices
-from wakeq.actors.monique_tasks import PAGE, Tasks
+from wakeq.actors.monique_messages import Cancel, Changed, Parcel, Pushed, Relayed, Technical
+from wakeq.actors.monique_queues import PAGE, QueueServices
+from wakeq.actors.monique_tally import Tally
+from wakeq.actors.monique_tasks import Tasks
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import Draft, Publish
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
+from wakeq.protocol.wire.monique.tasks import TAG
 
 TIMEOUT_S = 60.0
 BODY_BYTES_MAX = 10_000
@@ -25,16 +28,18 @@ TASK = "config sum_it"
 
 
 class Push:
-    """A PUSH socket with components that never refuse, unless `is_full`."""
+    """A port with components that never refuse, unless `is_full`."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
+        self.has: dict[int, list[str]] = {}  # the ids of the tasks that each component ever got
         self.is_full = False
 
-    def send(self, frames: Any, /) -> bool:
+    def send(self, component: int, frames: Any, /) -> bool:
         if self.is_full:
             return False
         self.sent.append(msgpack.unpackb(frames[1]))
+        self.has.setdefault(component, []).append(self.sent[-1]["id"])
         return True
 
     def ids(self) -> list[str]:
@@ -60,25 +65,30 @@ class Place:
             BODY_BYTES_MAX,
         )
         runtime = broker.runtime
-        self.tasks = runtime.spawn(Tasks, self.services, ["sums"])
-        self.exchange = runtime.spawn(MoniqueExchange, Rules(routes={"sum_it": "sums"}), self.tasks, broker.now_ms)
+        self.tally = Tally(broker.now_ms)
+        self.tasks = runtime.spawn(Tasks, self.services, ["sums"], self.tally)
+        self.exchange = runtime.spawn(
+            MoniqueExchange, Rules(routes={"sum_it": "sums"}), self.tasks, broker.now_ms, self.tally
+        )
         self.port = Push()
 
     def serve_answers(self) -> None:
         """Have answers on the queue passed on."""
-        self.broker.runtime.spawn(Answers, "monique.answers", "wakeq", self.exchange, self.services)
+        self.broker.runtime.spawn(Answers, "monique.answers", "wakeq", self.exchange, self.services, self.tally)
         self.broker.settle()
 
     def client(self) -> HandMonique:
-        return HandMonique(self.broker.runtime, self.exchange, self.broker.settle)
+        return HandMonique(self.broker.runtime, self.exchange, self.broker.settle, self.tally)
 
     def bridge(self, components: int = 1) -> Bridge:
-        made = self.broker.runtime.spawn(Bridge, "sum_it", "sums", self.port, self.exchange, self.services, checks=True)
-        self.connect(made, components)
+        made = self.broker.runtime.spawn(
+            Bridge, "sum_it", "sums", self.port, self.exchange, self.services, self.tally, checks=True
+        )
+        self.connect(made, *range(1, components + 1))
         return made
 
-    def connect(self, bridge: Bridge, components: int) -> None:
-        """Let so many components be connected."""
+    def connect(self, bridge: Bridge, *components: int) -> None:
+        """Let these components be connected."""
         bridge.tell(Changed(components))
         self.broker.settle()
 
@@ -269,7 +279,7 @@ def test_as_many_tasks_are_out_as_there_are_components(place: Place, worker: Cli
     assert place.port.ids() == ["t0", "t1"]
     place.relay("result sum_it", pid="t1", id="r")
     assert place.port.ids() == ["t2"]
-    place.connect(bridge, 3)
+    place.connect(bridge, 1, 2, 3)
     assert place.port.ids() == ["t3"]
     assert worker.figures("sums")["leased"] == 3
 
@@ -319,20 +329,98 @@ def test_a_late_answer_counts_also_if_a_worker_has_the_task_by_then(
 def test_when_the_last_component_has_gone_its_tasks_are_there_for_others(place: Place, worker: Client) -> None:
     bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"), push(TASK, id="t3"))
-    place.connect(bridge, 1)
-    assert worker.figures("sums")["leased"] == 2
 
-    place.connect(bridge, 0)
+    place.connect(bridge)
 
     assert worker.figures("sums")["leased"] == 0
     assert [failures_of(worker.fetch("sums")) for _ in range(3)] == [0, 1, 1]
+
+
+def test_the_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(place: Place, worker: Client) -> None:
+    bridge = place.bridge(3)
+    place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"))
+    assert place.port.has == {1: ["t1"], 2: ["t2"]}
+
+    place.connect(bridge, 1, 3)
+
+    assert place.port.has == {1: ["t1"], 2: ["t2"], 3: ["t2"]}
+    place.relay("result sum_it", pid="t2", id="r")
+    place.relay("result sum_it", pid="t1", id="r")
+    assert worker.figures("sums")["acked"] == 2
+    assert place.tally.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
+
+
+def test_a_component_with_a_task_gets_no_other_one_before_it_has_answered(place: Place) -> None:
+    bridge = place.bridge(2)
+    client = place.client()
+    client.ask(push(TASK, id="t1"))
+    place.relay("result sum_it", pid="t1", id="r")
+    client.ask(push(TASK, id="t2"), push(TASK, id="t3"), push(TASK, id="t4"))
+    assert place.port.has == {1: ["t1", "t3"], 2: ["t2"]}
+
+    place.relay("result sum_it", pid="t3", id="r")
+
+    assert place.port.has == {1: ["t1", "t3", "t4"], 2: ["t2"]}
+    assert bridge.out == 2
+
+
+def test_a_task_that_was_pushed_twice_is_done_with_when_it_is_answered_once(place: Place, worker: Client) -> None:
+    place.bridge(2)
+    client = place.client()
+    client.ask(push(TASK, id="t1"))
+    client.ask(push(TASK, id="t1"))
+    assert place.port.has == {1: ["t1"], 2: ["t1"]}
+
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 2
+
+
+@pytest.mark.parametrize("by", ["leader", "crash"])
+def test_what_was_given_out_before_is_done_with_when_it_is_answered(broker: Broker, worker: Client, by: str) -> None:
+    place = Place(broker)
+    for number in range(2 * PAGE):  # others have messages of this queue too
+        worker.publish("sums", str(number))
+        worker.fetch("sums")
+    place.bridge(1)
+    place.client().ask(push(TASK, id="t1"))
+    assert place.port.ids() == ["t1"]
+    if by == "leader":
+        place.exchange.stop()
+        broker.settle()
+    else:
+        broker.advance(1)  # that it was given out is on disk by then
+        broker.crash_and_restart()
+        worker = broker.client()
+
+    place = Place(broker)
+    place.bridge(0)
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["leased"] == 2 * PAGE
+
+
+def test_an_answer_that_comes_before_it_is_known_what_was_given_out_counts(place: Place, worker: Client) -> None:
+    bridge = place.bridge(1)
+    place.client().ask(push(TASK, id="t1"))
+    bridge.stop()
+    place.broker.settle()
+
+    place.exchange.tell(Relayed([transfer("result sum_it", pid="t1", id="r")]))
+    next_one = place.broker.runtime.spawn(
+        Bridge, "sum_it", "sums", place.port, place.exchange, place.services, place.tally, checks=True
+    )
+    next_one.on_receive(Pushed([Parcel(transfer("result sum_it", pid="t1", id="r"))]))
+    place.broker.settle()
+
+    assert worker.figures("sums")["acked"] == 1
 
 
 def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Place, worker: Client) -> None:
     bridge = place.bridge()
     place.client().ask(push(TASK, id="t1"))
 
-    place.connect(bridge, 0)
+    place.connect(bridge)
     place.relay("result sum_it", pid="t1", id="r")
 
     assert worker.figures("sums")["acked"] == 1
@@ -343,7 +431,7 @@ def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Plac
 
 def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Client) -> None:
     bridge = place.bridge()
-    place.connect(bridge, 0)
+    place.connect(bridge)
 
     place.client().ask(push(TASK, id="t1"))
 
@@ -481,6 +569,66 @@ def test_tasks_of_an_earlier_leader_are_found_among_many_others(broker: Broker, 
     place.kill("unknown")
 
     assert worker.figures("sums")["size"] == 2 * 3 * PAGE - 2
+
+
+def test_a_kill_finds_every_copy_of_a_task_that_was_pushed_again(place: Place, worker: Client) -> None:
+    client = place.client()
+    for task_id in ("t1", "t2", "t1", "t1"):
+        client.ask(push(TASK, id=task_id))
+
+    place.kill("t1")
+
+    assert worker.figures("sums")["size"] == 1
+    assert place.tally.tasks["killed"] == 3
+
+
+def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
+    place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monique_tasks, "KNOWN_MAX", 10)
+    client = place.client()
+    place.kill("unknown")  # all is known from now on, and forgotten again
+    client.ask(*[push(TASK, id=f"t{number}") for number in range(30)])
+
+    for number in (0, 15, 29, 3):
+        place.kill(f"t{number}")
+
+    assert worker.figures("sums")["size"] == 26
+
+
+def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
+    broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Place(broker)
+    before.client().ask(push(TASK, id="t1"))
+    before.exchange.stop()
+    broker.settle()
+    place = Place(broker)
+    refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
+    monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
+
+    place.kill("t1")
+    refusal = None
+    assert worker.figures("sums")["size"] == 1
+    broker.advance(2)
+
+    assert worker.figures("sums")["size"] == 0
+
+
+def test_messages_of_an_old_release_are_passed_over_however_many_there_are(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    headers = msgpack.packb({TAG: "config:sum_it:old::me"})
+    drafts = [Draft(b"old", headers=headers, alias=f"old-{number}") for number in range(PAGE + 1)]
+    broker.raft_log.tell(Propose([(Publish("sums", drafts), None)]))
+    broker.settle()
+    place.tasks.tell(Cancel("old"))
+    broker.settle()
+
+    place.client().ask(push(TASK, id="t1"))
+    place.kill("t1")
+
+    assert worker.figures("sums")["size"] == PAGE + 1
 
 
 def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker: Client) -> None:

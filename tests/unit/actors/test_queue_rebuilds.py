@@ -242,6 +242,37 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
     assert client.fetch(Q)["uid"] == uid
 
 
+def test_an_acknowledgement_with_a_follow_up_waits_until_its_queue_is_without_what_crashed_it(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused here, it would be done on a node whose queue crashed a moment later, or not at all."""
+    client.publish("b")
+    uid = client.publish(Q)
+    client.fetch(Q)
+    poison[0] = -1
+    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: False)
+    broker.state_disk.held = True  # the queue is slow to be rebuilt, and to crash again
+    poisoner = broker.client()
+    poisoner.send({"cmd": "PUB", "qname": "b", "message": "poison"})
+    broker.settle()
+    broker.log_disk.held = True
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "b", "message": "m"}]})
+    broker.settle()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    broker.settle()
+
+    broker.log_disk.complete(1)  # it is committed, and what sets the other entry aside is not
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [reply["err"] for reply in poisoner.take()] == ["SET_ASIDE"]
+    assert client.words() == ["okack"]
+    assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "m"]
+
+
 def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Broker, client: Client) -> None:
     uid = client.publish(Q)
 

@@ -8,6 +8,8 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from tests.helpers.hand_cluster import HandCluster
+from wakeq.protocol import staging
+from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
 
 
 def stage(client: Client, epoch: int, **fields: Any) -> Json:
@@ -314,6 +316,57 @@ def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
 
     assert unstash(client, 1, ("t", 2))["rows"] == 2
     assert fetched(client) == ["a", "b"]
+
+
+def test_a_stash_has_so_many_parts_and_no_more(client: Client) -> None:
+    assert stash(client, "t", "a", part=STASH_PARTS_MAX - 1)["cmd"] == "okrows"
+
+    reply = stash(client, "t", "b", part=STASH_PARTS_MAX)
+
+    assert (reply["cmd"], reply["err"]) == ("nok", "BAD_FIELD")
+    assert "from 0 to 9999; put more messages into each, or begin another stash" in reply["detail"]
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "command", "words"),
+    [
+        ("SOURCES_MAX", "STAGE", "settle one first"),
+        ("STASHES_MAX", "STASH", "publish or drop some of them first"),
+        ("WRITERS_MAX", "UNSTASH", "give them fewer names"),
+    ],
+)
+def test_who_meets_a_bound_of_what_is_staged_hears_which(
+    client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, command: str, words: str
+) -> None:
+    monkeypatch.setattr(staging, bound, 1)
+    publish(client, "a", "b")
+    about: list[Json] = [
+        {"STAGE": {"source": name, "epoch": 1}, "STASH": {"stash": name, "messages": ["x"]},
+         "UNSTASH": {"writer": name, "epoch": 1, "stashes": []}}[command] for name in ("one", "two")
+    ]  # fmt: skip
+
+    first, second = (client.call(command, "q", **fields) for fields in about)
+
+    assert (first["cmd"] != "nok", second["err"]) == (True, "BUSY")
+    assert words in second["detail"]
+
+
+def test_of_too_many_writers_the_one_unused_longest_is_forgotten(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "WRITERS_MAX", 2)
+
+    def publishes(writer: str) -> bool:
+        return bool(client.call("UNSTASH", "q", writer=writer, epoch=1, stashes=[])["cmd"] == "okrows")
+
+    stash(client, "t", "a")
+    assert [publishes("one"), publishes("two"), publishes("three")] == [True, True, False]
+
+    client.broker.advance(staging.WRITER_KEPT_MS_MIN / 1000)
+
+    assert publishes("three")
+    assert [client.call("UNSTASH", "q", writer=name, stashes=[]).get("epoch") for name in ("one", "two")] == [None, 1]
 
 
 def test_all_stashes_are_published_or_none(client: Client) -> None:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from wakeq.actors import lease_ends, line
 from wakeq.actors import leases as leases_module
 from wakeq.actors.leases import Leases
 from wakeq.protocol import fifo
@@ -21,8 +22,11 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds so small that a few dozen messages fill blocks and call for sweeps."""
     for name, bound in {"BLOCK_NUMBERS": 4, "RUN_NUMBERS_MIN": 3, "SWEEP_NUMBERS": 5, "SPENT_SEGMENTS_MAX": 1}.items():
         monkeypatch.setattr(fifo, name, bound)
-    for name, bound in {"DEAD_MAX": 3, "SWEEP_NUMBERS": 6, "ENDS_MIN": 4, "HEADS": 3}.items():
-        monkeypatch.setattr(leases_module, name, bound)
+    monkeypatch.setattr(line, "DEAD_MAX", 3)
+    monkeypatch.setattr(line, "SWEEP_NUMBERS", 6)
+    monkeypatch.setattr(lease_ends, "ENDS_MIN", 4)
+    monkeypatch.setattr(leases_module, "EXCESS_MAX", 3)
+    monkeypatch.setattr(leases_module, "HEADS", 3)
 
 
 class Life:
@@ -92,7 +96,7 @@ class Life:
         dead = [number for number in line if not ledger.lives(number)]
         assert sorted(set(line).difference(dead)) == available
         assert len(set(line)) == len(line)
-        assert len(dead) <= leases._dead
+        assert len(dead) <= leases.available.dead
         assert bool(leases.ready(self.now_ms)) is bool(available)
 
 

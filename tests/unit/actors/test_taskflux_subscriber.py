@@ -15,6 +15,8 @@ from wakeq.protocol.wire.taskflux.packets import (
     NACK,
     OK,
     BusinessError,
+    ClusterMetadataRequest,
+    ClusterMetadataResponse,
     Count,
     CountResponse,
     CreateQueue,
@@ -485,3 +487,34 @@ def test_a_list_shows_the_moment_at_which_it_was_asked_for(flux: HandTaskFlux) -
 
     assert isinstance(listed, ListQueuesResponse)
     assert [queue.count for queue in listed.queues] == [1]
+
+
+# --- a broker that stops ---
+
+
+def test_while_the_broker_stops_nothing_is_begun_and_what_is_held_is_settled(
+    broker: Broker, flux: HandTaskFlux
+) -> None:
+    stored(flux, b"a", b"b")
+    other, away = HandTaskFlux(broker), NotLeader(0)
+    held(flux)
+    held(other)
+
+    for one in (flux, other):
+        one.send_away()
+
+    assert flux.ask(ACK) == [OK]
+    assert other.ask(NACK) == [OK]
+    assert flux.ask(Enqueue("", 0, b"c"), ACK) == [OK, away]
+    assert flux.ask(Dequeue(""), Count(""), CreateQueue("q")) == [away] * 3
+    assert isinstance(*flux.ask(ClusterMetadataRequest()), ClusterMetadataResponse)
+    assert HandTaskFlux(broker).ask(Count("")) == [CountResponse(1)]
+
+
+def test_a_client_of_a_cluster_is_sent_to_the_node_that_leads_next(broker: Broker) -> None:
+    nodes = ClusterMetadataResponse(("a:1", "b:1"), leader=1, responder=0)
+    flux = HandTaskFlux(broker, nodes=lambda: nodes)
+
+    flux.send_away()
+
+    assert flux.ask(Count("")) == [NotLeader(1)]

@@ -1,5 +1,6 @@
 """The archive: each event once, whatever stops a run, and only what is settled."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from wakeq.pipeline import journal_walk
 from wakeq.pipeline.archive import archive
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, CreateQueue, Draft, Publish
-from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError
 
 DAY_ENTRIES = 24 * 3600
 
@@ -53,7 +54,7 @@ def add(files: JournalFiles, batch: int) -> None:
 
 
 def same(rows: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
-    return rows == [{name: row[name] for name in archive_module.COLUMNS} for row in expected]
+    return rows == [{name: row[name] for name in archive_module.COLUMNS[True]} for row in expected]
 
 
 def test_the_lake_has_each_event_once_and_a_second_run_adds_what_is_new(tmp_path: Path) -> None:
@@ -73,7 +74,51 @@ def test_bodies_are_archived_only_if_they_are_asked_for(tmp_path: Path) -> None:
 
     archive([files.path], lake)
 
-    assert {row["body"] for row in archived(lake)} == {None}
+    assert all("body" not in row for row in archived(lake))
+
+
+@pytest.mark.parametrize("bodies", [True, False])
+def test_a_lake_is_with_bodies_or_without(tmp_path: Path, bodies: bool) -> None:
+    files, lake = history(tmp_path), tmp_path / "lake"
+    other = JournalFiles(tmp_path / "two" / "data", cluster=CLUSTER[::-1])
+    other.write(CreateQueue("other", Policies()))
+    other.outcomes(0, queues=[(1, 1, "other")])
+    archive([files.path], lake, bodies=bodies)
+
+    for path in (files.path, other.path):
+        with pytest.raises(BadSettings, match="or into another folder"):
+            archive([path], lake, bodies=not bodies)
+
+    assert archive([other.path], lake, bodies=bodies).events == 1
+
+
+def test_a_lake_of_an_older_release_goes_on_with_the_column_that_it_has(tmp_path: Path) -> None:
+    files, lake = history(tmp_path), tmp_path / "lake"
+    archive([files.path], lake, bodies=True)
+    (path,) = (lake / "_wakeq").glob("*.json")
+    note = json.loads(path.read_text())
+    path.write_text(json.dumps({name: note[name] for name in ("next_index", "events", "counters")} | {"version": 1}))
+    add(files, 4)
+
+    done = archive([files.path], lake, bodies=True)
+
+    assert done.events == 5
+    assert json.loads(path.read_text())["version"] == 2
+
+
+def test_two_archives_at_once_do_not_take_each_others_files(tmp_path: Path) -> None:
+    files, lake = history(tmp_path), tmp_path / "lake"
+    heard: list[str] = []
+
+    def begin_another(_events: int, _through: int) -> None:
+        with pytest.raises(StorageError, match="somebody else is archiving into it") as refused:
+            archive([files.path], lake)
+        heard.append(str(refused.value))
+
+    archive([files.path], lake, tell=begin_another)
+
+    assert heard
+    assert archive([files.path], lake).events == 0
 
 
 def test_what_is_not_settled_is_left_for_later(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ SPAN_FIELDS = [
 COUNT_FIELDS = [
     ("at_s", pa.int64()), ("queue", pa.string()), ("incarnation", pa.int64()), ("event", pa.string()),
     ("outcome", pa.string()), ("reason", pa.string()), ("events", pa.int64()), ("bytes", pa.int64()),
-    ("emptied", pa.list_(pa.int64())),
+    ("emptied", pa.int64()),
 ]  # fmt: skip
 
 
 def count(at_s: int, event: str, events: int, incarnation: int | None = 1, **more: Any) -> dict[str, Any]:
-    row = {"queue": "q", "outcome": "done", "reason": None, "bytes": None, "emptied": []}
+    row = {"queue": "q", "outcome": "done", "reason": None, "bytes": None, "emptied": None}
     return row | {"at_s": at_s, "event": event, "events": events, "incarnation": incarnation} | more
 
 
@@ -56,7 +56,7 @@ def test_the_backlog_is_on_a_full_grid_and_counts_all_that_leave() -> None:
 
 
 def test_what_was_in_a_queue_that_is_emptied_is_gone_and_the_next_incarnation_counts_anew() -> None:
-    purge = count(4, "purged", 1, None, emptied=[50])
+    purge = count(4, "purged", 1, None, emptied=50)
 
     made = report([count(0, "published", 5, 1), purge, count(6, "published", 2, 50)])
 

@@ -19,6 +19,7 @@ from wakeq.protocol.commands import (
     Expired,
     Extended,
     Imported,
+    Members,
     Noop,
     PauseQueue,
     Publish,
@@ -32,8 +33,10 @@ from wakeq.protocol.commands import (
     UnstashAction,
     UpdateQueue,
 )
+from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
-from wakeq.protocol.records import decode_entry, encode_entry
+from wakeq.protocol.record_reader import decode_entry
+from wakeq.protocol.records import encode_entry
 from wakeq.protocol.rows import ROW
 
 AT = 0x0102030405060708
@@ -159,6 +162,10 @@ SPELLED: list[tuple[Entry, str]] = [
         + ITEMS + "0000000000000001" + "00" * 36 + "00000000"
         "0000001d" + "01010000 00000000" + HEAD_TAIL + "00" * 12 + "00",
     ),
+    (
+        Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=2)),
+        "010e0000 00000000" + HEAD_TAIL + "00" * 12 + "00" + "93 91 94 01 07 c3 a3 613a31 c3 02",
+    ),
     (Imported(), "010d0000 00000000" + HEAD_TAIL + "00" * 12 + "00"),
 ]  # fmt: skip
 
@@ -169,6 +176,12 @@ def test_an_entry_is_what_its_page_says(entry: Entry, spelled: str) -> None:
 
     assert encode_entry(entry, AT) == payload
     assert decode_entry(payload) == (entry, AT)
+
+
+def test_members_without_a_level_are_those_of_a_cluster_at_level_1() -> None:
+    written = bytes.fromhex("010e0000 00000000" + HEAD_TAIL + "00" * 12 + "00" + "92 91 94 01 07 c3 a3 613a31 c3")
+
+    assert decode_entry(written) == (Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=1)), AT)
 
 
 def test_the_fixed_parts_have_the_sizes_that_readers_count_on() -> None:
@@ -186,7 +199,7 @@ def test_an_alias_is_counted_in_bytes() -> None:
     [
         (b"", "cannot be decoded"),
         (b"\x02" + encode_entry(Noop(), 1)[1:], "version 2"),
-        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "not a valid Kind"),
+        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which only a later release knows"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[:-1], "cannot be decoded"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[: -ITEM.size], "inside its items"),
         (encode_entry(DeleteQueue("name"), 1)[:-1], "within a field"),

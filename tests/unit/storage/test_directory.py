@@ -292,6 +292,21 @@ def test_a_disk_is_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch:
     assert directory.full
 
 
+def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_half(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDirectory.open(tmp_path, reserve_bytes=800)
+    seen = []
+
+    for free in (800, 200, 199, 399, 400, 200, 199):
+        monkeypatch.setattr(module, "free_bytes", lambda _path, free=free: free)
+        seen.append(directory.check_last_room())
+    owing = directory.check_last_room(owed_bytes=-200), directory.check_last_room(owed_bytes=200)
+
+    assert seen == [False, False, True, True, False, False, True]
+    assert owing == (True, True)
+
+
 @pytest.mark.parametrize(
     ("kind", "warns"), [("ext4", False), ("xfs", False), ("nfs4", True), ("overlay", True), ("fuse.sshfs", True)]
 )

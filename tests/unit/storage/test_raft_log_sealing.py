@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, payload, two_sealed, write
 from wakeq.protocol.log_format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
-from wakeq.storage import files, raft_log, segments
+from wakeq.storage import active_segment, files, raft_log, segments
 from wakeq.storage.raft_log import EntriesGone
 
 # Sealing --------------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class Crash(BaseException):
 
 
 SEALING_STEPS = [
-    ("footer written", raft_log, "sync_data"),
+    ("footer written", active_segment, "sync_data"),
     ("footer synced", raft_log, "rename_durably"),
     ("renamed", raft_log, "create_active"),
     ("new header written", files, "rename_durably"),

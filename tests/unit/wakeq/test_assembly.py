@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker
+from wakeq.actors.log_files import LogServices
+from wakeq.actors.runtime.clock import elapsed_ms
+from wakeq.assembly import Surroundings
 from wakeq.protocol.commands import Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import load_asides
@@ -82,3 +85,10 @@ def test_what_ends_an_essential_process_is_told(broker: Broker) -> None:
     broker.settle()
 
     assert [str(error) for error in broker.failures] == ["the process of the timers ended"]
+
+
+def test_promises_between_nodes_are_measured_by_a_clock_that_goes_on_while_the_machine_is_suspended() -> None:
+    of_the_core = Surroundings.__dataclass_fields__["monotonic_ms"].default
+    of_the_log = LogServices._field_defaults["monotonic_ms"]
+
+    assert (of_the_core, of_the_log) == (elapsed_ms, elapsed_ms)

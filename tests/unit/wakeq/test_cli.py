@@ -445,7 +445,7 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(
     def run(_: Settings, load: object) -> int:
         raise error
 
-    monkeypatch.setattr("wakeq.node.run", run)
+    monkeypatch.setattr("wakeq.service.run", run)
 
     assert main(["serve"]) == status
     said = capsys.readouterr().err

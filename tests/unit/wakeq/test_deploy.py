@@ -13,7 +13,8 @@ import yaml
 
 from wakeq.cli import main
 from wakeq.protocol.errors import BadSettings, DamagedFile, WrongVersion
-from wakeq.settings import BY_ENVIRONMENT_NAME, Settings, load
+from wakeq.settings import Settings
+from wakeq.settings_layers import BY_ENVIRONMENT_NAME, load
 
 TOP = Path(__file__).parents[3]
 DEPLOY = TOP / "deploy"

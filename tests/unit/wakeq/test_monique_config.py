@@ -6,10 +6,22 @@ from typing import Any
 
 import pytest
 
+from wakeq.cli import main
 from wakeq.monique_config import MoniqueConfig, Ports, WebSocket, read_config
 from wakeq.protocol.errors import BadSettings
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "monique" / "config.json"
+
+
+def test_a_client_on_the_machine_of_a_server_for_all_finds_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"deploy": {"monique": {"websocket": {"host": "*", "port": 1}}}}')
+
+    assert main(["monique", "-f", str(path), "listen"]) != 0
+
+    assert "127.0.0.1:1" in capsys.readouterr().err
 
 
 def test_the_example_says_what_the_protocol_has() -> None:

@@ -13,6 +13,7 @@ import zmq
 import zmq.asyncio
 
 from tests.helpers.both_loops import Run
+from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_component import config_json, free_port, packed
 from tests.helpers.monique_raw import RawMonique
 from wakeq import monique_doors as module
@@ -23,6 +24,7 @@ from wakeq.monique_doors import MoniqueDoors, Services
 from wakeq.protocol.errors import BadSettings
 from wakeq.security import Security
 from wakeq.settings import Monique, Settings
+from wakeq.web.families import MONIQUE
 from wakeq.web.server import WebServer
 
 FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
@@ -36,7 +38,7 @@ class Silent(Process):
 
 
 class Place:
-    def __init__(self, session: aiohttp.ClientSession, settings: Monique) -> None:
+    def __init__(self, session: aiohttp.ClientSession, settings: Monique, *, insecure: bool) -> None:
         loop = asyncio.get_running_loop()
         self.session = session
         self.refusal: Refusal | None = None
@@ -47,7 +49,12 @@ class Place:
         timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
         queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
         services = Services(
-            self.runtime, queues, lambda: self.refusal, self.failures.append, Security(Settings(), lambda: 0)
+            self.runtime,
+            queues,
+            lambda: self.refusal,
+            self.failures.append,
+            Security(Settings(insecure=insecure), lambda: 0),
+            HandDisk(),
         )
         self.doors = MoniqueDoors(settings, services)
         self.web = WebServer()
@@ -60,9 +67,9 @@ class Place:
 
 
 @asynccontextmanager
-async def doors(**settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
+async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
     async with aiohttp.ClientSession() as session:
-        place = Place(session, Monique(**settings))
+        place = Place(session, Monique(**settings), insecure=insecure)
         addresses = await place.doors.start()
         place.url = f"http://127.0.0.1:{await place.web.start('127.0.0.1', 0)}/monique"
         try:
@@ -171,6 +178,45 @@ def test_controllers_that_are_added_to_the_file_are_opened(
     run(test)
 
 
+def test_what_the_metrics_say_is_what_happened_whoever_led_meanwhile(run: Run, tmp_path: Path) -> None:
+    port = free_port()
+
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json", a_b=port)) as (place, addresses):
+            figures = figures_of(place)
+            assert figures["wakeq_monique_messages_total", "websocket"] == 0
+            assert {name for name, *_ in figures} == {family.name for family in MONIQUE}
+
+            client = await place.client()
+            await client.ask("subscribe", [{"spec": "a_b", "type": "*"}])
+            with zmq.Context() as context, context.socket(zmq.PULL) as pull, context.socket(zmq.PUSH) as component:
+                pull.connect(f"tcp://127.0.0.1:{port}")
+                await until(lambda: figures_of(place)["wakeq_monique_components", ()] == 1)
+                component.connect(f"tcp://{addresses['scheduler-in']}")
+                component.send_multipart([b"no transfer"])
+                component.send_multipart(packed(spec="a_b", type="data"))
+                assert (await client.take())["command"] == "pushed_from_mq"
+                component.close(linger=0)
+                pull.close(linger=0)
+                await until(lambda: figures_of(place)["wakeq_monique_components", ()] == 0)
+
+            assert figures_of(place)["wakeq_monique_subscriptions", ()] > 1
+            place.refusal = FOLLOWS
+            place.doors.look()
+            figures = figures_of(place)
+            assert figures["wakeq_monique_messages_total", "zeromq"] == 1
+            assert figures["wakeq_monique_dropped_total", "from_component"] == 1
+            assert figures["wakeq_monique_pushed_total", ()] == 1
+            assert figures["wakeq_monique_subscriptions", ()] == 0
+
+    run(test)
+
+
+def figures_of(place: Place) -> dict[Any, Any]:
+    """By name and label."""
+    return {(sample.name, *(sample.labels or ((),))): sample.value for sample in place.doors.samples()}
+
+
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     async def test() -> None:
         async with doors(config_file=config_json(tmp_path / "one.json")) as (_, addresses):
@@ -193,6 +239,28 @@ def test_half_a_scheduler_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadSettings, match="components need both"):
         asyncio.run(test())
+
+
+@pytest.mark.parametrize("exposed", ["scheduler-in", "scheduler-out", "controller", "websocket"])
+def test_what_other_machines_would_reach_is_opened_only_if_somebody_says_that_it_is_guarded(
+    tmp_path: Path, exposed: str
+) -> None:
+    ends = {name: {"host": "127.0.0.1", "comport": 0, "techport": 0} for name in ("scheduler-in", "scheduler-out")}
+    deploy = {"websocket": {"host": "127.0.0.1", "port": 0}, "controller": {"host": "127.0.0.1"}}
+    if exposed != "controller":  # they listen where the scheduler does
+        deploy |= ends
+    deploy[exposed]["host"] = "*"
+    path = tmp_path / "config.json"
+    params = {"mq_controller": {"connections": {"a_b": 0}}}
+    path.write_text(json.dumps({"deploy": {"monique": deploy}, "params": params}))
+
+    async def test(*, insecure: bool) -> None:
+        async with doors(config_file=path, insecure=insecure):
+            pass
+
+    with pytest.raises(BadSettings, match="which other machines reach"):
+        asyncio.run(test(insecure=False))
+    asyncio.run(test(insecure=True))
 
 
 def test_without_pyzmq_its_ports_are_refused_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

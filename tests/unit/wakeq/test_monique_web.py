@@ -100,6 +100,7 @@ def test_who_does_not_read_is_closed_with_a_reason_and_costs_the_others_nothing(
             await slow_subscriber.until(lambda: slow_subscriber.closed is not None)
             assert "more than 4 MiB of messages were waiting" in (slow_subscriber.closed or "")
             assert port.path.admission.held_bytes == 0
+            assert port.path.slow_clients == 1
 
     run(test)
     assert "is disconnected: more than 4 MiB" in caplog.text

@@ -1,5 +1,6 @@
 """Opening a data directory: what does not fit is refused, what is missing is never taken for a first start."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tests.helpers.broker import Broker
 from wakeq.opening import open_all
 from wakeq.protocol.errors import DamagedFile
+from wakeq.storage.image_files import mark_spoilt
 
 
 def used(path: Path) -> Path:
@@ -54,3 +56,86 @@ def test_a_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
     log.write_bytes(early)
 
     assert "raft.log" in refused(tmp_path / "data")
+
+
+# What a crash has left, and images that wait to be installed ----------------------------------------------------------
+
+
+def with_image(path: Path) -> Path:
+    """Return a data directory in which an image waits that is newer than the state, as its leader would send it."""
+    broker = Broker(path)
+    client = broker.client()
+    client.publish("q", "promised")
+    broker.flush()
+    assert client.call("CLUSTER", do="snapshot")["cmd"] == "cluster"
+    broker.close()
+    (path / "consensus" / "raft.snapshot").rename(path / "consensus" / "raft.install")
+    return path
+
+
+def rot(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_what_was_being_written_or_received_when_the_node_ended_takes_no_room_any_more(tmp_path: Path) -> None:
+    consensus = used(tmp_path / "data") / "consensus"
+    left = [consensus / "raft.received", consensus / "raft.snapshot.new"]
+    for path in left:
+        path.write_bytes(bytes(1000))
+
+    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
+
+    assert not any(path.exists() for path in left)
+
+
+def test_an_image_that_rotted_before_it_was_installed_is_thrown_away_while_the_state_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = with_image(tmp_path / "data")
+    rot(path / "consensus" / "raft.install")
+
+    opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
+
+    assert opened.store.applied().log_index > 0
+    opened.close()
+    assert not (path / "consensus" / "raft.install").exists()
+    assert "thrown away: the leader sends another one" in caplog.text
+
+
+def test_an_image_that_rotted_when_the_state_was_gone_says_how_to_come_back(tmp_path: Path) -> None:
+    path = with_image(tmp_path / "data")
+    rot(path / "consensus" / "raft.install")
+    shutil.rmtree(path / "state")
+
+    message = refused(path)
+
+    assert "raft.install" in message
+    assert "start this one again with --join" in message
+
+
+def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data")
+    broker.client().publish("q")
+    broker.flush()
+    broker.close()
+    mark_spoilt(tmp_path / "data" / "consensus", 2)
+
+    opened = open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
+
+    assert opened.store.applied().log_index == 0
+    opened.close()
+    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
+    assert not (tmp_path / "data" / "consensus" / "state.spoilt").exists()
+
+
+def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None:
+    path = with_image(tmp_path / "data")
+    (path / "consensus" / "raft.install").rename(path / "consensus" / "raft.snapshot")
+    mark_spoilt(path / "consensus", 2)
+
+    message = refused(path)
+
+    assert "the other nodes have set aside" in message
+    assert "start this one again with --join" in message

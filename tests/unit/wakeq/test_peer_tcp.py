@@ -3,12 +3,12 @@
 import asyncio
 
 from wakeq.listeners.peer_tcp import PeerTcp
-from wakeq.protocol.wire.peer import MARK, VERSION, VERSION_MIN, Hello
+from wakeq.protocol.wire.peer import MARK, Hello
 
 
 def test_a_name_that_can_be_no_host_is_a_node_that_does_not_answer() -> None:
     async def is_connected() -> bool:
-        tcp = PeerTcp(lambda: Hello(MARK, VERSION_MIN, VERSION, bytes(16), 0, 1, 1, {}), lambda _: None)
+        tcp = PeerTcp(lambda: Hello(MARK, 1, 2, bytes(16), 0, 1, 1, {}), lambda _: None)
         tcp.dial(1, ("a" * 70 + ".example", 2603))  # 63 characters are the most between two dots
         return await tcp._connect(1)
 

@@ -1,4 +1,4 @@
-"""Proves wakeq/settings.py: the layers, their order, and a clear word for everything that does not fit."""
+"""Proves settings.py, setting.py and settings_layers.py: the layers, and a clear word for whatever does not fit."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pytest
 from wakeq.cli.reference import pages
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.errors import BadSettings
-from wakeq.settings import KNOWN, MIB, QueueDefaults, Settings, load, shown, value_of
+from wakeq.setting import MIB, shown
+from wakeq.settings import KNOWN, QueueDefaults, Settings, value_of
+from wakeq.settings_layers import load
 
 
 def test_without_any_layer_everything_is_at_its_default() -> None:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from tests.helpers.taskflux_apart import apart
 from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.course import Course, Dial, Hang, Hear, Pause, Say, Steps, with_port
 from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
@@ -44,7 +45,7 @@ class FakeWire:
         return self.is_open and not self.lost
 
     def say(self, data: bytes) -> None:
-        for packet in self.reader.receive(data):
+        for packet in apart(self.reader.receive(data)):
             if isinstance(packet, wire.AuthorizationRequest):
                 self.waiting += encode([wire.AuthorizationResponse(True)], self.node.dialect)
             elif isinstance(packet, wire.BootstrapRequest):

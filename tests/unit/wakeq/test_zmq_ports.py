@@ -1,7 +1,6 @@
-"""ZeroMQ sockets on the loop: everything is read, nobody is waited for, and who is connected is counted."""
+"""ZeroMQ sockets on the loop: everything is read, and nobody is waited for."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 import zmq
 
 from tests.helpers.both_loops import LOOPS
-from wakeq.listeners.zmq_ports import TOGETHER_TRANSFERS_MAX, PubPort, PullPort, PushPort
+from wakeq.listeners.zmq_ports import TOGETHER_TRANSFERS_MAX, PubPort, PullPort
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
 Run = Callable[[Callable[["zmq.Context[Any]", "zmq.Context[Any]"], Awaitable[None]]], None]
@@ -106,46 +105,5 @@ def test_who_does_not_read_misses_what_is_published_and_holds_nobody_up(run: Run
         assert heard == 20_000
         port.close()
         port.publish([(b"closed", b"")])
-
-    run(test)
-
-
-def test_components_are_counted_and_a_task_goes_to_one_of_them(run: Run) -> None:
-    async def test(ours: Any, theirs: Any) -> None:
-        changes: list[int] = []
-        port = PushPort(ours, "127.0.0.1", 0, lambda: changes.append(port.components))
-        assert not port.send([b"tag", b"nobody"])
-
-        one, other = (connected(theirs, zmq.PULL, port.address) for _ in range(2))
-        await until(lambda: port.components == 2 and port.send([b"tag", b"first"]))
-        await until(lambda: bool(one.poll(0) or other.poll(0)))
-        assert bool(one.poll(0)) != bool(other.poll(0))
-
-        one.close(linger=0)
-        await until(lambda: port.components == 1)
-        other.close(linger=0)
-        await until(lambda: port.components == 0)
-        assert changes[-1] == 0
-        port.close()
-        assert not port.send([b"tag", b"closed"])
-
-    run(test)
-
-
-def test_who_only_knocks_is_no_component_for_long(run: Run) -> None:
-    async def test(ours: Any, theirs: Any) -> None:
-        port = PushPort(ours, "127.0.0.1", 0, lambda: None)
-        host, _, number = port.address.rpartition(":")
-        component = connected(theirs, zmq.PULL, port.address)
-        await until(lambda: port.components == 1)
-
-        for _ in range(5):
-            with socket.create_connection((host, int(number))):
-                await asyncio.sleep(0.01)
-
-        await until(lambda: port.components == 1)
-        await until(lambda: port.send([b"tag", b"message"]))
-        await until(lambda: bool(component.poll(0)))
-        port.close()
 
     run(test)

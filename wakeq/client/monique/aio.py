@@ -6,21 +6,21 @@ Tasks share one client.  It says and hears what MoniqueClient does, by the same 
 """
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from wakeq.client.credentials import Tls, context_of, token_source
+from wakeq.client.credentials import Tls
 from wakeq.client.monique import posts
+from wakeq.client.monique.line import Line
 from wakeq.client.monique.posts import CREATOR, Data, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session, split_url
-from wakeq.client.route import Route, parse_address
-from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, mute, was_closed
+from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
+from wakeq.client.route import parse_address
+from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, was_closed
 from wakeq.client.transport import READ_BYTES, broken, closed, guard, unreachable
-from wakeq.protocol.errors import BrokerUnreachable, Busy, Disconnected, WakeqError
+from wakeq.protocol.errors import Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.messages import Encoding
 from wakeq.protocol.wire.monique.tags import Type
@@ -47,10 +47,8 @@ class AsyncMoniqueClient:
         """
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        addresses, path, is_secure = split_url(address)
-        self._token, self._context = token_source(token), context_of(True if tls is None and is_secure else tls)
-        self._route = Route(addresses, reconnect_for_s=reconnect_for_s)
-        self._session = Session(path, random_bytes=secrets.token_bytes, cookies=cookies or {})
+        self._line = Line(address, self._timeouts, token=token, tls=tls, cookies=cookies)
+        self._session = self._line.session
         self._futures: dict[int, asyncio.Future[Reply]] = {}
         self._news = asyncio.Condition()
         self._writer: asyncio.StreamWriter | None = None
@@ -61,7 +59,7 @@ class AsyncMoniqueClient:
     @property
     def address(self) -> str:
         """Where the server is."""
-        return self._route.address
+        return self._line.address
 
     async def connect(self) -> None:
         """Have a connection, or raise BrokerUnreachable."""
@@ -147,7 +145,7 @@ class AsyncMoniqueClient:
             await self.send(task)
             await self._wait(lambda: awaited[task.id] is not None, timeout)
         finally:
-            answer = awaited.pop(task.id)
+            answer = awaited.pop(task.id, None)
         return answer
 
     async def result(self, task: Post, data: Data, *, encoding: Encoding = "JSON") -> None:
@@ -213,7 +211,7 @@ class AsyncMoniqueClient:
                 except Disconnected as error:
                     self._hang_up()
                     self._settle(self._session.disconnected())
-                    await asyncio.sleep(self._route.lost(error, time.monotonic()))
+                    await asyncio.sleep(self._line.lost(error))
                     reader = await self._connect()
         except Exception as error:
             self._failure = error if isinstance(error, WakeqError) else Disconnected(f"a bug of this client: {error!r}")
@@ -265,27 +263,21 @@ class AsyncMoniqueClient:
             try:
                 async with asyncio.timeout(self._timeouts.connect_s):
                     reader = await self._dial()
-            except (BrokerUnreachable, Disconnected) as error:
-                reason: WakeqError = error
-            except TimeoutError:
-                reason = mute(self.address)
-            except WakeqError:
+            except (WakeqError, TimeoutError) as error:
                 self._hang_up()
-                raise
+                self._settle(self._session.disconnected())
+                await asyncio.sleep(self._line.failed(error))
             else:
-                self._route.found(time.monotonic())
+                self._line.found()
                 return reader
-            self._hang_up()
-            self._settle(self._session.disconnected())
-            await asyncio.sleep(self._route.failed(reason, time.monotonic()))
 
     async def _dial(self) -> asyncio.StreamReader:
         try:
-            reader, self._writer = await asyncio.open_connection(*parse_address(self.address), ssl=self._context)
+            reader, self._writer = await asyncio.open_connection(*parse_address(self.address), ssl=self._line.context)
         except OSError as error:
             raise unreachable(self.address, error) from error
         guard(self._writer.get_extra_info("socket"))
-        self._session.connected(self.address, self._token())
+        self._line.begin()
         self._flush()
         while not self._session.is_open:
             await self._hear(reader)

@@ -6,7 +6,6 @@ One connection, used by one thread at a time: the others wait, also for the whol
 than one line belongs into session.py or posts.py.
 """
 
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,14 +13,14 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from wakeq.client.credentials import Tls, context_of, token_source
+from wakeq.client.credentials import Tls
 from wakeq.client.monique import posts
+from wakeq.client.monique.line import Line
 from wakeq.client.monique.posts import CREATOR, Data, Post
-from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session, split_url
-from wakeq.client.route import Route
-from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, mute, was_closed
+from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
+from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, was_closed
 from wakeq.client.transport import Wire, dial
-from wakeq.protocol.errors import BrokerUnreachable, Busy, Disconnected, WakeqError
+from wakeq.protocol.errors import Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.messages import Encoding
 from wakeq.protocol.wire.monique.tags import Type
@@ -49,10 +48,8 @@ class MoniqueClient:
         """
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        addresses, path, is_secure = split_url(address)
-        self._token, self._context = token_source(token), context_of(True if tls is None and is_secure else tls)
-        self._route = Route(addresses, reconnect_for_s=reconnect_for_s)
-        self._session = Session(path, random_bytes=secrets.token_bytes, cookies=cookies or {})
+        self._line = Line(address, self._timeouts, token=token, tls=tls, cookies=cookies)
+        self._session = self._line.session
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._answers: dict[int, Reply | WakeqError] = {}
@@ -63,7 +60,7 @@ class MoniqueClient:
     @property
     def address(self) -> str:
         """Where the server is."""
-        return self._route.address
+        return self._line.address
 
     def close(self) -> None:
         """End the connection, also for a thread that waits."""
@@ -131,12 +128,12 @@ class MoniqueClient:
         until_s = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             awaited = self._session.awaited
-            self._call(lambda session: session.await_answer(task))
             try:
+                self._call(lambda session: session.await_answer(task))
                 self.send(task)
                 self._wait(lambda: awaited[task.id] is not None, until_s)
             finally:
-                answer = awaited.pop(task.id)
+                answer = awaited.pop(task.id, None)
         return answer
 
     def result(self, task: Post, data: Data, *, encoding: Encoding = "JSON") -> None:
@@ -222,7 +219,7 @@ class MoniqueClient:
         self._drop()
         if self._closed.is_set():
             raise was_closed()
-        self._closed.wait(self._route.lost(error, time.monotonic()))
+        self._closed.wait(self._line.lost(error))
 
     def _drop(self) -> None:
         """Let go of the connection, and of what cannot be said again."""
@@ -236,28 +233,26 @@ class MoniqueClient:
         while not self._closed.is_set():
             transport = None
             try:
-                transport = dial(self._route.address, self._context, timeout_s=self._timeouts.connect_s)
+                transport = dial(self.address, self._line.context, timeout_s=self._timeouts.connect_s)
                 self._shake_hands(transport)
-            except WakeqError as error:
+            except (WakeqError, TimeoutError) as error:
                 if transport is not None:
                     transport.close()
                 self._note(self._session.disconnected())
-                if not isinstance(error, BrokerUnreachable | Disconnected):
-                    raise
-                self._closed.wait(self._route.failed(error, time.monotonic()))
+                self._closed.wait(self._line.failed(error))
             else:
                 self._transport = transport
-                self._route.found(time.monotonic())
+                self._line.found()
                 return
         raise was_closed()
 
     def _shake_hands(self, transport: Wire) -> None:
         until_s = time.monotonic() + self._timeouts.connect_s
-        self._session.connected(self._route.address, self._token())
+        self._line.begin()
         transport.send(self._session.bytes_to_send(), timeout_s=self._timeouts.connect_s)
         while not self._session.is_open:
             data = transport.receive(timeout_s=until_s - time.monotonic())
             if data:
                 self._note(self._session.receive(data))
             elif time.monotonic() >= until_s:
-                raise mute(self._route.address)
+                raise TimeoutError

@@ -22,7 +22,6 @@ from wakeq.protocol.wire.peer import (
     FRONT,
     HELLO_BYTES_MAX,
     MARK,
-    VERSION,
     Chunk,
     ChunkTaken,
     Entries,
@@ -34,7 +33,8 @@ from wakeq.protocol.wire.peer import (
 )
 
 CLUSTER = b"0123456789abcdef"
-HELLO = Hello(MARK, 1, VERSION, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
+HELLO = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
+OWN = Hello(MARK, 2, 3, CLUSTER, 0, 7, 1, {})  # a node whose cluster works at 2, of a release that knows 3
 HEADER = (1, 2, 77, 5, 9)
 CONFIG = Config((Member(0, 7, True, "a:2603"), Member(1, 8, False, "b:2603")), founded=True)
 APPEND = Append(*HEADER, 4, 8, 6, ((5, 8), (6, 9)), 4, 30, ((6, CONFIG),))
@@ -65,6 +65,12 @@ def test_what_is_said_arrives_in_any_pieces(step: int) -> None:
     heard = [frame for i in range(0, len(wire), step) for frame in reader.receive(wire[i : i + step])]
 
     assert heard == FRAMES
+
+
+def test_a_hello_is_what_its_page_says() -> None:
+    spelled = "99 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
+
+    assert encode(HELLO)[FRONT.size :] == bytes.fromhex(spelled)
 
 
 @given(data=st.binary(max_size=200))
@@ -111,15 +117,17 @@ def test_an_append_brings_exactly_the_entries_that_it_names(payloads: list[bytes
         (Hello("other", 1, 1, CLUSTER, 2, 77, 5, {}), "does not begin with a hello"),
         (Hello(MARK, 1, 1, b"another cluster!", 2, 77, 5, {}), "is of cluster"),
         (Hello(MARK, 1, 1, CLUSTER, 0, 77, 5, {}), "says that it is node 0"),
-        (Hello(MARK, VERSION + 1, VERSION + 2, CLUSTER, 2, 77, 5, {}), "upgrade one release at a time"),
+        (Hello(MARK, 4, 5, CLUSTER, 2, 77, 5, {}), "works at levels 4 to 5, this one at 2 to 3; upgrade the older one"),
+        (Hello(MARK, 1, 1, CLUSTER, 2, 77, 5, {}), "works at levels 1 to 1, this one at 2 to 3; upgrade the older one"),
     ],
 )
 def test_who_cannot_be_talked_to_is_told_why(hello: Frame, match: str) -> None:
     with pytest.raises(PeerRefused, match=match):
-        check_hello(hello, CLUSTER, 0)
+        check_hello(hello, OWN)
 
 
-def test_a_newer_release_that_still_speaks_our_version_is_welcome() -> None:
-    newer = Hello(MARK, VERSION, VERSION + 1, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
+@pytest.mark.parametrize(("lowest", "highest"), [(1, 2), (2, 2), (3, 4), (1, 9)])
+def test_who_knows_a_level_at_which_this_node_works_is_welcome(lowest: int, highest: int) -> None:
+    other = Hello(MARK, lowest, highest, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
 
-    assert check_hello(newer, CLUSTER, 0) is newer
+    assert check_hello(other, OWN) is other

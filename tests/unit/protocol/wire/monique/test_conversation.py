@@ -62,10 +62,8 @@ class Scheduler:
             case Unsubscribe(data=subscriptions):
                 self.exchange.unsubscribe(name, subscriptions)
             case Push(tag=tag, message=message):
-                for subscriber, frames in self.exchange.share_out(
-                    [(tag.spec, tag.type, frame) for frame in encode([PushedFromMq(Tagged(message, tag.text))])]
-                ).items():
-                    self.received[subscriber] += frames
+                for subscriber in self.exchange.subscribers(tag.spec, tag.type):
+                    self.received[subscriber] += encode([PushedFromMq(Tagged(message, tag.text))])
         return None
 
 

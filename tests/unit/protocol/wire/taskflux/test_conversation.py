@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from wakeq.protocol.commands import Reason
+from tests.helpers.taskflux_apart import apart
+from wakeq.protocol.commands import Draft, Reason
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Remove, Return, StopWaiting, Store, Take
@@ -14,8 +15,10 @@ from wakeq.protocol.wire.taskflux.packets import (
     EMPTY,
     NACK,
     OK,
+    TAKEN_TOGETHER_MAX,
     AuthorizationRequest,
     AuthorizationResponse,
+    Bad,
     BootstrapRequest,
     BootstrapResponse,
     BusinessError,
@@ -25,18 +28,21 @@ from wakeq.protocol.wire.taskflux.packets import (
     CreateQueue,
     DeleteQueue,
     Dequeue,
+    Dequeues,
     Enqueue,
     EnqueueResponse,
+    Enqueues,
     ErrorCode,
     ErrorResponse,
     ListQueues,
     NotLeader,
+    Ok,
     Packet,
     QueueSizeViolation,
     Record,
     Response,
+    Taken,
 )
-from wakeq.protocol.wire.taskflux.parked import TAKEN_TOGETHER_MAX
 
 
 def ready(dialect: Dialect = SPEC) -> Conversation:
@@ -44,7 +50,7 @@ def ready(dialect: Dialect = SPEC) -> Conversation:
     conversation = Conversation(SPEC if dialect is LEGACY else dialect)
     version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
     assert not conversation.receive([AuthorizationRequest(), version])
-    assert conversation.answers() == [AuthorizationResponse(True), BootstrapResponse(True)]
+    assert answers(conversation) == [AuthorizationResponse(True), BootstrapResponse(True)]
     return conversation
 
 
@@ -52,11 +58,20 @@ def works(intents: Iterable[Intent]) -> list[object]:
     return [intent.work for intent in intents]
 
 
+def stored(*enqueues: Enqueue) -> Store:
+    """Return what is to be done for acknowledged Enqueues of one queue."""
+    return Store(enqueues[0].queue, [Draft(enqueue.payload, enqueue.key) for enqueue in enqueues])
+
+
+def answers(conversation: Conversation) -> list[Packet | Bad]:
+    return apart(conversation.answers())
+
+
 def taken(conversation: Conversation, handle: Any = 7) -> None:
     """Have a record delivered to the client."""
     (dequeue,) = conversation.receive([Dequeue("q")])
     assert not conversation.resolve([(dequeue, Delivery(Record(1, b"x", 7), handle))])
-    assert conversation.answers() == [Record(1, b"x", 7)]
+    assert answers(conversation) == [Record(1, b"x", 7)]
 
 
 def test_pipelined_enqueues_are_under_way_together() -> None:
@@ -65,12 +80,12 @@ def test_pipelined_enqueues_are_under_way_together() -> None:
 
     intents = conversation.receive([first, ACK, second, ACK])
 
-    assert works(intents) == [Store("q", [first]), Store("r", [second])]
-    assert conversation.answers() == [OK]
+    assert works(intents) == [stored(first), stored(second)]
+    assert answers(conversation) == [OK]
     assert not conversation.resolve([(intents[1], QueueSizeViolation(3))])
-    assert conversation.answers() == []
+    assert answers(conversation) == []
     assert not conversation.resolve([(intents[0], OK)])
-    assert conversation.answers() == [OK, OK, QueueSizeViolation(3)]
+    assert answers(conversation) == [OK, OK, QueueSizeViolation(3)]
     assert conversation.in_flight == 0
 
 
@@ -90,7 +105,7 @@ def test_everything_waits_for_a_change_of_queues_and_for_a_dequeue(first: Packet
 
     begun = conversation.resolve([(alone, EMPTY if isinstance(first, Dequeue) else OK)])
 
-    assert works(begun) == [ClusterMetadataRequest(), Store("q", [Enqueue("q", 1, b"a")])]
+    assert works(begun) == [ClusterMetadataRequest(), stored(Enqueue("q", 1, b"a"))]
 
 
 def test_a_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
@@ -101,9 +116,9 @@ def test_a_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
     conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
 
     assert removed.work == Remove("q", 7)
-    assert conversation.answers() == []
+    assert answers(conversation) == []
     conversation.resolve([(removed, OK)])
-    assert conversation.answers() == [OK, Record(2, b"b")]
+    assert answers(conversation) == [OK, Record(2, b"b")]
 
 
 def test_one_dequeue_that_is_acknowledged_ahead_is_held_until_it_is_sent() -> None:
@@ -112,7 +127,7 @@ def test_one_dequeue_that_is_acknowledged_ahead_is_held_until_it_is_sent() -> No
     (dequeue,) = conversation.receive([Dequeue("q"), ACK])
     (removed,) = conversation.resolve([(dequeue, Delivery(Record(1, b"a"), 71))])
 
-    assert conversation.answers() == [Record(1, b"a")]
+    assert answers(conversation) == [Record(1, b"a")]
     assert removed.work == Remove("q", 71)
 
 
@@ -121,14 +136,14 @@ def test_enqueues_of_one_queue_that_are_acknowledged_are_stored_together() -> No
     first, second, third = (Enqueue("q", key, b"a") for key in range(3))
 
     (store,) = conversation.receive([first, ACK, second, ACK, third])
-    assert store.work == Store("q", [first, second])
-    assert conversation.answers() == [OK]
+    assert store.work == stored(first, second)
+    assert answers(conversation) == [OK]
     assert conversation.in_flight == 3
     conversation.resolve([(store, [QueueSizeViolation(1), OK])])
 
-    assert conversation.answers() == [QueueSizeViolation(1), OK, OK, OK]
+    assert answers(conversation) == [QueueSizeViolation(1), OK, OK, OK]
     assert conversation.in_flight == 0
-    assert works(conversation.receive([ACK])) == [Store("q", [third])]
+    assert works(conversation.receive([ACK])) == [stored(third)]
 
 
 def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
@@ -137,7 +152,7 @@ def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
 
     conversation.resolve([(store, NotLeader(2))])
 
-    assert conversation.answers() == [OK, NotLeader(2), OK, NotLeader(2)]
+    assert answers(conversation) == [OK, NotLeader(2), OK, NotLeader(2)]
 
 
 @pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
@@ -146,7 +161,7 @@ def test_what_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, 
     conversation._payload_bytes_max = 2
     first, second = (Enqueue("q", 1, bytes(size)) for size in sizes)
 
-    assert works(conversation.receive([first, ACK, second, ACK])) == [Store("q", [first]), Store("q", [second])]
+    assert works(conversation.receive([first, ACK, second, ACK])) == [stored(first), stored(second)]
 
 
 def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
@@ -155,12 +170,12 @@ def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
 
     (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, Dequeue("q")])
     assert take.work == Take("q", [first, second, third])
-    assert conversation.answers() == []
+    assert answers(conversation) == []
     assert conversation.in_flight == 4
 
-    (rest,) = conversation.resolve([(take, [Record(1, b"a"), Record(2, b"b")])])
+    (rest,) = conversation.resolve([(take, Taken([Record(1, b"a"), Record(2, b"b")]))])
 
-    assert conversation.answers() == [Record(1, b"a"), OK, Record(2, b"b"), OK]
+    assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b"), OK]
     assert rest.work == third  # alone, so it is held
 
 
@@ -169,14 +184,14 @@ def test_of_those_that_find_nothing_the_first_that_may_waits_alone() -> None:
     first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
     (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, third, ACK])
 
-    (waiting,) = conversation.resolve([(take, [])])
+    (waiting,) = conversation.resolve([(take, Taken([]))])
     assert waiting.work == second
-    assert conversation.answers() == [EMPTY]
+    assert answers(conversation) == [EMPTY]
     removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
 
     assert removed.work == Remove("q", 71)
     assert rest.work == Take("q", [third, third])
-    assert conversation.answers() == [Record(1, b"a")]
+    assert answers(conversation) == [Record(1, b"a")]
 
 
 def test_no_more_dequeues_go_together_than_may() -> None:
@@ -193,13 +208,106 @@ def test_a_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(betwe
     assert works(ready().receive([Dequeue("q"), *between, Dequeue("q"), ACK])) == [Dequeue("q")]
 
 
+def test_what_was_read_in_one_piece_begins_so() -> None:
+    conversation = ready()
+    drafts = [Draft(b"a", 1), Draft(b"b", 2)]
+
+    (begun,) = conversation.receive([Enqueues("q", drafts, 40), Dequeues(Dequeue("q", 5), 3)])
+
+    assert begun.work == Store("q", drafts)
+    assert conversation.in_flight == 2 + 6
+    assert answers(conversation) == []  # the first Ok goes with the others
+    (take,) = conversation.resolve([(begun, OK)])
+    assert answers(conversation) == [OK, OK, OK, OK]
+    assert take.work == Take("q", [Dequeue("q", 5)] * 3)
+    assert conversation.in_flight == 3
+    conversation.resolve([(take, Taken([Record(1, b"a"), Record(2, b"b"), Record(3, b"c")]))])
+    assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b"), OK, Record(3, b"c"), OK]
+    assert conversation.in_flight == 0
+
+
+def test_each_of_those_that_were_read_in_one_piece_has_its_answer() -> None:
+    conversation = ready()
+    (begun,) = conversation.receive([Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40)])
+
+    conversation.resolve([(begun, [QueueSizeViolation(1), OK])])
+
+    assert answers(conversation) == [OK, QueueSizeViolation(1), OK, OK]
+
+
+RUNS = [Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40), Dequeues(Dequeue("q"), 2)]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
+def test_a_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_packet_is(run: Packet) -> None:
+    conversation = ready()
+
+    assert conversation.receive([Enqueue("q", 1, b"a"), run]) == []
+
+    first, second = answers(conversation)
+    assert first == OK
+    assert isinstance(second, ErrorResponse)
+    assert second.details.endswith(f"{type(run).__name__.removesuffix('s')} came")
+    assert conversation.finished
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
+def test_a_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
+    conversation = ready()
+    taken(conversation)
+
+    (returned,) = conversation.receive([NACK, run])
+
+    assert isinstance(returned.work, Return)
+    assert len(conversation.resolve([(returned, OK)])) == 1
+
+
+def test_a_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
+    conversation = ready()
+    conversation.hold_up()
+
+    assert conversation.receive([Dequeues(Dequeue("q"), 2)]) == []
+    assert works(conversation.go_on()) == [Take("q", [Dequeue("q")] * 2)]
+
+
+def test_of_a_run_of_enqueues_what_is_too_large_goes_alone() -> None:
+    conversation = ready()
+    conversation._payload_bytes_max = 2
+
+    begun = conversation.receive([Enqueues("q", [Draft(b"ab", 1), Draft(b"ab", 2), Draft(b"abc", 3)], 60)])
+
+    assert [len(intent.work.drafts) for intent in begun if isinstance(intent.work, Store)] == [2, 1]
+
+
+def test_a_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
+    conversation = ready()
+
+    assert conversation.receive([Enqueues("a b", [Draft(b"", 1)] * 2, 40), Dequeues(Dequeue("a b"), 2)]) == []
+
+    said = answers(conversation)
+    assert [type(answer) for answer in said] == [Ok, BusinessError, Ok, BusinessError, BusinessError, BusinessError]
+
+
+def test_of_a_run_that_finds_nothing_the_first_waits_alone_and_the_rest_goes_with_what_came_behind() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeues(Dequeue("q", 5), 3)])
+    conversation.receive([Dequeues(Dequeue("q", 5), 2)])
+
+    (waiting,) = conversation.resolve([(take, Taken([]))])
+    removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
+
+    assert waiting.work == Dequeue("q", 5)
+    assert removed.work == Remove("q", 71)
+    assert rest.work == Take("q", [Dequeue("q", 5)] * 4)
+
+
 def test_one_answer_may_be_that_to_all_that_were_to_be_taken() -> None:
     conversation = ready()
     (take,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
 
     conversation.resolve([(take, NotLeader(2))])
 
-    assert conversation.answers() == [NotLeader(2), NotLeader(2)]
+    assert answers(conversation) == [NotLeader(2), NotLeader(2)]
 
 
 def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -> None:
@@ -208,7 +316,7 @@ def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -
 
     assert conversation.lost() == []
 
-    assert conversation.resolve([(take, [Record(1, b"a")])]) == []
+    assert conversation.resolve([(take, Taken([Record(1, b"a")]))]) == []
     assert conversation.under_way == 0
 
 
@@ -217,9 +325,9 @@ def test_who_has_ended_does_not_wait_for_those_that_found_nothing() -> None:
     (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
     conversation.ended()
 
-    conversation.resolve([(take, [])])
+    conversation.resolve([(take, Taken([]))])
 
-    assert conversation.answers() == [EMPTY, EMPTY]
+    assert answers(conversation) == [EMPTY, EMPTY]
     assert conversation.finished
 
 
@@ -230,7 +338,7 @@ def test_nothing_that_brings_much_is_begun_for_who_does_not_read() -> None:
     begun = conversation.receive([Enqueue("q", 1, b"a"), ACK, Dequeue("q")])
     conversation.resolve([(begun[0], OK)])
 
-    assert works(begun) == [Store("q", [Enqueue("q", 1, b"a")])]
+    assert works(begun) == [stored(Enqueue("q", 1, b"a"))]
     assert works(conversation.go_on()) == [Dequeue("q")]
 
 
@@ -248,7 +356,7 @@ def test_an_ack_behind_an_empty_dequeue_is_swallowed() -> None:
     (dequeue,) = conversation.receive([Dequeue("q"), ACK])
 
     assert not conversation.resolve([(dequeue, EMPTY)])
-    assert conversation.answers() == [EMPTY]
+    assert answers(conversation) == [EMPTY]
 
 
 def test_an_outcome_that_is_told_twice_counts_once() -> None:
@@ -258,7 +366,7 @@ def test_an_outcome_that_is_told_twice_counts_once() -> None:
     (count,) = conversation.resolve([(enqueue, OK), (enqueue, NotLeader(2))])
     conversation.resolve([(count, CountResponse(1)), (enqueue, OK)])
 
-    assert conversation.answers() == [OK, OK, CountResponse(1)]
+    assert answers(conversation) == [OK, OK, CountResponse(1)]
 
 
 def test_not_leader_takes_the_place_of_any_outcome() -> None:
@@ -268,7 +376,7 @@ def test_not_leader_takes_the_place_of_any_outcome() -> None:
     taken_away = conversation.receive([Dequeue("q")])
     conversation.resolve([(taken_away[0], NotLeader(2))])
 
-    assert conversation.answers() == [OK, NotLeader(2), NotLeader(2)]
+    assert answers(conversation) == [OK, NotLeader(2), NotLeader(2)]
     assert not conversation.closing
 
 
@@ -278,7 +386,7 @@ def test_a_record_whose_removal_failed_is_given_back() -> None:
     (remove,) = conversation.receive([ACK])
 
     assert works(conversation.resolve([(remove, NotLeader(1))])) == [Return("q", 7, Reason.RETURNED)]
-    assert conversation.answers() == [NotLeader(1)]
+    assert answers(conversation) == [NotLeader(1)]
 
 
 @pytest.mark.parametrize("outcome", [OK, NotLeader(1)], ids=lambda outcome: type(outcome).__name__)
@@ -286,12 +394,12 @@ def test_a_wrong_packet_is_answered_only_when_the_record_is_back(outcome: Respon
     conversation = ready()
     taken(conversation)
     (returned,) = conversation.receive([ListQueues()])
-    assert conversation.answers() == []
+    assert answers(conversation) == []
     assert not conversation.finished
 
     conversation.resolve([(returned, outcome)])
 
-    assert [type(answer) for answer in conversation.answers()] == [ErrorResponse]
+    assert [type(answer) for answer in answers(conversation)] == [ErrorResponse]
     assert conversation.finished
 
 
@@ -339,7 +447,7 @@ def test_who_only_ends_is_answered_everything_he_asked() -> None:
         Return("q", 72, Reason.DISCONNECT)
     ]
 
-    assert conversation.answers() == [Record(1, b"a"), OK, Record(2, b"b")]
+    assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b")]
     assert conversation.finished
 
 
@@ -351,7 +459,7 @@ def test_who_ends_while_he_waits_hears_that_there_was_nothing() -> None:
     assert not conversation.closing
     conversation.resolve([(dequeue, EMPTY)])
 
-    assert conversation.answers() == [EMPTY]
+    assert answers(conversation) == [EMPTY]
     assert conversation.finished
 
 
@@ -370,7 +478,7 @@ def test_csharp_refuses_fields_at_once_and_stays_open() -> None:
     )  # fmt: skip
 
     assert intents == []
-    assert conversation.answers() == [
+    assert answers(conversation) == [
         ErrorResponse(1, ""),
         *(ErrorResponse(number, "") for number in (8, 7, 4, 6, 5, 1)),
         BusinessError(ErrorCode.QUEUE_EXISTS),
@@ -385,7 +493,7 @@ def test_csharp_says_nothing_about_an_error_but_its_code() -> None:
 
     conversation.resolve([(store, [unknown, missing])])
 
-    assert conversation.answers() == [OK, unknown, OK, BusinessError(ErrorCode.NO_QUEUE)]
+    assert answers(conversation) == [OK, unknown, OK, BusinessError(ErrorCode.NO_QUEUE)]
 
 
 # --- spec: names and the order of checks ---
@@ -402,7 +510,7 @@ def test_spec_checks_a_new_queue_in_its_order() -> None:
     )  # fmt: skip
 
     assert intents == []
-    codes = [answer.code for answer in conversation.answers() if isinstance(answer, BusinessError)]
+    codes = [answer.code for answer in answers(conversation) if isinstance(answer, BusinessError)]
     assert codes == [1, 9, 8, 5, 6, 7, 3]
 
 
@@ -421,9 +529,9 @@ def test_a_record_of_legacy_is_gone_when_it_comes() -> None:
     (dequeue,) = conversation.receive([Dequeue("q")])
 
     assert dequeue.work == Take("q", [Dequeue("q")])
-    assert conversation.resolve([(dequeue, [Record(1, b"a")])]) == []
+    assert conversation.resolve([(dequeue, Taken([Record(1, b"a")]))]) == []
 
-    assert conversation.answers() == [Record(1, b"a")]
+    assert answers(conversation) == [Record(1, b"a")]
     assert conversation.lost() == []
 
 
@@ -432,12 +540,12 @@ def test_dequeues_of_legacy_go_together() -> None:
 
     (take,) = conversation.receive([Dequeue("q"), Dequeue("q"), Dequeue("r")])
     assert take.work == Take("q", [Dequeue("q"), Dequeue("q")])
-    (other,) = conversation.resolve([(take, [Record(1, b"a")])])
+    (other,) = conversation.resolve([(take, Taken([Record(1, b"a")]))])
     assert other.work == Take("q", [Dequeue("q")])
-    (last,) = conversation.resolve([(other, [])])
+    (last,) = conversation.resolve([(other, Taken([]))])
 
     assert last.work == Take("r", [Dequeue("r")])
-    assert conversation.answers() == [Record(1, b"a"), EMPTY]
+    assert answers(conversation) == [Record(1, b"a"), EMPTY]
 
 
 def test_legacy_stores_at_once_and_says_whether_it_was_added() -> None:
@@ -447,4 +555,4 @@ def test_legacy_stores_at_once_and_says_whether_it_was_added() -> None:
 
     conversation.resolve([(store, [OK, QueueSizeViolation(1), missing])])
 
-    assert conversation.answers() == [EnqueueResponse(True), EnqueueResponse(False), missing]
+    assert answers(conversation) == [EnqueueResponse(True), EnqueueResponse(False), missing]

@@ -4,11 +4,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq.protocol.wire.taskflux.packets import ACK, NACK, Count, Dequeue, Enqueue, Packet
-from wakeq.protocol.wire.taskflux.parked import TAKEN_TOGETHER_MAX, Parked
+from tests.helpers.taskflux_apart import apart
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    NACK,
+    TAKEN_TOGETHER_MAX,
+    Bad,
+    Count,
+    Dequeue,
+    Dequeues,
+    Enqueue,
+    Enqueues,
+    Packet,
+)
+from wakeq.protocol.wire.taskflux.parked import Parked
 
 Q, OTHER = Dequeue("q"), Dequeue("other")
 PACKETS = st.lists(st.sampled_from([ACK, ACK, ACK, NACK, Q, Q, OTHER, Enqueue("q", 1, b"a")]), max_size=12)
+
+
+def rest_of(parked: Parked) -> list[Packet | Bad]:
+    """Take everything, packet by packet; it must be as many as there were said to be."""
+    count = len(parked)
+    packets = []
+    while parked:
+        packets += apart([parked.take_first()])
+    assert len(packets) == count
+    assert len(parked) == 0
+    return packets
 
 
 @pytest.mark.parametrize(
@@ -22,6 +46,12 @@ PACKETS = st.lists(st.sampled_from([ACK, ACK, ACK, NACK, Q, Q, OTHER, Enqueue("q
         ([ACK], 1, [ACK]),
         ([NACK, Q, ACK], 1, [NACK, Q, ACK]),
         ([Q, ACK], 1, [Q, ACK]),
+        ([ACK, Dequeues(Q, 3), Q, ACK, Dequeues(Q, 2)], 7, []),
+        ([ACK, Q, ACK, Dequeues(OTHER, 2)], 2, [OTHER, ACK, OTHER, ACK]),
+        ([ACK, Dequeues(OTHER, 2), Q, ACK], 1, [ACK, OTHER, ACK, OTHER, ACK, Q, ACK]),
+        ([NACK, Dequeues(Q, 2)], 1, [NACK, Q, ACK, Q, ACK]),
+        ([ACK, Dequeues(Q, TAKEN_TOGETHER_MAX - 1), Q, ACK], TAKEN_TOGETHER_MAX, [Q, ACK]),
+        ([ACK, Dequeues(Q, TAKEN_TOGETHER_MAX)], 1, [ACK, *[Q, ACK] * TAKEN_TOGETHER_MAX]),
     ],
 )
 def test_dequeues_go_together_if_each_of_them_is_acknowledged(
@@ -31,14 +61,14 @@ def test_dequeues_go_together_if_each_of_them_is_acknowledged(
 
     assert parked.dequeues_with(Q, one_phase=False) == [Q] * together
 
-    assert list(parked) == left
+    assert rest_of(parked) == left
 
 
 def test_without_acknowledgements_all_of_one_queue_go_together_up_to_a_bound() -> None:
     parked = Parked([Q] * TAKEN_TOGETHER_MAX)
 
     assert parked.dequeues_with(Q, one_phase=True) == [Q] * TAKEN_TOGETHER_MAX
-    assert list(parked) == [Q]
+    assert rest_of(parked) == [Q]
     assert parked.dequeues_with(OTHER, one_phase=True) == [OTHER]
 
 
@@ -50,7 +80,7 @@ def test_enqueues_that_are_too_large_go_alone(one_phase: bool) -> None:
 
     assert parked.enqueues_with(large, 2, one_phase=one_phase) == [large]
     assert parked.enqueues_with(small, 2, one_phase=one_phase) == [small, small]
-    assert list(parked) == behind[1 if one_phase else 2 :]
+    assert rest_of(parked) == behind[1 if one_phase else 2 :]
 
 
 @given(PACKETS, st.booleans())
@@ -63,6 +93,26 @@ def test_what_goes_together_stood_at_the_head_and_can_have_its_turn_again(
 
     if len(dequeues) > 1 or one_phase:
         parked.put_back(dequeues, one_phase=one_phase)
-        assert list(parked) == [Q, *behind]
+        assert rest_of(parked) == [Q, *behind]
     else:
-        assert list(parked) == behind
+        assert rest_of(parked) == behind
+
+
+def test_a_run_counts_as_its_packets_and_can_be_put_apart() -> None:
+    stored = Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40)
+    parked = Parked([stored, Dequeues(Q, 3), NACK])
+    assert len(parked) == 11
+
+    assert parked.take_first() == stored
+    parked.put_apart(stored)
+
+    assert len(parked) == 11
+    assert rest_of(parked) == [Enqueue("q", 1, b"a"), ACK, Enqueue("q", 2, b"b"), ACK, *[Q, ACK] * 3, NACK]
+
+
+def test_what_is_forgotten_counts_no_more() -> None:
+    parked = Parked([Dequeues(Q, 3), NACK])
+
+    parked.clear()
+
+    assert len(parked) == 0

@@ -1,4 +1,4 @@
-"""Runs read in one piece: the same packets as read one by one, and nothing of what is torn or wrong."""
+"""Runs read in one piece: the same packets as read one by one; nothing that is torn, wrong or without its Ack."""
 
 import struct
 
@@ -6,17 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.taskflux_apart import apart
+from wakeq.protocol.commands import Draft
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,
     NACK,
+    TAKEN_TOGETHER_MAX,
     AuthorizationRequest,
     Bad,
     BootstrapRequest,
     Count,
     Dequeue,
+    Dequeues,
     Enqueue,
+    Enqueues,
     Packet,
 )
 from wakeq.protocol.wire.taskflux.reader import RequestReader
@@ -29,6 +34,9 @@ PACKETS = st.one_of(
     st.builds(Dequeue, NAMES, st.integers(0, 2**32 - 1)),
     st.sampled_from([ACK, ACK, ACK, NACK, Count("q")]),
 )
+SAID = st.lists(
+    PACKETS.flatmap(lambda packet: st.sampled_from([[packet], [packet, ACK], [packet, ACK] * 3])), max_size=4
+)
 
 
 def read(data: bytes, dialect: Dialect, *, in_runs: bool) -> list[Packet | Bad]:
@@ -36,8 +44,7 @@ def read(data: bytes, dialect: Dialect, *, in_runs: bool) -> list[Packet | Bad]:
     reader.receive(encode([AuthorizationRequest(), BootstrapRequest(1, 0, 0)], dialect))
     if not in_runs:
         reader._runs = None
-    packets = reader.receive(data)
-    return [*packets, *reader.receive(b"C")]  # so that the place where the next packet begins is compared too
+    return [*reader.receive(data), *reader.receive(b"C")]  # so that the place where the next begins is compared too
 
 
 def comparable(packets: list[Packet | Bad]) -> list[object]:
@@ -45,23 +52,46 @@ def comparable(packets: list[Packet | Bad]) -> list[object]:
 
 
 @pytest.mark.parametrize("dialect", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
-@given(st.lists(PACKETS, max_size=6), st.binary(max_size=12), st.integers(0, 20))
+@given(SAID, st.binary(max_size=12), st.integers(0, 20))
 def test_a_run_is_read_as_its_packets_one_by_one_are(
-    dialect: Dialect, packets: list[Packet], garbage: bytes, cut: int
+    dialect: Dialect, said: list[list[Packet]], garbage: bytes, cut: int
 ) -> None:
-    data = encode(packets, dialect)
+    data = encode([packet for packets in said for packet in packets], dialect)
     data = data[: len(data) - cut] + garbage
 
-    assert comparable(read(data, dialect, in_runs=True)) == comparable(read(data, dialect, in_runs=False))
+    assert comparable(apart(read(data, dialect, in_runs=True))) == comparable(read(data, dialect, in_runs=False))
 
 
-def test_a_run_ends_before_what_it_does_not_take() -> None:
-    run = encode([Enqueue("q", 1, b"abc"), ACK, Dequeue("q", 5), ACK, Dequeue("r")], SPEC)
-    too_long = b"CE\x01q" + struct.pack(">qi", 1, LIMIT_BYTES) + bytes(LIMIT_BYTES)
-    negative = b"CE\x01q" + struct.pack(">qi", 1, -1)
-    for behind in (b"", b"C", b"CE\x01q", b"CD\x01q\x00", encode([NACK], SPEC), b"Z", too_long, negative):
+@pytest.mark.parametrize("dialect", [SPEC, CSHARP], ids=lambda dialect: dialect.name)
+def test_what_is_said_in_a_row_is_one_value(dialect: Dialect) -> None:
+    q, r = [Draft(b"a", -1), Draft(b"", 2), Draft(bytes(20), 0)], [Draft(b"r", 1), Draft(b"r", 1)]
+    run, other = Enqueues("q", q, 72), Enqueues("r", r, 36)
+    runs: list[Packet] = [run, other, Dequeues(Dequeue("q", 5), 3), Dequeues(Dequeue("q", 6), 2)]
+
+    packets = read(encode(apart(runs), dialect), dialect, in_runs=True)
+
+    assert packets == runs
+
+
+def test_no_more_dequeues_are_one_value_than_go_together() -> None:
+    pairs: list[Packet] = [Dequeue("q"), ACK]
+
+    packets = read(encode(pairs * (TAKEN_TOGETHER_MAX + 1), SPEC), SPEC, in_runs=True)
+
+    assert packets == [Dequeues(Dequeue("q"), TAKEN_TOGETHER_MAX), *pairs]
+
+
+@pytest.mark.parametrize("pair", [[Enqueue("q", 1, b"abc"), ACK], [Dequeue("q", 5), ACK]], ids=["enqueue", "dequeue"])
+def test_a_run_ends_before_what_it_does_not_take(pair: list[Packet]) -> None:
+    run = encode(pair * 2, SPEC)
+    too_long = b"CE\x01q" + struct.pack(">qi", 1, LIMIT_BYTES) + bytes(LIMIT_BYTES) + b"Q"
+    negative = b"CE\x01q" + struct.pack(">qi", 1, -1) + b"Q"
+    alone = encode(pair[:1], SPEC)
+    for behind in (b"", alone, alone[:-1], alone + b"N", b"C", b"CE", b"CD\xff", b"N", b"Q", b"Z", too_long, negative):
         packets: list[Packet | Bad] = []
 
         assert Runs(b"Q", LIMIT_BYTES).read(run + behind, 0, packets) == len(run)
 
-        assert packets == [Enqueue("q", 1, b"abc"), ACK, Dequeue("q", 5), ACK, Dequeue("r")]
+        assert apart(packets) == pair * 2
+        if behind:
+            assert Runs(b"Q", LIMIT_BYTES).read(behind, 0, packets) == 0

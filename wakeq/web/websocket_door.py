@@ -1,43 +1,45 @@
-"""WebSocketDoor and WebSocketPath: connections by WebSocket of any protocol, and the path at which they are made.
+"""WebSocketDoor: one connection by WebSocket of any protocol: what it sends, what it may hold, how it ends.
 
     frames that wait --> a subclass decodes them --> one Received --> subscriber --> send --> one write --> socket
 
-Frames that came together are told together.  Compression is off: what little bytes unpack to cannot be bounded.  One
-timer serves a whole path.  Must never look inside a command, or answer one itself.
+Frames that came together are told together.  Must never look inside a command, or answer one itself.
 """
 
 import asyncio
-import logging
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Coroutine, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
-from wakeq.actors.access import TOKEN_ENDED, Access, Gate
+from wakeq.actors.access import Access
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
-from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import PING, PONG, frame
-from wakeq.web.authorization import log_in, token_of
-from wakeq.web.connection import HttpConnection
 
 ReplyT = TypeVar("ReplyT")
-DoorT = TypeVar("DoorT", bound="WebSocketDoor[Any]")
 
 TOGETHER_FRAMES_MAX = 1024  # told at once
 WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
-SWEEP_EVERY_S = 1.0
 CONTROL_BYTES = 6  # of a client's control frame, its payload apart (RFC 6455, 5.2: masked)
 REASON_BYTES_MAX = 120  # a control frame has at most 125 bytes, two of them the code
 
 _BY_SUBSCRIBER, _BY_BACKLOG, _BY_STOP = 1, 2, 4  # who paused reading
 
-logger = logging.getLogger("wakeq.web")
-logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)  # its warnings quote what anybody sent, without bound
+
+class Path(Protocol):
+    """The path at which connections are made, as one of them sees it."""
+
+    admission: Admission
+
+    def clock(self) -> float: ...
+
+    def watch(self, door: Any, /) -> None: ...
+
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> None: ...
 
 
 class WebSocketDoor(Generic[ReplyT]):
-    """One connection."""
+    """See the head of this file."""
 
     __slots__ = (
         "_backlog", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason", "_resumed",
@@ -47,7 +49,7 @@ class WebSocketDoor(Generic[ReplyT]):
 
     kind = 0
 
-    def __init__(self, path: "WebSocketPath[Any]", socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
+    def __init__(self, path: Path, socket: web.WebSocketResponse, transport: asyncio.Transport) -> None:
         self._path = path
         self._socket = socket
         self._transport = transport
@@ -282,131 +284,3 @@ class WebSocketDoor(Generic[ReplyT]):
     def _hold(self, held_bytes: int) -> None:
         self._path.admission.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes
-
-
-class WebSocketPath(Generic[DoorT]):
-    """Makes WebSockets of requests, and looks after them.  The server has counted them."""
-
-    says_hello = False  # the protocol has a word of its own to say who one is
-    heartbeat_s = 20  # a peer that was silent so long is asked; silent as long again, it is gone
-    decodes_text = True
-
-    def __init__(
-        self,
-        make_subscriber: Callable[[DoorT], Told],
-        *,
-        frame_bytes_max: int,
-        admission: Admission | None = None,
-        clock: Callable[[], float] | None = None,
-        gate: Gate | None = None,
-    ) -> None:
-        self.admission = admission or Admission()
-        self._gate = gate
-        self.frame_bytes_max = frame_bytes_max
-        self.clock = clock or asyncio.get_running_loop().time
-        self.doors: set[DoorT] = set()
-        self._make_subscriber = make_subscriber
-        self._watched: set[DoorT] = set()
-        self._slices: list[set[DoorT]] = [set() for _ in range(self.heartbeat_s)]  # one is asked each second
-        self._next_slice = 0
-        self._sweeping: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @abstractmethod
-    def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> DoorT:
-        """Return what is to serve a new connection."""
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        """Serve one connection, from the handshake to its end."""
-        token = token_of(request)
-        if self._gate is not None and (token is not None or not self.says_hello):
-            self.check_access(log_in(self._gate, request))
-        return await self._serve(request, token)
-
-    def check_access(self, access: Access) -> None:
-        """Refuse who may not connect at all."""
-
-    def stop_reading(self) -> None:
-        """Take no more commands; what was taken is still answered."""
-        for door in self.doors:
-            door.stop_reading()
-
-    async def close(self, reason: str = "the broker stops") -> None:
-        """Close what is open."""
-        for door in list(self.doors):
-            door.close(reason)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _serve(self, request: web.Request, token: str | None) -> web.StreamResponse:
-        socket = web.WebSocketResponse(
-            compress=False,
-            max_msg_size=self.frame_bytes_max,
-            autoping=False,
-            timeout=FRAME_S_MAX / 2,
-            decode_text=self.decodes_text,
-        )
-        await socket.prepare(request)
-        assert request.transport is not None
-        door = self.make_door(socket, request.transport)
-        try:
-            self._ask_who_it_is(door, token)
-        except Unauthorized:  # its token has ended since the request was let in
-            await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=TOKEN_ENDED.encode())
-            return socket
-        part = self._slices[self._next_slice - 1]  # the one asked last: a whole period from now
-        self.doors.add(door)
-        part.add(door)
-        if isinstance(request.protocol, HttpConnection):
-            request.protocol.hears = door.hears
-        door.begin(self._make_subscriber(door))
-        self._sweep_later()
-        reason = "the broker stops"
-        try:
-            reason = await door.read()
-        finally:
-            self.doors.discard(door)
-            self._watched.discard(door)
-            part.discard(door)
-            door.end(reason)
-        return socket
-
-    def _ask_who_it_is(self, door: DoorT, token: str | None) -> None:
-        """Let those in who showed a token with their request; the others have to say HELLO in time."""
-        if self._gate is not None and token is not None:
-            door.access = self._gate.login(token, door)
-        elif self._gate is not None:
-            door.stranger_since_s = self.clock()
-            self.watch(door)
-
-    # --- what the doors tell it ---
-
-    def watch(self, door: DoorT) -> None:
-        """Look at this connection from time to time."""
-        self._watched.add(door)
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this beside everything else."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def sweep(self) -> None:
-        """Look at connections that are not at rest, and ask the next slice of them for a sign of life."""
-        now_s = self.clock()
-        for door in list(self._watched):
-            if not door.check(now_s):
-                self._watched.discard(door)
-        for door in list(self._slices[self._next_slice]):
-            door.ping()
-        self._next_slice = (self._next_slice + 1) % self.heartbeat_s
-
-    def _sweep_later(self) -> None:
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
-
-    def _sweep_again(self) -> None:
-        self._sweeping = None
-        self.sweep()
-        if self.doors:
-            self._sweep_later()

@@ -1,0 +1,137 @@
+"""Opening the log: its files become a chain of segments without a gap, or one error that says what is missing.
+
+    in   the consensus directory, whose identity it must be, up to where entries are known to be committed
+    out  sealed segments, the active one, and what was found
+
+Finishes what a crash interrupted (a torn tail, a segment that was being sealed).  One who only reads finishes nothing.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.log_format import HEADER_BYTES, Identity, SegmentHeader
+from wakeq.storage.active_segment import (
+    Active,
+    absent_active,
+    create_active,
+    has_active,
+    recover_active,
+    remove_unfinished,
+)
+from wakeq.storage.files import rename_durably
+from wakeq.storage.segments import ACTIVE_NAME, Sealed, damaged, load_sealed, sealed_path, sealed_paths
+
+LOOK_AGAIN = 2  # times: a reader without the lock may meet a segment in the moment that it is being sealed
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What opening found: entries in all segments, bytes of a torn tail cut off, a line for the log."""
+
+    entries: int
+    torn_bytes: int
+    text: str
+
+
+class Found(NamedTuple):
+    """A whole log.  Each segment begins where the one before ends."""
+
+    sealed: list[Sealed]
+    active: Active
+    recovery: Recovery
+
+
+def open_segments(
+    directory: Path,
+    identity: Identity,
+    *,
+    committed_at_least: int,
+    create_first_index: int,
+    create_previous_term: int,
+    verify: bool,
+) -> Found:
+    """Open the log in a directory for writing, or make it there."""
+    remove_unfinished(directory)
+    sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
+    start = _next_header(sealed, identity, create_first_index, create_previous_term)
+    torn_bytes = 0
+    if has_active(directory):
+        active, footer, torn_bytes = recover_active(directory, identity, committed=committed_at_least, read_only=False)
+        _check_chain(sealed, active.header, active.path)
+        if footer is not None:  # sealing had come to the footer, but not to the new name
+            sealed.append(_finish_sealing(directory, active, identity))
+            start = _next_header(sealed, identity, create_first_index, create_previous_term)
+            active = create_active(directory, start)
+    else:
+        _check_committed(directory / ACTIVE_NAME, HEADER_BYTES, start.first_index - 1, committed_at_least)
+        active = create_active(directory, start)
+    _check_committed(active.path, active.end, active.next_index - 1, committed_at_least)
+    return Found(sealed, active, _describe(sealed, active, torn_bytes))
+
+
+def look_at_segments(directory: Path, identity: Identity | None, *, verify: bool) -> Found:
+    """Open the log without the right to change anything, perhaps while a node is writing; None is any identity."""
+    for _ in range(LOOK_AGAIN):
+        with suppress(DamagedFile, FileNotFoundError):
+            return _look(directory, identity, verify=verify)
+    return _look(directory, identity, verify=verify)
+
+
+def _look(directory: Path, identity: Identity | None, *, verify: bool) -> Found:
+    sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
+    torn_bytes = 0
+    if has_active(directory):
+        active, _footer, torn_bytes = recover_active(directory, identity, committed=0, read_only=True)
+    else:
+        whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
+        active = absent_active(directory, _next_header(sealed, whose, 1, 0))
+    _check_chain(sealed, active.header, active.path)
+    return Found(sealed, active, _describe(sealed, active, torn_bytes))
+
+
+def _next_header(sealed: list[Sealed], identity: Identity, first_index: int, previous_term: int) -> SegmentHeader:
+    """Check that the sealed segments follow each other, and return the header of the one that comes next."""
+    for count, segment in enumerate(sealed):
+        _check_chain(sealed[:count][-1:], segment.header, segment.path)
+    if sealed:
+        return SegmentHeader(identity, sealed[-1].footer.last_index + 1, sealed[-1].footer.last_term)
+    return SegmentHeader(identity, first_index, previous_term)
+
+
+def _check_chain(before: list[Sealed], header: SegmentHeader, path: Path) -> None:
+    if not before:
+        return
+    footer = before[-1].footer
+    if header.first_index != footer.last_index + 1:
+        found = f"first index {header.first_index}"
+        raise damaged(path, 28, found=found, expected=f"{footer.last_index + 1}, for a segment is missing between")
+    if header.previous_term != footer.last_term:
+        raise damaged(path, 36, found=f"previous term {header.previous_term}", expected=str(footer.last_term))
+
+
+def _check_committed(path: Path, offset: int, last_index: int, committed: int) -> None:
+    if last_index < committed:
+        raise damaged(
+            path, offset, found=f"the end of the log after entry {last_index}",
+            expected=f"entry {committed}, which is known to be committed",
+        )  # fmt: skip
+
+
+def _finish_sealing(directory: Path, active: Active, identity: Identity) -> Sealed:
+    """Give a segment that has its footer its name too."""
+    os.close(active.descriptor)
+    path = sealed_path(directory, active.header.first_index)
+    rename_durably(active.path, path)
+    return load_sealed(path, identity, verify=False)
+
+
+def _describe(sealed: list[Sealed], active: Active, torn_bytes: int) -> Recovery:
+    entries = sum(segment.footer.count for segment in sealed) + active.next_index - active.header.first_index
+    text = f"{active.path}: {entries} entries up to index {active.next_index - 1}"
+    if torn_bytes:
+        text += f"; {torn_bytes} bytes of an unfinished write at offset {active.end} were cut off"
+    return Recovery(entries, torn_bytes, text)

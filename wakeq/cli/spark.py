@@ -1,0 +1,57 @@
+"""A session of Spark for one verb: silent, with a line that says how far it has come, and its failures in one line.
+
+name, what it is for --> SparkSession          what went wrong in it --> a WakeqError
+"""
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from wakeq.cli.output import show_progress
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOK_EVERY_S = 0.5
+
+
+@contextmanager
+def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["SparkSession"]:
+    """Yield a session; whoever asks has seen to it that pyspark is installed."""
+    from wakeq.pipeline.failures import told_plainly
+    from wakeq.pipeline.session import quiet_session
+
+    show_progress("starting Spark ...")
+    try:
+        with quiet_session(name, verbose=verbose) as spark, _progress_of(spark, doing), told_plainly():
+            yield spark
+    finally:
+        show_progress("")
+
+
+@contextmanager
+def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
+    """Say what Spark is doing, and how many of the parts that it works on now are done."""
+    show_progress(f"{doing} ...")
+    over = threading.Event()
+    watching = threading.Thread(target=_watch, args=(spark, doing, over), name="wakeq-progress", daemon=True)
+    if sys.stderr.isatty():
+        watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if watching.ident is not None:
+            watching.join()
+
+
+def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    while not over.wait(LOOK_EVERY_S):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        known = [stage for stage in stages if stage is not None]
+        if known:
+            done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+            show_progress(f"{doing}, {done} of {parts} parts ...")

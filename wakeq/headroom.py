@@ -1,0 +1,85 @@
+"""Headroom: whether there is room for what is published; while there is none, publishes are refused.
+
+    free bytes of the disk, bytes that all queues hold --> Pressure, StepAside --> RaftLog
+
+What only serves history is given up first, and then what the state store no longer needs of the log.  It never removes
+a message.
+"""
+
+import logging
+
+from wakeq.actors.log_files import Cut
+from wakeq.actors.messages import Pressure, Refusal, StepAside
+from wakeq.assembly import Assembly
+from wakeq.opening import Opened
+from wakeq.protocol.errors import DiskFull, QueueFull
+
+STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
+
+logger = logging.getLogger("wakeq.node")
+
+
+class Headroom:
+    """See the head of this file.  `node_bytes_max` may be changed at any time; 0 is no limit."""
+
+    def __init__(self, files: Opened, assembly: Assembly, *, node_bytes_max: int) -> None:
+        self.node_bytes_max = node_bytes_max
+        self._files = files
+        self._assembly = assembly
+        self._refused_with = ""  # the code, while publishes are refused
+        self._gave_history_up = False  # since the disk became full
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether publishes are refused."""
+        return bool(self._refused_with)
+
+    def look(self) -> None:
+        """Refuse publishes from now on, or take them again, if that has changed."""
+        owed_bytes = STATE_BYTES_A_LOG_BYTE * self._assembly.queues.unflushed_bytes
+        directory = self._files.directory
+        was_out_of_room, is_full = directory.out_of_room, directory.check_space(owed_bytes)
+        if directory.check_last_room(owed_bytes) != was_out_of_room:
+            self._assembly.raft_log.tell(StepAside(directory.out_of_room))
+        if is_full and not self._gave_history_up:
+            self._give_history_up()
+            return
+        self._gave_history_up = is_full
+        refusal = self._disk_full() if is_full else self._node_full()
+        code = "" if refusal is None else refusal.code
+        if code != self._refused_with:
+            self._refused_with = code
+            self._tell(refusal)
+
+    def _disk_full(self) -> Refusal:
+        directory = self._files.directory
+        kept, size = directory.reserve_bytes(), directory.disk_bytes
+        return Refusal(
+            DiskFull.code,
+            f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, and {kept >> 20} MiB "
+            f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; make room",
+        )
+
+    def _node_full(self) -> Refusal | None:
+        if not 0 < self.node_bytes_max <= self._assembly.queues.held_bytes:
+            return None
+        limit = f"all queues together hold {self.node_bytes_max} bytes, the limit of this node"
+        return Refusal(QueueFull.code, limit)
+
+    def _tell(self, refusal: Refusal | None) -> None:
+        raft_log, queues = self._assembly.raft_log, self._assembly.queues
+        raft_log.tell(Pressure(refusal))
+        if refusal is None:
+            logger.warning("publishes are taken again")
+            return
+        if refusal.code == DiskFull.code:
+            raft_log.tell(Cut(queues.flushed_index))
+        logger.warning("publishes are refused: %s", refusal.detail)
+
+    def _give_history_up(self) -> None:
+        """Messages need the disk more than history does; the next look tells whether that was enough."""
+        self._gave_history_up = True
+        journal = self._files.log.journal
+        if journal is not None:
+            logger.warning("the disk of %s is nearly full: the journal is removed", self._files.directory.path)
+            self._assembly.reader_disk.submit(journal.clear, lambda _: None)

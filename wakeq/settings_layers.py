@@ -1,0 +1,124 @@
+"""Layers: where the values of the settings come from, laid on each other.
+
+    defaults < TOML file (--config, WAKEQ_CONFIG) < environment (WAKEQ_...) < flags  -->  Settings, origins
+
+Whatever is unknown, of the wrong type or out of range is a BadSettings that names the nearest name or the range;
+nothing is ignored.
+"""
+
+import dataclasses
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wakeq.protocol.errors import BadSettings
+from wakeq.setting import ENVIRONMENT_PREFIX
+from wakeq.settings import KNOWN, Settings, value_of
+from wakeq.settings_rules import check_together
+
+BY_ENVIRONMENT_NAME = {known.environment_name: known for known in KNOWN.values()}
+# Read elsewhere: by the command line, and by clients.
+NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
+# Kubernetes puts these into every container when a service is called "wakeq".
+SERVICE_LINK = re.compile(r"WAKEQ_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+
+Layer = Mapping[str, tuple[object, str]]  # name -> value, origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The settings, and for each name where its value came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
+def load(
+    *,
+    environment: Mapping[str, str],
+    config_file: Path | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> Loaded:
+    """Lay the layers on each other, the later one winning; raise BadSettings for whatever does not fit."""
+    if config_file is None and environment.get("WAKEQ_CONFIG"):
+        config_file = Path(environment["WAKEQ_CONFIG"])
+    layers: list[Layer] = [
+        _from_file(config_file) if config_file else {},
+        _from_environment(environment),
+        {name: (value, "flag") for name, value in (flags or {}).items()},
+    ]
+    values: dict[str, object] = {}
+    origins = dict.fromkeys(KNOWN, "default")
+    for layer in layers:
+        for name, (value, origin) in layer.items():
+            if name not in KNOWN:
+                raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, KNOWN)}")
+            values[name], origins[name] = KNOWN[name].checked(value, origin), origin
+    settings: Settings = _build(Settings, values)
+    check_together(settings)
+    return Loaded(settings=settings, origins=origins)
+
+
+def reloaded(running: Settings, loaded: Settings) -> tuple[Settings, list[str]]:
+    """Take of newly loaded settings what a running node can; return also the names that wait for its next start."""
+    waiting = []
+    values: dict[str, object] = {}
+    for name, known in KNOWN.items():
+        old, new = value_of(running, name), value_of(loaded, name)
+        values[name] = new if known.reloadable else old
+        if new != old and not known.reloadable:
+            waiting.append(name)
+    settings: Settings = _build(Settings, values)
+    return settings, waiting
+
+
+def _from_file(path: Path) -> Layer:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSettings(f"cannot read the settings file {path}: {error.strerror}; check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadSettings(f"{path} is not TOML: {error}; mend that place") from error
+    return {name: (value, f"file {path}") for name, value in _flat(tables)}
+
+
+def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        name = prefix + key
+        if not isinstance(value, dict) or (name in KNOWN and KNOWN[name].kind is dict):
+            yield name, value
+        elif value:
+            yield from _flat(value, f"{name}.")
+
+
+def _from_environment(environment: Mapping[str, str]) -> Layer:
+    found: dict[str, tuple[object, str]] = {}
+    for name, value in environment.items():
+        if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS or SERVICE_LINK.fullmatch(name):
+            continue
+        if name not in BY_ENVIRONMENT_NAME:
+            raise BadSettings(f"unknown setting {name} (environment); {_nearest(name, BY_ENVIRONMENT_NAME)}")
+        found[BY_ENVIRONMENT_NAME[name].name] = (value, f"environment {name}")
+    return found
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """Say which name was probably meant: the right word in another section, or one that is spelt alike."""
+    near = [other for other in names if other.rpartition(".")[2] == name.rpartition(".")[2]]
+    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else "`wakeq config show` lists all of them"
+
+
+def _build(model: type[Any], values: Mapping[str, object], prefix: str = "") -> Any:
+    arguments: dict[str, object] = {}
+    for item in dataclasses.fields(model):
+        name = prefix + item.name
+        if "section" in item.metadata:
+            arguments[item.name] = _build(item.metadata["section"], values, name + ".")
+        elif name in values:
+            arguments[item.name] = values[name]
+    return model(**arguments)
