@@ -79,10 +79,14 @@ class Place:
     def client(self) -> HandMonique:
         return HandMonique(self.broker.runtime, self.exchange, self.broker.settle, self.tally)
 
-    def bridge(self, components: int = 1) -> Bridge:
-        made = self.broker.runtime.spawn(
+    def new_bridge(self) -> Bridge:
+        """Return one that has done nothing yet."""
+        return self.broker.runtime.spawn(
             Bridge, "sum_it", "sums", self.port, self.exchange, self.services, self.tally, checks=True
         )
+
+    def bridge(self, components: int = 1) -> Bridge:
+        made = self.new_bridge()
         self.connect(made, *range(1, components + 1))
         return made
 

@@ -5,9 +5,9 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
-from wakeq.actors.monique_bridge import Bridge
-from wakeq.actors.monique_messages import Parcel, Pushed, Relayed
-from wakeq.actors.monique_queues import PAGE
+from wakeq.actors.messages import Answered, Page, Refusal
+from wakeq.actors.monique_messages import Changed, Parcel, Pushed, Relayed
+from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
 
 
 @pytest.fixture
@@ -84,6 +84,7 @@ def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> N
     assert worker.figures("sums")["acked"] == 1
     place.port.is_full = False
     place.connect(bridge, 1)
+    assert place.port.ids() == ["t1"]
     broker.advance(TIMEOUT_S + 1)
     assert worker.figures("sums")["size"] == 0
 
@@ -192,6 +193,38 @@ def test_what_was_given_out_before_is_done_with_when_it_is_answered(broker: Brok
     assert worker.figures("sums")["leased"] == 2 * PAGE
 
 
+@pytest.mark.parametrize("trouble", ["refused", "lost", "answered twice"])
+def test_what_was_given_out_before_is_found_although_the_queue_has_trouble(
+    broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    place.exchange.stop()
+    broker.settle()
+    place, asked = Place(broker), QueueUser._look_at
+    if trouble == "refused":
+        refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
+        monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
+    elif trouble == "lost":
+        monkeypatch.setattr(QueueUser, "_look_at", lambda *_, **__: None)
+
+    bridge = place.bridge(0)
+    if trouble == "answered twice":
+        again = place.new_bridge()
+        again.tell(Answered([(Looked("sums", 7), None, Page([], 0, 0))]))
+        bridge.stop()
+    refusal = None
+    monkeypatch.setattr(QueueUser, "_look_at", asked)
+    broker.advance(ANSWER_MS_MAX / 1000 + 1)
+    place.relay("result sum_it", pid="t1", id="r")
+
+    assert worker.figures("sums")["acked"] == 1
+
+
+def test_a_queue_that_is_not_there_has_nothing_that_was_given_out(place: Place) -> None:
+    assert place.bridge()._looked_behind is None
+
+
 def test_an_answer_that_comes_before_it_is_known_what_was_given_out_counts(place: Place, worker: Client) -> None:
     bridge = place.bridge(1)
     place.client().ask(push(TASK, id="t1"))
@@ -199,9 +232,7 @@ def test_an_answer_that_comes_before_it_is_known_what_was_given_out_counts(place
     place.broker.settle()
 
     place.exchange.tell(Relayed([transfer("result sum_it", pid="t1", id="r")]))
-    next_one = place.broker.runtime.spawn(
-        Bridge, "sum_it", "sums", place.port, place.exchange, place.services, place.tally, checks=True
-    )
+    next_one = place.new_bridge()
     next_one.on_receive(Pushed([Parcel(transfer("result sum_it", pid="t1", id="r"))]))
     place.broker.settle()
 
@@ -227,8 +258,72 @@ def test_nothing_is_fetched_while_there_is_no_component(place: Place, worker: Cl
 
     place.client().ask(push(TASK, id="t1"))
 
-    assert worker.figures("sums")["ready"] == 1
+    assert (worker.figures("sums")["ready"], worker.figures("sums")["delivered"]) == (1, 0)
     assert place.port.ids() == []
+
+
+def test_what_was_on_its_way_when_the_last_component_went_goes_back(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.call("CREATE", "sums", lease="strict")  # so a delivery is on its way until it is on disk
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    place.relay("result sum_it", pid="t1", id="r")
+    place.client().ask(push(TASK, id="t2"))
+    place.connect(bridge)
+    broker.log_disk.held = True
+
+    bridge.tell(Changed([2]))
+    broker.settle()
+    place.connect(bridge)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert worker.figures("sums")["ready"] == 1
+    assert place.port.has == {1: ["t1", "t2"]}
+
+
+def test_what_no_component_has_taken_goes_back_when_the_last_one_goes(place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.port.is_full = True
+    place.client().ask(push(TASK, id="t1"))
+    assert worker.figures("sums")["leased"] == 1
+
+    place.connect(bridge)
+
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+def test_no_more_is_fetched_than_components_can_take(place: Place, worker: Client) -> None:
+    bridge = place.bridge(2)
+    place.port.is_full = True
+
+    place.client().ask(*[push(TASK, id=f"t{number}") for number in range(5)])
+    place.connect(bridge, 1, 2)
+
+    assert worker.figures("sums")["leased"] == 2
+
+
+def test_a_queue_that_cannot_be_asked_is_asked_again(
+    broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge = place.bridge()
+    client = place.client()
+    client.ask(push(TASK, id="t1"))
+    assert place.port.ids() == ["t1"]
+    refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
+    monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
+    place.relay("result sum_it", pid="t1", id="r")
+    bridge.stop()
+    broker.settle()
+    place.bridge()
+
+    refusal = None
+    client.ask(push(TASK, id="t2"))
+    broker.advance(2)
+
+    assert place.port.ids() == ["t2"]
 
 
 def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, worker: Client) -> None:

@@ -9,9 +9,9 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, subscribe
 from tests.helpers.monique_place import BODY_BYTES_MAX, TASK, Place, kinds
 from wakeq.actors import monique_tasks
-from wakeq.actors.messages import Pressure, Propose, Refusal
+from wakeq.actors.messages import Answered, Page, Pressure, Propose, Refusal
 from wakeq.actors.monique_messages import Cancel
-from wakeq.actors.monique_queues import PAGE
+from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Draft, Publish
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
@@ -227,6 +227,39 @@ def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
     broker.advance(2)
 
     assert worker.figures("sums")["size"] == 0
+
+
+def test_a_page_that_never_comes_is_asked_for_again_and_one_that_nobody_asked_for_is_nothing(
+    broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Place(broker)
+    before.client().ask(push(TASK, id="t1"))
+    before.exchange.stop()
+    broker.settle()
+    place, asked = Place(broker), QueueUser._look_at
+    place.tasks.tell(Answered([(Looked("sums", 0), None, Page([], 0, 0))]))
+    monkeypatch.setattr(QueueUser, "_look_at", lambda *_: None)
+
+    place.kill("t1")
+    place.tasks.tell(Answered([(Looked("sums", 7), None, Page([], 0, 0))]))
+    monkeypatch.setattr(QueueUser, "_look_at", asked)
+    broker.advance(ANSWER_MS_MAX / 1000 + 1)
+
+    assert worker.figures("sums")["size"] == 0
+
+
+def test_when_everything_is_known_nothing_is_looked_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    asked = QueueUser._look_at
+    monkeypatch.setattr(
+        QueueUser, "_look_at", lambda self, queue, after: looks.append(queue) or asked(self, queue, after)
+    )
+    place.client().ask(push(TASK, id="t1"))
+
+    for task_id in ("unknown", "nobody's", "t1", "neither"):
+        place.kill(task_id)
+
+    assert looks == ["sums", "sums"]  # a page, and that there is no other one
 
 
 def test_messages_of_an_old_release_are_passed_over_however_many_there_are(
