@@ -176,6 +176,24 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
     assert [size(node) for node in cluster.nodes] == [2, 2, 2]
 
 
+def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+    away = cluster.others(leader)[0]
+    away.kill()
+    PoisonOfOne(leader, monkeypatch)
+
+    refused = leader.client().call("PUB", Q, message="poison")
+    leader.client().publish(Q)
+    cluster.bring_up(away)
+    cluster.advance(2.0)
+
+    assert refused["err"] == "SET_ASIDE"
+    assert [size(node) for node in cluster.nodes] == [2, 2, 2]
+
+
 def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
     cluster: HandCluster, leader: HandNode
 ) -> None:

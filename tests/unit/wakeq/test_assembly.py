@@ -8,8 +8,9 @@ import pytest
 
 from tests.helpers.broker import Broker
 from wakeq.actors.log_files import LogServices
+from wakeq.actors.messages import Item, Tick
 from wakeq.actors.runtime.clock import elapsed_ms
-from wakeq.assembly import Surroundings
+from wakeq.assembly import Assembly, Surroundings
 from wakeq.protocol.commands import Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import load_asides
@@ -54,6 +55,29 @@ def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Brok
     assert broker.client().fetch(Q)["msg"] == "before"
     with broker.files.store.read() as view:
         assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_asides(view).values())
+
+
+def test_a_cut_on_the_way_to_what_sets_an_entry_aside_says_that_it_is_without_it(
+    broker: Broker, poisoned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = broker.client()
+    client.publish(Q, "before")
+    assert client.call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
+    client.publish(Q, "after")
+    replay = Assembly._replay
+
+    def replay_and_cut(self: Assembly, items: list[Item]) -> Iterator[None]:
+        yield from replay(self, items)
+        self.queues.tell(Tick("flush"))  # a start may take longer than the time between two cuts
+        yield
+
+    monkeypatch.setattr("wakeq.assembly.REPLAY_BATCH", 1)
+    monkeypatch.setattr(Assembly, "_replay", replay_and_cut)
+
+    for _ in range(2):
+        broker.crash_and_restart()
+
+    assert [broker.client().fetch(Q)["msg"] for _ in range(2)] == ["before", "after"]
 
 
 def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(broker: Broker) -> None:
