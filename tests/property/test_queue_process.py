@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
-from wakeq.actors.messages import Move, Propose, Requeue
+from wakeq.actors.messages import Propose
+from wakeq.actors.operator_messages import Move, Requeue
 from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue, Result
 from wakeq.protocol.ledger import Ledger
 

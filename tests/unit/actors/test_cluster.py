@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
-from wakeq.actors.messages import Administer, Asker, Propose
+from wakeq.actors.messages import Asker, Propose
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Expired
 from wakeq.protocol.errors import DiskDisowned

@@ -8,7 +8,8 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode
-from wakeq.actors.messages import Administer, Asker, Committed
+from wakeq.actors.messages import Asker, Committed
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
 from wakeq.actors.runtime import Process
