@@ -180,6 +180,7 @@ class QueueRebuilds(QueueRegistry):
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
         self._aside.add(entry.index)
+        self._crashes = {key: when for key, when in self._crashes.items() if key[1] != entry.index}
         self._note_aside(entry)
         if has_crashed:
             del self._halted[entry.queue]

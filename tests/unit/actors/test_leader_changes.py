@@ -98,14 +98,7 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
-    publish = Ledger.publish
-
-    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
-        if entry.drafts[0].body == b"poison":
-            raise ZeroDivisionError("poisoned")
-        return publish(ledger, entry, at_ms)
-
-    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
+    poison(monkeypatch)
     assert isinstance(leader.assembly.state_disk, HandDisk)
     leader.assembly.state_disk.held = True  # so it does not come to set the entry aside itself
     leader.client().ask({"cmd": "PUB", "qname": Q, "message": "poison"})
@@ -117,6 +110,18 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
 
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
     assert size(new) == 2
+
+
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an entry crash its queue on every node."""
+    publish = Ledger.publish
+
+    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
+        if is_poison(entry):
+            raise ZeroDivisionError("poisoned")
+        return publish(ledger, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
 
 
 class PoisonOfOne:
@@ -192,6 +197,32 @@ def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
     cluster.advance(2.0)
 
     assert refused["err"] == "SET_ASIDE"
+    assert [size(node) for node in cluster.nodes] == [2, 2, 2]
+
+
+def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_for_ever(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+    poison(monkeypatch)
+    asks = leader.client()
+    disks = [node.assembly.state_disk for node in (cluster.others(leader)[0], leader)]
+    for disk in disks:
+        assert isinstance(disk, HandDisk)
+        disk.held = True
+
+    asks.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+    cluster.advance(0.1)
+    disks[0].complete(1)  # there the queue crashes for the second time
+    cluster.settle()
+    for disk in reversed(disks):  # and for the third when its leader has set the entry aside
+        disk.held = False
+        disk.complete()
+        cluster.advance(0.2)
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+
     assert [size(node) for node in cluster.nodes] == [2, 2, 2]
 
 
