@@ -259,8 +259,11 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     held = client.fetch("done")
     follow_up = [{"qname": "next", "message": "m", "delay": 10}]
     client.call("ACK", "done", uid=held["uid"], publish=follow_up)
+    client.call("STASH", "staged", stash="s", messages=[{"message": "m", "delay": 10}])
+    assert client.call("UNSTASH", "staged", writer="w", epoch=1, stashes=[["s", 1]])["rows"] == 1
 
+    delayed = "published", "returned", "next", "staged"
     cluster.advance(9.995)
-    assert [queue for queue in ("published", "returned", "next") if not client.finds_nothing(queue)] == []
+    assert [queue for queue in delayed if not client.finds_nothing(queue)] == []
     cluster.advance(0.03)
-    assert [queue for queue in ("published", "returned", "next") if client.finds_nothing(queue)] == []
+    assert [queue for queue in delayed if client.finds_nothing(queue)] == []
