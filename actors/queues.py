@@ -101,7 +101,7 @@ class Queues(QueueCuts):
         for place, item in enumerate(items):
             entry = item[3]
             if item[0] in self._aside:
-                self._leave_out(item, batches)
+                self._pass_over(item, batches)
             elif type(entry) is Ack and entry.publishes:
                 barrier = item
                 items = items[: place + 1]
@@ -154,7 +154,7 @@ class Queues(QueueCuts):
         self._note_refused(item, Result.UNKNOWN)
         return False
 
-    def _leave_out(self, item: Item, batches: dict[str, list[Item]]) -> None:
+    def _pass_over(self, item: Item, batches: dict[str, list[Item]]) -> None:
         """Of an entry that is set aside nothing is done but that the queue is there which others may have met."""
         for name in _made_by(item[3]):
             if name not in self.catalog.queues:
@@ -162,7 +162,7 @@ class Queues(QueueCuts):
                 batches.setdefault(name, []).append(_creation(item, name, Policies()))
         foreseen = self._foreseen.pop(item[0], None)
         if foreseen is not None:
-            self._note_aside(foreseen)
+            self.leave_out(foreseen)
         self._answer_aside(item)
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:

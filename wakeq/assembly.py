@@ -312,7 +312,10 @@ class Assembly:
         yield from self._replay(items)
 
     def _asides_from(self, first_index: int) -> list[SetAside]:
-        """Return what sets aside an entry that is still to come: no queue may meet that again on the way there."""
+        """Return what sets entries aside that no queue may meet again on the way there.
+
+        Of one that stands before them the store says whether the state has it.
+        """
         payloads = (payload for _, _, payload in self.files.log.entries(first_index, self._committed))
         asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
         return [entry for entry in asides if isinstance(entry, SetAside) and entry.index >= first_index]
