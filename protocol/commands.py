@@ -227,6 +227,7 @@ class Stash(msgspec.Struct, frozen=True, gc=False):
     keep_ms: int  # for so long from the moment of the entry
     door: int = 0
     worker: int = 0
+    packed: tuple[bytes, bytes] | None = None  # as in Publish
 
 
 class Unstash(msgspec.Struct, frozen=True, gc=False):
