@@ -10,8 +10,9 @@ from typing import Any
 
 from wakeq.actors.block_replies import STAGED_REPLIES, drafts_in, packed_as
 from wakeq.actors.door import DOOR_WORKER_WS
-from wakeq.actors.messages import Asker, Leaf, ReadSlice, Refusal, Renew, Settle, Stage, Want
+from wakeq.actors.messages import Asker, Refusal, Want
 from wakeq.actors.ring_commands import RingCommands
+from wakeq.actors.staging_messages import Leaf, ReadSlice, Renew, Settle, Stage
 from wakeq.actors.straight_commands import StraightCommands
 from wakeq.protocol.commands import Publish, Stash, Unstash, UnstashAction
 from wakeq.protocol.errors import BadField, Refused

@@ -319,6 +319,8 @@ def lengthened(entry: Entry, behind_ms: int) -> Entry:
     match entry:
         case Publish() if any(draft.delay_ms for draft in entry.drafts):
             return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts], packed=None)
+        case Stash():
+            return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts])
         case Ack(publishes=[_, *_]):
             return replace(entry, publishes=[lengthened(publish, behind_ms) for publish in entry.publishes])
         case _:

@@ -56,7 +56,8 @@ from wakeq.storage.store import (
 T = TypeVar("T")
 
 GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it closes them
-SCAN_RECORDS: Final = 256  # that a scan takes from the map together
+SCAN_RECORDS: Final = 256  # that a scan takes from the map together ...
+SCAN_BYTES: Final = 1 << 20  # ... unless they have more bytes than this
 
 _KEY = itemgetter(0)
 
@@ -82,7 +83,7 @@ class StateView:
             if not (cursor.set_range(prefix) if prefix else cursor.first()):
                 return
             records = iter(cursor)
-            while batch := list(islice(records, SCAN_RECORDS)):  # one by one they cost three times as much
+            while batch := _some_of(records):  # one by one they cost three times as much
                 self._resident.check()
                 if prefix and not batch[-1][0].startswith(prefix):
                     yield from takewhile(lambda record: record[0].startswith(prefix), batch)
@@ -333,6 +334,17 @@ class _Gate:
             with self._changed:
                 self._is_closed = False
                 self._changed.notify_all()
+
+
+def _some_of(records: Iterator[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return the next records, as many as may be held together; none at the end."""
+    batch, room = [], SCAN_BYTES
+    for record in islice(records, SCAN_RECORDS):
+        batch.append(record)
+        room -= len(record[1])
+        if room <= 0:
+            break
+    return batch
 
 
 def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: list[tuple[bytes, bytes]]) -> None:

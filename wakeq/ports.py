@@ -21,13 +21,13 @@ from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
 from wakeq.admin import Admin
 from wakeq.assembly import Assembly
-from wakeq.doors import Doors
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.monique_doors import MoniqueDoors
 from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened
+from wakeq.places import Places
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
@@ -48,7 +48,7 @@ class Services(NamedTuple):
     assembly: Assembly
     files: Opened
     security: Security
-    places: Doors
+    places: Places
     now_ms: Callable[[], int]
     clock_step_ms: Callable[[], int]
     publishes_refused: Callable[[], bool]

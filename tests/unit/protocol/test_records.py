@@ -1,6 +1,7 @@
 """Entries byte by byte: what stands on disk may only change together with its page and version."""
 
 import struct
+from typing import get_args
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from wakeq.protocol.commands import (
     Expired,
     Extended,
     Imported,
+    Kind,
     Members,
     Noop,
     PauseQueue,
@@ -168,6 +170,13 @@ SPELLED: list[tuple[Entry, str]] = [
     ),
     (Imported(), "010d0000 00000000" + HEAD_TAIL + "00" * 12 + "00"),
 ]  # fmt: skip
+
+
+def test_every_kind_of_entry_is_spelled() -> None:
+    entries = [entry for entry, _ in SPELLED]
+
+    assert {encode_entry(entry, 1)[1] for entry in entries} == set(Kind)
+    assert set(map(type, entries)) == set(get_args(Entry))
 
 
 @pytest.mark.parametrize(("entry", "spelled"), SPELLED, ids=lambda value: type(value).__name__)

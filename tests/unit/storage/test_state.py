@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from wakeq.protocol.errors import Busy, DamagedFile, StorageError, SyncFailed, W
 from wakeq.storage import files, state
 from wakeq.storage.environment import DATA_FILE, lengthen
 from wakeq.storage.memory import MemoryStore
-from wakeq.storage.state import SCAN_RECORDS, StateStore
+from wakeq.storage.state import SCAN_BYTES, SCAN_RECORDS, StateStore
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
@@ -139,6 +140,22 @@ def test_a_long_scan_leaves_nothing_out_and_ends_with_its_prefix(store: StateSto
     with store.read() as view:
         assert list(view.scan(MESSAGES, b"b")) == mine
         assert len(list(view.scan(MESSAGES))) == len(mine) + len(others)
+
+
+def test_a_scan_of_large_records_holds_a_few_of_them_at_a_time(store: StateStore) -> None:
+    size = 2 * SCAN_BYTES
+    store.commit(put(1, [(b"m%02d" % number, bytes(size)) for number in range(16)]))
+
+    tracemalloc.start()
+    try:
+        with store.read() as view:
+            seen = sum(1 for _ in view.scan(MESSAGES))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert seen == 16
+    assert peak < 4 * size
 
 
 def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> None:
