@@ -7,6 +7,7 @@ Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
 """
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -82,12 +83,12 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
     otherwise: Answered
 
     def without_refused(self, codes: Sequence[int]) -> Answered:
-        """Return the answer with those messages only whose code is 0."""
+        """Return the answer with those messages HandedOver only whose code is 0."""
         if not any(codes):
             return self.answer
-        ((ticket, place, messages),) = self.answer.answers
-        left = [message for message, code in zip(messages, codes, strict=True) if not code]
-        return Answered([(ticket, place, left)]) if left else self.otherwise
+        ((ticket, place, handed_over),) = self.answer.answers
+        left = handed_over.without_refused(codes)
+        return Answered([(ticket, place, left)]) if left.numbers else self.otherwise
 
 
 # Straight ---------------------------------------------------------------------------------------------------------
@@ -128,7 +129,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
 
 
-Numbered = tuple[int, Draft]  # a message that is gone when it is handed out: there is nothing else to know about it
+class HandedOver(msgspec.Struct, frozen=True, gc=False):
+    """Messages that are gone when they are handed out: there is nothing else to know about them."""
+
+    numbers: list[int]
+    drafts: list[Draft]
+
+    def without_refused(self, codes: Sequence[int]) -> "HandedOver":
+        """Return those only whose code is 0."""
+        done = [not code for code in codes]
+        return HandedOver(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
 
 
 class EndWaits(msgspec.Struct, frozen=True, gc=False):

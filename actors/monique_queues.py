@@ -125,12 +125,11 @@ class QueueUser(Process):
             self._queue(ticket.queue).tell(Leaving(*ticket, undone=True))
 
     def _give_back(self, queue: str, deliveries: Sequence[Delivery], reason: Reason, error: str = "") -> None:
-        """Say that deliveries have ended without success."""
+        """Say that deliveries have ended without success; the queue knows when they are due again."""
         if deliveries:
             asker = Asker(self, None, [None] * len(deliveries))
             uids, tokens = [one.uid for one in deliveries], [one.token for one in deliveries]
-            delay_ms = None if reason is Reason.REJECTED else 0
-            self._queue(queue).tell(Nack(asker, queue, uids, tokens, delay_ms, error, reason))
+            self._queue(queue).tell(Nack(asker, queue, uids, tokens, None, error, reason))
 
 
 def task_in(row: Mapping[str, Any]) -> tuple[str, Place] | None:

@@ -350,6 +350,22 @@ def test_the_task_of_a_component_that_goes_away_is_given_to_another_one_at_once(
     assert place.tally.tasks == {"kept": 2, "refused": 0, "given": 3, "returned": 1, "answered": 2, "killed": 0}
 
 
+def test_a_task_of_which_components_die_comes_as_late_as_the_queue_says_and_is_a_dead_letter_in_the_end(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.call("CREATE", "sums", retry={"backoff": "fixed", "base": 10}, max_deliveries=2)
+    bridge = place.bridge()
+    place.client().ask(push(TASK, id="t1"))
+    place.connect(bridge, 2)
+    assert place.port.has == {1: ["t1"]}
+
+    broker.advance(11)
+    assert place.port.has == {1: ["t1"], 2: ["t1"]}
+    place.connect(bridge, 3)
+
+    assert worker.fetch("sums.dead")["headers"]["wakeq-reason"] == "disconnect"
+
+
 def test_a_component_with_a_task_gets_no_other_one_before_it_has_answered(place: Place) -> None:
     bridge = place.bridge(2)
     client = place.client()
@@ -449,6 +465,16 @@ def test_a_task_that_a_component_would_die_of_is_a_dead_letter(place: Place, wor
 
     assert "not one with the nine fields" in dead[0]["headers"]["wakeq-error"]
     assert "it has no header monique-tag" in dead[1]["headers"]["wakeq-error"]
+    assert place.port.ids() == []
+
+
+@pytest.mark.parametrize("tag", ["config:other_it:t1::me", "result:sum_it:t1::me"])
+def test_what_is_no_task_of_these_components_is_a_dead_letter(place: Place, worker: Client, tag: str) -> None:
+    place.bridge()
+
+    worker.publish("sums", "[1, 2]", headers={"monique-tag": tag, "monique-encoding": "JSON"})
+
+    assert "is no task of sum_it" in worker.fetch("sums.dead")["headers"]["wakeq-error"]
     assert place.port.ids() == []
 
 
@@ -639,8 +665,9 @@ def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker
     place.kill("t1")
 
     assert place.port.ids() == ["t2"]
-    assert worker.figures("sums")["size"] == 0
+    assert worker.figures("sums")["acked"] == 1
     assert bridge.alive
+    assert (place.tally.tasks["killed"], place.tally.tasks["answered"]) == (1, 0)
 
 
 def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(

@@ -219,6 +219,16 @@ def test_a_closed_port_is_free_at_once_and_lets_go_of_everybody(run: Run) -> Non
     run(test)
 
 
+@pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("*", "0.0.0.0")])
+def test_it_listens_where_libzmq_would(host: str, address: str) -> None:
+    async def test() -> str:
+        port = PushPort(host, 0, lambda _: None)
+        port.close()
+        return port.address
+
+    assert asyncio.run(test()).rpartition(":")[0] == address
+
+
 def test_a_port_that_is_taken_or_a_host_that_is_not_ours_is_said() -> None:
     async def test(host: str, port: int) -> None:
         PushPort(host, port, lambda _: None)
