@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Draft, Entry, Reason, Results, Token
+from wakeq.protocol.commands import Draft, Entry, Reason, Results, SetAside, Token
 from wakeq.storage.flush import Part
 
 
@@ -314,6 +314,13 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Halted(msgspec.Struct, frozen=True, gc=False):
+    """A queue cannot apply an entry of this term; said again as long as it is so."""
+
+    aside: SetAside
+    term: int
 
 
 class Spoilt(msgspec.Struct, frozen=True, gc=False):

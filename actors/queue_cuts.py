@@ -140,6 +140,7 @@ class QueueCuts(QueueRebuilds):
 
     def on_tick(self, message: Tick) -> None:
         self._flush_queued = False
+        self._say_halted()
         if self._waiting or not self._may_cut:
             self._flush_later()
         self._cut_soon()

@@ -1,7 +1,7 @@
 """QueueRebuilds: what becomes of a queue that crashes, and of the entry that it cannot apply.
 
     Crashed --> read from the state store, told again what it was told since the last cut --> leads again
-    the third crash on one entry --> halted --> SetAside (through the log) --> rebuilt without that entry
+    the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
 
 The second part of Queues.  It never gives up an answer: what the queue had not answered comes from the repetition.
 What is set aside is so on every node: one whose store has it already begins again from an earlier image.
@@ -17,6 +17,7 @@ from wakeq.actors.messages import (
     Asker,
     Committed,
     Crashed,
+    Halted,
     Item,
     Outcome,
     Propose,
@@ -80,6 +81,12 @@ class QueueRebuilds(QueueRegistry):
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
+    def leave_out(self, entry: SetAside) -> None:
+        """Know of an entry that is set aside; at a start before it is met, so that a cut in between says so too."""
+        self._aside.add(entry.index)
+        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
+        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+
     def on_crashed(self, message: Crashed) -> None:
         """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
         name = message.queue
@@ -95,8 +102,8 @@ class QueueRebuilds(QueueRegistry):
         if len(recent) < CRASHES_MAX:
             self._rebuild(name)
         elif message.index:
-            self._halted[name] = aside = SetAside(name, message.index, message.reason)
-            self._services.raft_log.tell(Propose([(aside, None)]))  # of use where this node leads
+            self._halted[name] = SetAside(name, message.index, message.reason)
+            self._say_halted()
         else:
             raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
@@ -151,6 +158,12 @@ class QueueRebuilds(QueueRegistry):
             self.runtime.register(("queue", name), process)
             process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
 
+    def _say_halted(self) -> None:
+        """Have the log see to it, again and again, that what queues cannot apply is set aside."""
+        for name, aside in self._halted.items():
+            term = next((item[1] for item in self._told.get(name, ()) if item[0] == aside.index), 0)
+            self._services.raft_log.tell(Halted(aside, term))
+
     # --- entries that are set aside ----------------------------------------------------------------------------------
 
     def _free_halted(self, items: list[Item]) -> None:
@@ -162,7 +175,7 @@ class QueueRebuilds(QueueRegistry):
             if type(item[3]) is SetAside:
                 self._route_set_aside(item[3], item)
             elif type(item[3]) is Noop and item[4] is not None and item[4].ticket is None:
-                self._services.raft_log.tell(Propose([(aside, None) for aside in self._halted.values()]))
+                self._say_halted()
 
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
         if entry.index in self._aside:
@@ -172,9 +185,7 @@ class QueueRebuilds(QueueRegistry):
         if not has_crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
-        self._aside.add(entry.index)
-        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
-        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+        self.leave_out(entry)
         if has_crashed:
             del self._halted[entry.queue]
             self._rebuild(entry.queue)

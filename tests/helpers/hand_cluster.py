@@ -20,7 +20,7 @@ from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.requests import Limits, Services
-from wakeq.actors.runtime import Runtime, Timers
+from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.opening import open_all
@@ -265,3 +265,28 @@ class HandCluster:
 
     def others(self, node: HandNode) -> list[HandNode]:
         return [other for other in self.nodes if other is not node]
+
+
+class Operator(Process):
+    """Hears what became of a change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[object] = []
+
+    def on_receive(self, message: object) -> None:
+        self.heard.append(message)
+
+
+def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
+    """Let the others find who leads."""
+    others = cluster.others(leader)
+    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
+    found = cluster.leader(others)
+    assert found is not None
+    return found
+
+
+def size_of(node: HandNode, queue: str = "q") -> int:
+    """Return how many messages a node's queue has, whether it leads or not."""
+    return node.queues._processes[queue].ledger.living

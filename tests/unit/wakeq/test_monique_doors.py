@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import uvloop
 import zmq
 import zmq.asyncio
 
+from tests.helpers.both_loops import Run
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_component import config_json, free_port, packed
 from tests.helpers.monique_raw import RawMonique
@@ -27,8 +27,6 @@ from wakeq.settings import Monique, Settings
 from wakeq.web.families import MONIQUE
 from wakeq.web.server import WebServer
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
 
 
@@ -79,18 +77,6 @@ async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tup
         finally:
             await session.close()
             await asyncio.wait_for(place.web.close(), 20)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 30)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
 
 
 async def until(true: Callable[[], bool]) -> None:
