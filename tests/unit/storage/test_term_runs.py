@@ -1,0 +1,48 @@
+"""Terms kept as runs say of every entry what a list with each entry's term would say."""
+
+import random
+
+import pytest
+
+from wakeq.storage.term_runs import TermRuns
+
+STEPS = 200
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_runs_say_what_a_list_of_all_terms_says(seed: int) -> None:
+    chance = random.Random(seed)
+    runs = TermRuns()
+    terms: dict[int, int] = {}  # of each entry that is kept
+    next_index = term = 1
+
+    for _ in range(STEPS):
+        match chance.choice(["append", "append", "forget below", "forget from"]):
+            case "append":
+                count = chance.randint(1, 4)
+                runs.append(next_index, term)
+                terms |= dict.fromkeys(range(next_index, next_index + count), term)
+                next_index += count
+                term += chance.randint(0, 1)
+            case "forget below" if terms:
+                first = chance.choice(list(terms))
+                runs.forget_below(first)
+                terms = {index: kept for index, kept in terms.items() if index >= first}
+            case "forget from" if terms:
+                next_index = chance.choice(list(terms))
+                runs.forget_from(next_index)
+                terms = {index: kept for index, kept in terms.items() if index < next_index}
+
+        assert {index: runs.at(index) for index in terms} == terms
+        if terms:
+            first, last = sorted(chance.choices(list(terms), k=2))
+            assert _spread(runs.between(first, last), last) == {i: terms[i] for i in range(first, last + 1)}
+
+
+def _spread(runs: list[tuple[int, int]], last: int) -> dict[int, int]:
+    ends = [start - 1 for start, _term in runs[1:]] + [last]
+    return {i: term for (start, term), end in zip(runs, ends, strict=True) for i in range(start, end + 1)}
+
+
+def test_between_an_end_and_a_later_beginning_there_is_nothing() -> None:
+    assert TermRuns([(1, 1), (5, 2)]).between(4, 3) == []
