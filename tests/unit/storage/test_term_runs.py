@@ -36,12 +36,8 @@ def test_runs_say_what_a_list_of_all_terms_says(seed: int) -> None:
         assert {index: runs.at(index) for index in terms} == terms
         if terms:
             first, last = sorted(chance.choices(list(terms), k=2))
-            assert _spread(runs.between(first, last), last) == {i: terms[i] for i in range(first, last + 1)}
-
-
-def _spread(runs: list[tuple[int, int]], last: int) -> dict[int, int]:
-    ends = [start - 1 for start, _term in runs[1:]] + [last]
-    return {i: term for (start, term), end in zip(runs, ends, strict=True) for i in range(start, end + 1)}
+            between = [(i, terms[i]) for i in range(first, last + 1) if i == first or terms[i] != terms[i - 1]]
+            assert runs.between(first, last) == between
 
 
 def test_between_an_end_and_a_later_beginning_there_is_nothing() -> None:
