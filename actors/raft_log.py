@@ -22,7 +22,6 @@ from wakeq.actors.log_driver import GiveUp, LogDriver
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import Cut, Freed, LogServices, Roll, Saved, Written
 from wakeq.actors.messages import (
-    Administer,
     Answered,
     Applied,
     Asker,
@@ -38,6 +37,7 @@ from wakeq.actors.messages import (
     Tick,
 )
 from wakeq.actors.neighbourhood import Introduced, Neighbours
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.level import LEVEL
