@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import free_ports
+from tests.helpers.started import eventually
 from wakeq.cli import main
 from wakeq.client import Client
 from wakeq.client.admin import AdminClient
@@ -215,12 +216,19 @@ def test_what_a_broker_has_kept_alone_is_no_node_s_until_somebody_says_so(
 
 def test_a_backup_that_cannot_be_written_is_none(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
+    with Client(at(broker.worker_address)) as client:
+        for _ in range(40):  # more than is on its way at once
+            client.publish_many("jobs", ["x" * 500_000] * 2)
 
     def full(_: bytes) -> None:
         raise OSError(ENOSPC, "No space left on device")
 
     with AdminClient(at(broker.http_address)) as operator, pytest.raises(OSError, match="No space left"):
         operator.download("/backup", full)
+
+    eventually(lambda: "a backup broke off" in broker.stderr, "the broker sees it")
+    assert wakeq(broker, "backup", tmp_path / "whole") == 0, "the next one is not kept waiting"
+    assert "Traceback" not in broker.stderr
 
 
 # A damaged directory ------------------------------------------------------------------------------------------------

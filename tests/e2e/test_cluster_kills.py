@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster
 from tests.helpers.crash_loop import Crash, Outcome, crash_loop
 
@@ -40,13 +39,6 @@ def run(cluster: Cluster, tmp_path: Path, crash: Crash, crashes: int) -> Outcome
     return outcome
 
 
-async def kill_and_restart(cluster: Cluster, node: BrokerProcess) -> None:
-    """Kill a node, let the others find their leader, and bring it back."""
-    node.kill()
-    await asyncio.to_thread(cluster.leader)
-    await asyncio.to_thread(node.start)
-
-
 async def pause_the_leader(cluster: Cluster) -> None:
     """Let the leader stand still until another one serves, then wake it."""
     paused = cluster.leading
@@ -54,19 +46,6 @@ async def pause_the_leader(cluster: Cluster) -> None:
     others = [node for node in cluster.nodes if node is not paused]
     await asyncio.to_thread(cluster.leader, others)
     paused.send_signal(signal.SIGCONT)
-
-
-def test_the_leader_is_killed_under_load_and_nothing_is_lost(cluster: Cluster, tmp_path: Path) -> None:
-    async def crash() -> None:
-        await kill_and_restart(cluster, cluster.leading)
-
-    run(cluster, tmp_path, crash, 3)
-
-
-def test_a_leader_that_stands_still_is_replaced_and_does_no_harm_when_it_wakes(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    run(cluster, tmp_path, lambda: pause_the_leader(cluster), 2)
 
 
 @pytest.mark.long

@@ -246,7 +246,9 @@ def test_sighup_changes_what_is_logged_and_how_and_what_metrics_say(start_broker
     config = tmp_path / "wakeq.toml"
     config.write_text('[logging]\nlevel = "error"\n')
     broker = start_broker("--config", str(config))
-    series = 'wakeq_queue_bytes{queue="default queue"}'
+    series = 'wakeq_queue_bytes{queue="jobs"}'
+    with Client(at(broker.worker_address)) as client:
+        client.publish("jobs", b"1")
     assert broker.stderr == ""
     with AdminClient(at(broker.http_address)) as operator:
         assert series in operator.text("/metrics")

@@ -272,6 +272,33 @@ def test_every_door_asks(guarded: Guarded) -> None:
             flux.enqueue("r", "z")
 
 
+def test_who_hears_everything_of_monique_needs_both_rights_for_all_queues(guarded: Guarded) -> None:
+    tokens = [
+        None,
+        "wrong",
+        guarded.token("publisher", "--rights", "publish"),
+        guarded.token("listener", "--rights", "fetch"),
+        guarded.token("some", "--queues", "q*"),
+        guarded.token("all"),
+    ]
+    guarded.until_taken(guarded.secrets[-1]).close()
+    url = "http://{}:{}/monique".format(*guarded.broker.http_address)
+
+    async def statuses() -> list[int]:
+        found = []
+        async with aiohttp.ClientSession() as session:
+            for token in tokens:
+                headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+                try:
+                    await (await session.ws_connect(url, headers=headers)).close()
+                    found.append(101)
+                except aiohttp.WSServerHandshakeError as refused:
+                    found.append(refused.status)
+        return found
+
+    assert asyncio.run(statuses()) == [401, 401, 403, 403, 403, 101]
+
+
 def test_a_damaged_file_of_tokens_changes_nothing_while_the_broker_runs_and_keeps_it_from_starting(
     guarded: Guarded,
 ) -> None:

@@ -16,7 +16,8 @@ from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
 from tests.helpers.examples import examples
 from tests.helpers.memory_folder import memory_folder
-from wakeq.actors.messages import Move, Propose, Requeue
+from wakeq.actors.messages import Propose
+from wakeq.actors.operator_messages import Move, Requeue
 from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue, Result
 from wakeq.protocol.ledger import Ledger
 

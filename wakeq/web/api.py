@@ -74,7 +74,7 @@ class Api:
                 return response
             except WakeqError as error:
                 return refused(error.code, str(error))
-            except web.HTTPException:
+            except (web.HTTPException, ConnectionError):  # the second: whoever asked is gone
                 raise
             except Exception:
                 logger.exception("%s %s failed", request.method, request.path_qs)

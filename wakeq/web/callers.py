@@ -44,6 +44,11 @@ class Caller(NamedTuple):
         """Whether this may be done to the queue."""
         return self.access is None or any(self.access.may(right, queue) for right in NEEDS[need])
 
+    @property
+    def sees_node(self) -> bool:
+        """Whether the figures of the node, in which all queues are, are no secret to him."""
+        return self.access is None or any(self.access.may_all(right) for right in NEEDS[LOOK])
+
     def sees(self, queue: str) -> bool:
         """Whether the figures of a queue are no secret to him."""
         return self.access is None or self.access.may_any(queue)

@@ -133,7 +133,7 @@ def _put(watcher: "asyncio.Queue[Look | None]", look: Look | None) -> None:
 
 
 def told(look: Look, query: EventsQuery, caller: Caller) -> dict[str, Any]:
-    """Return what one watcher is told, of queues that he may see.  Pure."""
+    """Return what one watcher is told: of queues that he may see, and of the node if he may see all of them.  Pure."""
     gauges = [one for one in look.gauges if caller.sees(one.name)]
     wanted = [one for one in gauges if one.name.startswith(query.prefix)]
     shown = nlargest(query.limit, wanted, key=lambda one: (one.ready + one.delayed + one.leased, one.published))
@@ -144,8 +144,8 @@ def told(look: Look, query: EventsQuery, caller: Caller) -> dict[str, Any]:
         "queues": [one._asdict() for one in shown],
         "queues_total": len(gauges),
         "totals": {field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
-        "figures": look.figures,
-        "cluster": look.cluster,
+        "figures": look.figures if caller.sees_node else {},
+        "cluster": look.cluster if caller.sees_node else {},
         "error": look.error,
     }
 

@@ -5,7 +5,8 @@ import os
 import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.messages import Administer, Asker, Propose
+from wakeq.actors.messages import Asker, Propose
+from wakeq.actors.operator_messages import Administer
 from wakeq.protocol.commands import Expired
 from wakeq.protocol.errors import DiskDisowned
 

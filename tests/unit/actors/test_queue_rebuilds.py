@@ -242,6 +242,24 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
     assert client.fetch(Q)["uid"] == uid
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
+    broker: Broker, client: Client, poison: list[int], stored: bool
+) -> None:
+    client.publish(Q)
+    held = client.fetch(Q)["uid"]
+    poison[0] = -1
+    client.call("PUB", "new", message="poison")
+    client.call("ACK", Q, uid=held, publish=[{"qname": "next", "message": "poison"}])
+
+    uids = [client.publish("new", "after"), client.publish("next", "after")]
+    if stored:
+        broker.flush()
+    broker.crash_and_restart()
+
+    assert [broker.client().fetch(name)["uid"] for name in ("new", "next")] == uids
+
+
 def test_an_acknowledgement_with_a_follow_up_waits_until_its_queue_is_without_what_crashed_it(
     broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.helpers.node_here import NodeHere, node_here, run
 from wakeq.actors.messages import Propose
@@ -65,10 +66,11 @@ class Asked:
         return (await self.answer(secret, method, "/api/v1" + path, body, **query))[0]
 
     async def answer(self, secret: str | None, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """The same with the text; a query whose names repeat is given as `params`."""
         headers = {} if secret is None else {"Authorization": f"Bearer {secret}"}
         json = (body or {}) if method in ("POST", "PATCH") else None
         async with self.here.session.request(
-            method, self.here.http + path, headers=headers, params=query, json=json
+            method, self.here.http + path, headers=headers, params=query.get("params", query), json=json
         ) as response:
             return response.status, await response.text()
 
@@ -180,3 +182,62 @@ def test_whoever_has_any_right_everywhere_may_scrape_and_only_an_administrator_c
         return scraped, [await node.ask(secret, "DELETE", "/connection", id=999) for secret in (SCRAPER, OWNER)]
 
     assert told(tmp_path, story) == ([200, 403, 200], [403, 404])
+
+
+def test_a_watcher_is_told_of_his_queues_and_of_the_node_if_all_are_his(tmp_path: Path) -> None:
+    async def watched(node: Asked, secret: str) -> Any:
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with node.here.session.get(node.here.http + "/api/v1/events", headers=headers) as response:
+            return msgspec.json.decode((await response.content.readline()).removeprefix(b"data: "))
+
+    async def story(node: Asked) -> Any:
+        return await watched(node, TEAM), await watched(node, SCRAPER)
+
+    team, everywhere = told(tmp_path, story)
+
+    assert {queue["name"] for queue in team["queues"]} == {"team.a", "team.a.dead"}
+    assert (team["queues_total"], team["totals"]["ready"]) == (2, 2)
+    assert (team["figures"], team["cluster"]) == ({}, {})
+    assert {"team.a", "other", ""} <= {queue["name"] for queue in everywhere["queues"]}
+    assert everywhere["cluster"]["role"] == "leader"
+    assert everywhere["figures"]
+
+
+def test_a_queue_that_is_named_twice_is_none(tmp_path: Path) -> None:
+    """Else one could be asked about, and the other one be done something to."""
+
+    async def story(node: Asked) -> Any:
+        names = [("queue", "team.a"), ("queue", "other")]
+        return [await node.ask(TEAM, "POST", "/queue/pause", params=order) for order in (names, names[::-1])]
+
+    assert told(tmp_path, story) == [400, 403]
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Host": "localhost:8080"}, 200),
+        ({"Host": "evil.example:80"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Content-Type": "text/plain"}, 400),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 400),
+    ],
+    ids=str,
+)
+def test_what_a_page_of_another_site_can_have_a_browser_send_does_nothing(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    """Without tokens it is all that stands between that page and the queues."""
+
+    async def story() -> int:
+        async with node_here(tmp_path / "data") as here:
+            url = here.http + "/api/v1/queue/resume?queue="
+            given = {"Content-Type": "application/json"} | headers
+            async with here.session.post(url, data=b"{}", headers=given) as response:
+                return response.status
+
+    assert run(story()) == status

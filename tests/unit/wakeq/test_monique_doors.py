@@ -164,6 +164,11 @@ def test_controllers_that_are_added_to_the_file_are_opened(
             port = free_port()
             config_json(path, a_b=port)
             await until(lambda: "a_b" in place.doors._takers)
+            place.refusal = FOLLOWS
+            place.doors.look()
+            path.write_text("{")  # from here on nothing is learned from it
+            place.refusal = None
+            place.doors.look()
 
             with zmq.Context() as context, context.socket(zmq.PULL) as pull:
                 pull.connect(f"tcp://127.0.0.1:{port}")
@@ -261,6 +266,26 @@ def test_what_other_machines_would_reach_is_opened_only_if_somebody_says_that_it
     with pytest.raises(BadSettings, match="which other machines reach"):
         asyncio.run(test(insecure=False))
     asyncio.run(test(insecure=True))
+
+
+def test_components_of_a_controller_share_a_queue_with_no_other_spec(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "READ_AGAIN_S", 0.02)
+    path = config_json(tmp_path / "config.json")
+    routes = {"a_b": "tasks", "c_d": "tasks", "e_f": "others"}
+
+    async def test() -> None:
+        async with doors(config_file=path, routes=routes) as (place, _):
+            config_json(path, a_b=free_port(), e_f=free_port())
+            await until(lambda: "e_f" in place.doors._takers)
+            assert "a_b" not in place.doors._takers
+        async with doors(config_file=path, routes=routes):
+            pass
+
+    with pytest.raises(BadSettings, match="give each a queue of its own"):
+        run(test)
+    assert "tasks of c_d too" in caplog.text
 
 
 def test_without_pyzmq_its_ports_are_refused_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

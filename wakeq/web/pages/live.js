@@ -6,6 +6,10 @@ const LOOKS = 120;
 const AGAIN_MS = 1000;
 
 export const live = { look: null, rates: new Map(), totals: null };
+
+// Whether the node's own figures are told to whoever has this token.
+export const shows = (figures) => Object.keys(figures).length > 0;
+
 let [before, stop, wanted, show] = [null, null, {}, () => {}];
 
 const perSecond = (now, then, seconds) => (seconds > 0 ? Math.max(0, now - then) / seconds : 0);

@@ -2,8 +2,10 @@
 
 import { call, perform } from "./api.js";
 import { ask, bytes, cards, count, h, span, table } from "./dom.js";
-import { look } from "./live.js";
+import { look, shows } from "./live.js";
 import { linkTo } from "./queues.js";
+
+const HIDDEN = "The node is shown by a token that has a right for all queues.";
 
 export function workers(main) {
   const list = h("div", { id: "workers" });
@@ -36,7 +38,7 @@ export function cluster(main) {
   const content = h("div", { id: "cluster" });
   main.replaceChildren(h("h1", {}, "Cluster"), content);
   look({ limit: 1 }, ({ cluster: facts, error }) => {
-    if (!facts.members) return content.replaceChildren(h("p", { class: "bad" }, error));
+    if (!facts.members) return content.replaceChildren(h("p", { class: "bad" }, error || HIDDEN));
     content.replaceChildren(
       cards([["This node", `${facts.node}`, facts.role], ["Leader", facts.leader ?? "nobody"], ["Term", count(facts.term)],
         ["Committed", count(facts.committed)], ["Serves", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: "bad" }, "no")]]),
@@ -70,7 +72,7 @@ export function slow(main) {
     const waiting = seen.queues.filter((queue) => queue.ready && queue.oldest_ready_ms).sort((a, b) => a.oldest_ready_ms - b.oldest_ready_ms).slice(0, 10);
     const retried = seen.queues.filter((queue) => queue.released > 0).sort((a, b) => b.released / b.delivered - a.released / a.delivered).slice(0, 10);
     content.replaceChildren(
-      cards([
+      !shows(figures) ? h("p", {}, HIDDEN) : cards([
         ["Sync of the log, median", milliseconds(quantile(figures, "wakeq_log_sync_seconds", 0.5))],
         ["Sync of the log, 99 %", milliseconds(quantile(figures, "wakeq_log_sync_seconds", 0.99))],
         ["Loop late, 99 %", milliseconds(quantile(figures, "wakeq_loop_stall_seconds", 0.99))],

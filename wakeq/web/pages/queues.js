@@ -2,7 +2,7 @@
 
 import { performAll } from "./api.js";
 import { ask, bytes, cards, count, h, rate, shown, span, spark, table } from "./dom.js";
-import { live, look } from "./live.js";
+import { live, look, shows } from "./live.js";
 
 export const linkTo = (name) => h("a", { href: `#/queue/${encodeURIComponent(name)}` }, shown(name));
 
@@ -36,7 +36,7 @@ export function queues(main) {
       ["Ready", count(totals.ready)], ["Delayed", count(totals.delayed)], ["With workers", count(totals.leased)],
       ["Published", rate(now.published ?? 0), "/s"], ["Done", rate(now.acked ?? 0), "/s"],
       ["Came back", rate(now.released ?? 0), "/s"], ["Dead letters", count(totals.dead)],
-      ["Held", bytes(totals.bytes)], ["Connections", count(connections(figures))]]));
+      ["Held", bytes(totals.bytes)], ...(shows(figures) ? [["Connections", count(connections(figures))]] : [])]));
     const caption = seen.error || `${count(seen.queues.length)} of ${count(seen.queues_total)} queues, the fullest first; blue is published, green is done`;
     list.replaceChildren(table(caption, columns(seen.at_ms), seen.queues, "No queues. Publish something, and it shows up here."));
   };
