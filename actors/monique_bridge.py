@@ -133,7 +133,6 @@ class Bridge(QueueUser):
             self._note_late(one)
 
     def _note_late(self, out: Out) -> None:
-        self._late.pop(out.task_id, None)  # it is the newest now
         self._late[out.task_id] = Place(out.delivery.queue_id, out.delivery.number)
         if len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]

@@ -27,6 +27,7 @@ from wakeq.actors.queue import Abandoned, QueueProcess
 from wakeq.actors.queue_deliveries import Lead, Services
 from wakeq.actors.queue_registry import QueueRegistry, Settings
 from wakeq.protocol.commands import (
+    CreateQueue,
     Noop,
     Result,
     SetAside,
@@ -60,6 +61,7 @@ class QueueRebuilds(QueueRegistry):
         self._told: dict[str, list[Item]] = {}  # since the last cut was begun; rebuilds a queue that crashes
         self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
         self._aside: set[int] = set()
+        self._foreseen: dict[int, SetAside] = {}  # of these, what a start finds further on in the log
         self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, entry) -> when
 
     @abstractmethod
@@ -81,9 +83,15 @@ class QueueRebuilds(QueueRegistry):
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
+    def foresee(self, asides: Iterable[SetAside]) -> None:
+        """Take what entries that are still to come set aside, so that a cut in between says so too; before any mail."""
+        self._foreseen = {entry.index: entry for entry in asides}
+        self._aside.update(self._foreseen)
+
     def leave_out(self, entry: SetAside) -> None:
-        """Know of an entry that is set aside; at a start before it is met, so that a cut in between says so too."""
+        """Have the next cut say that it is without an entry that stands before its end."""
         self._aside.add(entry.index)
+        self._crashes = {key: when for key, when in self._crashes.items() if key[1] != entry.index}
         self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
         self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
 
@@ -101,7 +109,7 @@ class QueueRebuilds(QueueRegistry):
         self._crashes[key] = recent = [] if isinstance(message.error, Abandoned) else [*recent, now_ms]
         if len(recent) < CRASHES_MAX:
             self._rebuild(name)
-        elif message.index:
+        elif message.index and message.index not in self._aside:
             self._halted[name] = SetAside(name, message.index, message.reason)
             self._say_halted()
         else:
@@ -139,9 +147,9 @@ class QueueRebuilds(QueueRegistry):
         told = self._told.get(name)
         if told:
             for item in told:
-                if item[0] in self._aside:
+                if not self._is_left(item):
                     self._answer_aside(item)
-            process.tell(Committed([item for item in told if item[0] not in self._aside]))
+            process.tell(Committed([item for item in told if self._is_left(item)]))
         if self.term:  # not before all that its predecessor proposed is applied
             self._unled.add(name)
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
@@ -180,19 +188,22 @@ class QueueRebuilds(QueueRegistry):
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
         if entry.index in self._aside:
             return False
-        halted = self._halted.get(entry.queue)
-        has_crashed = halted is not None and halted.index == entry.index
-        if not has_crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
+        crashed = [name for name, aside in self._halted.items() if aside.index == entry.index]
+        if not crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
         self.leave_out(entry)
-        if has_crashed:
-            del self._halted[entry.queue]
-            self._rebuild(entry.queue)
+        for name in crashed:
+            del self._halted[name]
+            self._rebuild(name)
         for name, told in self._told.items():  # others that had a part in it
             if name in self._processes and any(told_item[0] == entry.index for told_item in told):
                 self._processes[name].tell(Abandon(entry.index))
         return False
+
+    def _is_left(self, item: Item) -> bool:
+        """Whether an entry is to be applied; a queue that was made by one that is set aside is there all the same."""
+        return item[0] not in self._aside or type(item[3]) is CreateQueue
 
     def _answer_aside(self, item: Item) -> None:
         """Nobody applies this entry: whoever asked for it hears so, for each thing in it."""

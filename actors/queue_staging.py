@@ -196,12 +196,12 @@ class QueueStaging(QueueEndings):
         if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
             self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
         for numbers in ranges:
-            self._forget([number for number in numbers if not self.ledger.lives(number)])
+            living = self.ledger.living_among(numbers)
+            if len(living) < len(numbers):
+                self._forget(sorted(set(numbers).difference(living)))
             if results[0] > 0 and self.leases is not None:
-                living = [number for number in numbers if self.ledger.lives(number)]
                 plain = len(living) == len(numbers) and self.ledger.are_plain(numbers)
-                now_ms = max(at_ms, self._now_ms())
-                self.leases.published(numbers if plain else living, plain=plain, now_ms=now_ms)
+                self.leases.published(living, plain=plain, now_ms=max(at_ms, self._now_ms()))
         if entry.action is UnstashAction.LAPSED and self.leases is not None and self.leases.ends is not None:
             self.leases.ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
         for name, _ in entry.stashes:

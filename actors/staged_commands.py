@@ -39,7 +39,8 @@ class StagedCommands(RingCommands, StraightCommands):
         drafts = drafts_in(command, self._services.limits.message_bytes_max)
         name, door, worker = command.qname, self._door.kind, self._worker
         if isinstance(command, wire.Stash):
-            return Stash(name, drafts, command.stash, command.part, command.keep * 1000, door, worker)
+            packed = packed_as(command, drafts, 0)
+            return Stash(name, drafts, command.stash, command.part, command.keep * 1000, door, worker, packed)
         numbered = command.n if command.id is None else None
         if numbered is not None and not self._session:
             raise BadField("n needs a session: send HELLO with one first")

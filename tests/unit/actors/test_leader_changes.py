@@ -60,14 +60,7 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
-    publish = Ledger.publish
-
-    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
-        if entry.drafts[0].body == b"poison":
-            raise ZeroDivisionError("poisoned")
-        return publish(ledger, entry, at_ms)
-
-    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
+    poison(monkeypatch)
     assert isinstance(leader.assembly.state_disk, HandDisk)
     leader.assembly.state_disk.held = True  # so it does not come to set the entry aside itself
     leader.client().ask({"cmd": "PUB", "qname": Q, "message": "poison"})
@@ -80,6 +73,18 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
 
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
     assert size_of(new) == 2
+
+
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an entry crash its queue on every node."""
+    publish = Ledger.publish
+
+    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
+        if is_poison(entry):
+            raise ZeroDivisionError("poisoned")
+        return publish(ledger, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
 
 
 class PoisonOfOne:
@@ -170,6 +175,54 @@ def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
     assert size_of(leader) == 1
 
 
+def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+    away = cluster.others(leader)[0]
+    away.kill()
+    PoisonOfOne(leader, monkeypatch)
+
+    refused = [leader.client().call("PUB", name, message="poison")["err"] for name in (Q, "new")]
+    for name in (Q, "new"):
+        leader.client().publish(name)
+    cluster.bring_up(away)
+    cluster.advance(2.0)
+
+    assert refused == ["SET_ASIDE", "SET_ASIDE"]
+    assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
+    ledgers = [node.queues._processes["new"].ledger for node in cluster.nodes]
+    assert [(ledger.id, ledger.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
+    assert ledgers[0].id > 0
+
+
+def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_for_ever(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+    poison(monkeypatch)
+    asks = leader.client()
+    disks = [node.assembly.state_disk for node in (cluster.others(leader)[0], leader)]
+    for disk in disks:
+        assert isinstance(disk, HandDisk)
+        disk.held = True
+
+    asks.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+    cluster.advance(0.1)
+    disks[0].complete(1)  # there the queue crashes for the second time
+    cluster.settle()
+    for disk in reversed(disks):  # and for the third when its leader has set the entry aside
+        disk.held = False
+        disk.complete()
+        cluster.advance(0.2)
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+
+    assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
+
+
 def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
     cluster: HandCluster, leader: HandNode
 ) -> None:
@@ -203,8 +256,11 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     held = client.fetch("done")
     follow_up = [{"qname": "next", "message": "m", "delay": 10}]
     client.call("ACK", "done", uid=held["uid"], publish=follow_up)
+    client.call("STASH", "staged", stash="s", messages=[{"message": "m", "delay": 10}])
+    assert client.call("UNSTASH", "staged", writer="w", epoch=1, stashes=[["s", 1]])["rows"] == 1
 
+    delayed = "published", "returned", "next", "staged"
     cluster.advance(9.995)
-    assert [queue for queue in ("published", "returned", "next") if not client.finds_nothing(queue)] == []
+    assert [queue for queue in delayed if not client.finds_nothing(queue)] == []
     cluster.advance(0.03)
-    assert [queue for queue in ("published", "returned", "next") if client.finds_nothing(queue)] == []
+    assert [queue for queue in delayed if client.finds_nothing(queue)] == []

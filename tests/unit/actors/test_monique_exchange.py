@@ -358,16 +358,8 @@ def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
     client.process.tell(Describe(operator.asker(said.append)))
     place.settle()
 
-    assert said == [
-        {
-            "id": 7,
-            "door": "monique",
-            "peer": "test",
-            "in_flight": 0,
-            "subscriptions": 2,
-            "queues": [],
-        }
-    ]
+    shown = {"id": 7, "door": "monique", "peer": "test", "in_flight": 0, "subscriptions": 2, "queues": []}
+    assert said == [shown]
     assert place.exchange.subscriptions == 2
     client.close()
     assert place.exchange.subscriptions == 0

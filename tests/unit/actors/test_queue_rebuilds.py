@@ -11,7 +11,7 @@ from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.runtime import Process
 from wakeq.actors.sync_place import SyncPlace
-from wakeq.protocol.commands import Draft, Publish
+from wakeq.protocol.commands import Ack, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import QUEUES
 
@@ -240,6 +240,48 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
 
     assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
     assert client.fetch(Q)["uid"] == uid
+
+
+def test_an_entry_that_crashes_two_queues_is_left_out_of_both(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish("b")
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    poison[0] = -1
+    acknowledge = Ledger.acknowledge
+
+    def fragile(self: Ledger, entry: Ack) -> Any:
+        if self.name == Q:
+            raise ZeroDivisionError("poisoned")
+        return acknowledge(self, entry)
+
+    monkeypatch.setattr(Ledger, "acknowledge", fragile)
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+    broker.advance(5)
+
+    assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
+    assert client.fetch(Q)["uid"] == uid
+    assert client.fetch("b")["msg"] == "hi"
+    broker.flush()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
+    broker: Broker, client: Client, poison: list[int], stored: bool
+) -> None:
+    client.publish(Q)
+    held = client.fetch(Q)["uid"]
+    poison[0] = -1
+    client.call("PUB", "new", message="poison")
+    client.call("ACK", Q, uid=held, publish=[{"qname": "next", "message": "poison"}])
+
+    uids = [client.publish("new", "after"), client.publish("next", "after")]
+    if stored:
+        broker.flush()
+    broker.crash_and_restart()
+
+    assert [broker.client().fetch(name)["uid"] for name in ("new", "next")] == uids
 
 
 def test_an_acknowledgement_with_a_follow_up_waits_until_its_queue_is_without_what_crashed_it(
