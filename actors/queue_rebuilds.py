@@ -188,15 +188,14 @@ class QueueRebuilds(QueueRegistry):
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
         if entry.index in self._aside:
             return False
-        halted = self._halted.get(entry.queue)
-        has_crashed = halted is not None and halted.index == entry.index
-        if not has_crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
+        crashed = [name for name, aside in self._halted.items() if aside.index == entry.index]
+        if not crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
         self.leave_out(entry)
-        if has_crashed:
-            del self._halted[entry.queue]
-            self._rebuild(entry.queue)
+        for name in crashed:
+            del self._halted[name]
+            self._rebuild(name)
         for name, told in self._told.items():  # others that had a part in it
             if name in self._processes and any(told_item[0] == entry.index for told_item in told):
                 self._processes[name].tell(Abandon(entry.index))

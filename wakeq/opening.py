@@ -35,6 +35,7 @@ KEEP_NOTHING = Keep(0, 0)
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
 NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
+ONE_COPY = "restore the whole data directory from one copy; parts of two do not make one"
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
@@ -254,12 +255,13 @@ def _check_fit(opened: Opened) -> None:
     log, applied = opened.log, opened.store.applied()
     path = opened.directory.consensus / ACTIVE_NAME
     if log.first_index > applied.log_index + 1:
+        is_spoilt = (opened.directory.consensus / SPOILT_NAME).exists()  # the state was emptied, to be made of the log
         raise DamagedFile(
             path,
             0,
             found=f"a log that begins at entry {log.first_index}",
             expected=f"one that goes on behind entry {applied.log_index}, where the state ends",
-            hint="restore the whole data directory from one copy; parts of two do not make one",
+            hint=_join_again(opened.directory.identity.node_id) if is_spoilt else ONE_COPY,
         )
     if log.last_index < max(applied.log_index, opened.metadata.committed):
         raise DamagedFile(
@@ -267,5 +269,5 @@ def _check_fit(opened: Opened) -> None:
             0,
             found=f"a log that ends at entry {log.last_index}",
             expected=f"entries up to {max(applied.log_index, opened.metadata.committed)}, which were committed",
-            hint="restore the whole data directory from one copy; parts of two do not make one",
+            hint=ONE_COPY,
         )

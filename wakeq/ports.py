@@ -65,41 +65,44 @@ class Ports:
         self._addresses: dict[str, str] = {}
         defaults = settings.queue.policies()
         self._defaults = None if defaults == Policies() else defaults
-        self._make_worker_port()
+        self._worker, self._connect = self._make_worker_doors()
         self._taskflux = self._make_taskflux_ports()
+        self.monique = self._make_monique()
+        self._admin = self._make_admin()
         self.web = self._make_web_port()
 
     # --- making ----------------------------------------------------------------------------------------------------
 
-    def _make_worker_port(self) -> None:
+    def _make_worker_doors(self) -> tuple[WorkerTcpListener, Connect]:
         """Make what serves the worker protocol: a port of its own, and a path of the HTTP port."""
         assembly, security, settings = self._services.assembly, self._services.security, self._settings
         services = SubscriberServices(
             assembly.raft_log,
             assembly.queues,
             SubscriberLimits(settings.message_bytes_max, __version__),
-            assembly.queues.exists,
-            self._defaults,
-            assembly.raft_log.refusal,
-            security.gate,
+            exists=assembly.queues.exists,
+            defaults=self._defaults,
+            refusal=assembly.raft_log.refusal,
+            gate=security.gate,
         )
 
         def make_subscriber(door: Door[Reply]) -> Subscriber:
             return assembly.runtime.spawn(Subscriber, door, self._new_worker(), services)
 
-        self._worker = WorkerTcpListener(
+        port = WorkerTcpListener(
             make_subscriber,
             admission=security.admission,
             message_bytes_max=settings.message_bytes_max,
             tls=security.tls,
             handshake_s=security.handshake_s,
         )
-        self._connect = Connect(
+        path = Connect(
             make_subscriber,
             admission=security.admission,
             message_bytes_max=settings.message_bytes_max,
             gate=security.gate,
         )
+        return port, path
 
     def _make_taskflux_ports(self) -> dict[str, tuple[int, TaskFluxTcpListener]]:
         """Make a port for one dialect, and another one for the other if that is wanted; by the name of the door."""
@@ -139,12 +142,10 @@ class Ports:
     def _make_web_port(self) -> WebServer:
         security = self._services.security
         web = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
-        self._admin = self._make_admin()
         self._admin.serve_on(web)
         for path in ("/connect", "/connect/"):
             web.add("GET", path, self._connect.handle, is_open=True)
         web.before_stop(self._connect.close)
-        self.monique = self._make_monique()
         web.add("GET", "/monique", self.monique.path.handle)
         web.before_stop(self.monique.close)
         return web
@@ -170,11 +171,11 @@ class Ports:
             assembly.raft_log,
             assembly.queues,
             assembly.timers,
-            self._services.now_ms,
-            self._new_worker,
-            assembly.queues.exists,
-            self._defaults,
-            settings.message_bytes_max,
+            now_ms=self._services.now_ms,
+            new_worker=self._new_worker,
+            exists=assembly.queues.exists,
+            defaults=self._defaults,
+            body_bytes_max=settings.message_bytes_max,
         )
         services = MoniqueServices(
             assembly.runtime,

@@ -17,7 +17,7 @@ from typing import cast
 
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import HANDSHAKE_S_MAX
-from wakeq.listeners.tcp_listener import listening_socket
+from wakeq.listening import listening_socket
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.zmtp import GREETING, BadPeer, Pusher, encode
 

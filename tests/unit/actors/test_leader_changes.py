@@ -184,13 +184,17 @@ def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
     away.kill()
     PoisonOfOne(leader, monkeypatch)
 
-    refused = leader.client().call("PUB", Q, message="poison")
-    leader.client().publish(Q)
+    refused = [leader.client().call("PUB", name, message="poison")["err"] for name in (Q, "new")]
+    for name in (Q, "new"):
+        leader.client().publish(name)
     cluster.bring_up(away)
     cluster.advance(2.0)
 
-    assert refused["err"] == "SET_ASIDE"
+    assert refused == ["SET_ASIDE", "SET_ASIDE"]
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
+    ledgers = [node.queues._processes["new"].ledger for node in cluster.nodes]
+    assert [(ledger.id, ledger.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
+    assert ledgers[0].id > 0
 
 
 def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_for_ever(

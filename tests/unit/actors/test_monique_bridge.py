@@ -5,9 +5,10 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
-from wakeq.actors.messages import Answered, Page, Refusal
+from wakeq.actors.messages import Answered, Refusal
 from wakeq.actors.monique_messages import Changed, Parcel, Pushed, Relayed
 from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
+from wakeq.actors.operator_messages import Page
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, subscribe
 from tests.helpers.monique_place import BODY_BYTES_MAX, TASK, Place, kinds
 from wakeq.actors import monique_tasks
-from wakeq.actors.messages import Answered, Page, Pressure, Propose, Refusal
+from wakeq.actors.messages import Answered, Pressure, Propose, Refusal
 from wakeq.actors.monique_messages import Cancel
 from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
+from wakeq.actors.operator_messages import Page
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Draft, Publish
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq

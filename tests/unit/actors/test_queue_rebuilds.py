@@ -11,7 +11,7 @@ from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.runtime import Process
 from wakeq.actors.sync_place import SyncPlace
-from wakeq.protocol.commands import Draft, Publish
+from wakeq.protocol.commands import Ack, Draft, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import QUEUES
 
@@ -240,6 +240,30 @@ def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
 
     assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
     assert client.fetch(Q)["uid"] == uid
+
+
+def test_an_entry_that_crashes_two_queues_is_left_out_of_both(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish("b")
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    poison[0] = -1
+    acknowledge = Ledger.acknowledge
+
+    def fragile(self: Ledger, entry: Ack) -> Any:
+        if self.name == Q:
+            raise ZeroDivisionError("poisoned")
+        return acknowledge(self, entry)
+
+    monkeypatch.setattr(Ledger, "acknowledge", fragile)
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+    broker.advance(5)
+
+    assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
+    assert client.fetch(Q)["uid"] == uid
+    assert client.fetch("b")["msg"] == "hi"
+    broker.flush()
 
 
 @pytest.mark.parametrize("stored", [False, True])

@@ -18,7 +18,7 @@ from wakeq.protocol.errors import Busy, DamagedFile, StorageError, SyncFailed, W
 from wakeq.storage import files, state
 from wakeq.storage.environment import DATA_FILE, lengthen
 from wakeq.storage.memory import MemoryStore
-from wakeq.storage.state import SCAN_BYTES, SCAN_RECORDS, StateStore
+from wakeq.storage.state import SCAN_BYTES, SCAN_RECORDS, SCAN_RECORDS_FIRST, StateStore
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
@@ -158,6 +158,28 @@ def test_a_scan_of_large_records_holds_a_few_of_them_at_a_time(store: StateStore
     assert peak < 4 * size
 
 
+def test_a_scan_for_a_few_records_reads_few_of_their_neighbours(
+    store: StateStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start asks so for each queue."""
+    store.commit(put(1, numbered(0, SCAN_RECORDS)))
+    ((first, value),) = numbered(0, 1)
+    read: list[tuple[bytes, bytes]] = []
+    some_of = state._some_of
+
+    def noted(records: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
+        batch = some_of(records, count)
+        read.extend(batch)
+        return batch
+
+    monkeypatch.setattr(state, "_some_of", noted)
+
+    with store.read() as view:
+        assert list(view.scan(MESSAGES, first)) == [(first, value)]
+
+    assert len(read) <= SCAN_RECORDS // 8
+
+
 def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 10)))
     seen: list[int] = []
@@ -177,7 +199,7 @@ def test_a_view_is_of_no_use_after_its_block(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 2 * SCAN_RECORDS)))
     with store.read() as view:
         scan = view.scan(MESSAGES)
-        for _ in range(SCAN_RECORDS):  # what was taken together is given out
+        for _ in range(SCAN_RECORDS_FIRST):  # what was taken together is given out
             next(scan)
 
     with pytest.raises(Busy):
