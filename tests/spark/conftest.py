@@ -11,13 +11,18 @@ from wakeq.protocol.errors import NotInstalled
 
 
 @pytest.fixture(scope="session")
-def spark_session() -> Iterator[Any]:
-    """Start the session, or say what it lacks."""
+def needs_spark() -> None:
+    """Say what is missing for tests with Spark."""
     try:
         check_packages("pyspark", "pyarrow")
         find_java()
     except NotInstalled as missing:
         pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def spark_session(needs_spark: None) -> Iterator[Any]:
+    """Start the session."""
     with quiet_session("wakeq tests", cores=2) as session:
         yield session
 

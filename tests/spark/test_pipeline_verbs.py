@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.journal_files import JournalFiles
+from tests.helpers.started import eventually
 from wakeq.cli.entry import main
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, CreateQueue, Delivered, Draft, Publish
@@ -83,6 +86,32 @@ def test_forecast_says_how_many_workers_a_lake_asks_for(
 def test_a_session_leaves_java_home_to_its_user() -> None:
     """Else the next one would look for Java where the first one has been."""
     assert "wakeq-spark-" not in os.environ.get("JAVA_HOME", "")
+
+
+def is_called_with(first: str, second: str, process: Path) -> bool:
+    with suppress(OSError):
+        words = (process / "cmdline").read_bytes().decode(errors="replace")
+        return first in words and second in words
+    return False
+
+
+@pytest.mark.usefixtures("needs_spark")
+@pytest.mark.parametrize("begun", ["/spark-class", "org.apache.spark.deploy.SparkSubmit"])
+def test_an_interrupt_while_spark_starts_is_silent_and_leaves_no_virtual_machine_behind(
+    data: Path, tmp_path: Path, begun: str
+) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+    command = [sys.executable, "-m", "wakeq", "pipeline", "report", str(data), "--out", str(tmp_path / "r.html")]
+    around, pipe = os.environ | {"TMPDIR": str(made)}, subprocess.PIPE
+    process = subprocess.Popen(command, stdout=pipe, stderr=pipe, env=around, start_new_session=True)
+
+    eventually(lambda: any(is_called_with(begun, str(made), path) for path in Path("/proc").glob("[0-9]*")), begun)
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=DEADLINE_S)  # the virtual machine has these pipes, too
+
+    assert (process.returncode, said) == (130, (b"", b""))
+    assert list(made.glob("wakeq-spark-*")) == []
 
 
 def test_without_java_one_line_says_what_to_do(data: Path, tmp_path: Path) -> None:

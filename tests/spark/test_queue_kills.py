@@ -17,24 +17,14 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster, free_ports
 from tests.helpers.journal_files import rows_of
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.session import check_packages, find_java
 from wakeq.pipeline.settling import finished_offsets, settle_all
-from wakeq.protocol.errors import NotInstalled, QueueNotFound
+from wakeq.protocol.errors import QueueNotFound
 
-pytestmark = [pytest.mark.spark, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]
 
 ROOT = Path(__file__).parents[2]
 MESSAGES = 300
 DEADLINE_S = 120.0
-
-
-@pytest.fixture(autouse=True)
-def needs_spark() -> None:
-    try:
-        check_packages("pyspark", "pyarrow")
-        find_java()
-    except NotInstalled as missing:
-        pytest.skip(str(missing))
 
 
 @contextmanager
