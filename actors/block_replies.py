@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.messages import Delivery, Outcome, Seen
+from wakeq.actors.messages import Delivery, Outcome
+from wakeq.actors.staging_messages import Seen
 from wakeq.actors.worker_replies import draft_of, refusal_of
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.errors import BadField, Busy, TooLarge

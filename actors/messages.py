@@ -2,17 +2,18 @@
 
 The ring:      Propose -> Committed -> Answered           (tell only, one direction)
 Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Woken, Answered -> a subscriber
-               Stage, Renew, Settle -> a queue, which proposes;  ReadSlice, Leaf -> a queue, which only looks
+               and what `staging_messages.py`, `operator_messages.py` and `monique_messages.py` have
 Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
 """
 
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import msgspec
 
 from wakeq.actors.runtime import Process
-from wakeq.protocol.commands import Draft, Entry, Reason, Results, Token
+from wakeq.protocol.commands import Draft, Entry, Reason, Results, SetAside, Token
 from wakeq.storage.flush import Part
 
 
@@ -82,12 +83,12 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
     otherwise: Answered
 
     def without_refused(self, codes: Sequence[int]) -> Answered:
-        """Return the answer with those messages only whose code is 0."""
+        """Return the answer with those messages HandedOver only whose code is 0."""
         if not any(codes):
             return self.answer
-        ((ticket, place, messages),) = self.answer.answers
-        left = [message for message, code in zip(messages, codes, strict=True) if not code]
-        return Answered([(ticket, place, left)]) if left else self.otherwise
+        ((ticket, place, handed_over),) = self.answer.answers
+        left = handed_over.without_refused(codes)
+        return Answered([(ticket, place, left)]) if left.numbers else self.otherwise
 
 
 # Straight ---------------------------------------------------------------------------------------------------------
@@ -128,7 +129,16 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
 
 
-Numbered = tuple[int, Draft]  # a message that is gone when it is handed out: there is nothing else to know about it
+class HandedOver(msgspec.Struct, frozen=True, gc=False):
+    """Messages that are gone when they are handed out: there is nothing else to know about them."""
+
+    numbers: list[int]
+    drafts: list[Draft]
+
+    def without_refused(self, codes: Sequence[int]) -> "HandedOver":
+        """Return those only whose code is 0."""
+        done = [not code for code in codes]
+        return HandedOver(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
 
 
 class EndWaits(msgspec.Struct, frozen=True, gc=False):
@@ -207,28 +217,6 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
     after: int = 0
 
 
-class Leaf(msgspec.Struct, frozen=True, gc=False):
-    """Look at many messages in the order of publication: up to `count` behind number `after`, and none above `last`."""
-
-    asker: Asker
-    queue: str
-    after: int
-    last: int
-    count: int
-
-
-class Seen(msgspec.Struct, frozen=True, gc=False):
-    """Messages that were looked at, and where the next look goes on (0: there is no more)."""
-
-    uids: list[str]
-    drafts: list[Draft]
-    earlier: list[int]  # deliveries
-    published_ms: list[int]
-    states: list[str]
-    next: int
-    last: int = 0  # the highest number that the queue ever gave, of a Leaf
-
-
 class Stats(msgspec.Struct, frozen=True, gc=False):
     """One queue's figures; of all of them with an empty `queue` and `all_queues`.
 
@@ -244,141 +232,6 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     limit: int = 0
     brief: bool = False
 
-
-class Scan(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
-
-    asker: Asker
-    queue: str
-    after: int
-    count: int
-    leased_only: bool = False
-
-
-class Page(msgspec.Struct, frozen=True, gc=False):
-    """Some messages of a queue, the number of the last of them (0: there are none), and the last one given out."""
-
-    rows: list[dict[str, Any]]
-    after: int
-    last: int
-
-
-class Why(msgspec.Struct, frozen=True, gc=False):
-    """Why is this message not being worked on?"""
-
-    asker: Asker
-    queue: str
-    uid: str
-
-
-class Administer(msgspec.Struct, frozen=True, gc=False):
-    """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
-
-    asker: Asker
-    what: str
-    node_id: int | None = None
-    address: str = ""
-
-
-# What an operator does --------------------------------------------------------------------------------------------
-
-
-class Move(msgspec.Struct, frozen=True, gc=False):
-    """Take messages away that are not with a worker: to the queue `to`, or (None) for ever; answered by a Moved.
-
-    With `redrive` they leave behind what made them dead letters.
-    """
-
-    asker: Asker
-    queue: str
-    uids: list[str]
-    to: str | None
-    redrive: bool = False
-
-
-class Moved(msgspec.Struct, frozen=True, gc=False):
-    """What became of each uid: its new one ("" if it is gone for ever), or None if it stays or was not there."""
-
-    uids: dict[str, str | None]
-    refusal: Refusal | None = None  # why none of them went
-
-
-class Requeue(msgspec.Struct, frozen=True, gc=False):
-    """Hand delayed messages out now; answered by an Outcome."""
-
-    asker: Asker
-    queue: str
-    uids: list[str]
-
-
-class Describe(msgspec.Struct, frozen=True, gc=False):
-    """To a subscriber: what are you about?"""
-
-    asker: Asker
-
-
-# Staged -----------------------------------------------------------------------------------------------------------
-
-
-class Stage(msgspec.Struct, frozen=True, gc=False):
-    """Claim up to `count` messages for an epoch, in slices, for so long."""
-
-    asker: Asker
-    queue: str
-    source: str
-    epoch: int
-    count: int
-    slices: int
-    keep_ms: int
-    worker: int = 0
-    door: int = 0
-
-
-class ReadSlice(msgspec.Struct, frozen=True, gc=False):
-    """Look at the messages of a slice from `offset` on; nothing changes."""
-
-    asker: Asker
-    queue: str
-    source: str
-    epoch: int
-    slice: int
-    offset: int
-    count: int
-
-
-class Renew(msgspec.Struct, frozen=True, gc=False):
-    """Keep the open epochs of a source for so long from now."""
-
-    asker: Asker
-    queue: str
-    source: str
-    keep_ms: int
-
-
-class Settle(msgspec.Struct, frozen=True, gc=False):
-    """Acknowledge the open epochs of a source up to one."""
-
-    asker: Asker
-    queue: str
-    source: str
-    epoch: int
-
-
-ASKED = (
-    Touch,
-    Nack,
-    Peek,
-    Leaf,
-    Stats,
-    Stage,
-    ReadSlice,
-    Renew,
-    Settle,
-    Scan,
-    Why,
-    Move,
-    Requeue,
-)  # one answer each, to `asker`
 
 # Barrier ----------------------------------------------------------------------------------------------------------
 
@@ -461,6 +314,13 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     """Publishes are refused from now on, or (None) taken again."""
 
     refusal: Refusal | None
+
+
+class Halted(msgspec.Struct, frozen=True, gc=False):
+    """A queue cannot apply an entry of this term; said again as long as it is so."""
+
+    aside: SetAside
+    term: int
 
 
 class Spoilt(msgspec.Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from wakeq.actors.messages import Answered, Delivery, Page, Refusal
+from wakeq.actors.messages import Answered, Delivery, Refusal
 from wakeq.actors.monique_controller import Giver
 from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
 from wakeq.actors.monique_queues import (
@@ -30,20 +30,22 @@ from wakeq.actors.monique_queues import (
     task_in,
 )
 from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator_messages import Page
 from wakeq.actors.runtime import Alarm, Down, Process
 from wakeq.protocol.commands import Reason
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.exchange import Subscription
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
 from wakeq.protocol.wire.monique.conversation import Intent
-from wakeq.protocol.wire.monique.errors import MoniqueError
+from wakeq.protocol.wire.monique.errors import BadTag, MoniqueError
 from wakeq.protocol.wire.monique.kills import ERROR
+from wakeq.protocol.wire.monique.tags import SHOWN_CHARS_MAX
 from wakeq.protocol.wire.monique.tasks import headers_of, task_transfer_of
 from wakeq.protocol.wire.monique.transfers import Transfer
 
 WAIT_MS = 30_000  # for a task, before the queue is asked again
 LATE_MAX = 10_000  # tasks that somebody else may have by now
-ANSWERS = ("result", "error")
+TASK, ANSWERS = "config", ("result", "error")
 
 
 class Out(NamedTuple):
@@ -131,7 +133,6 @@ class Bridge(QueueUser):
             self._note_late(one)
 
     def _note_late(self, out: Out) -> None:
-        self._late.pop(out.task_id, None)  # it is the newest now
         self._late[out.task_id] = Place(out.delivery.queue_id, out.delivery.number)
         if len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
@@ -183,6 +184,8 @@ class Bridge(QueueUser):
         """Have it ready for a component; one that no component could read is a dead letter."""
         try:
             transfer = task_transfer_of(delivery.body, headers_of(delivery.headers))
+            if (transfer.tag.type, transfer.tag.spec) != (TASK, self._spec):
+                raise BadTag(f"what is tagged {transfer.tag.text[:SHOWN_CHARS_MAX]!a} is no task of {self._spec}")
             flaw = Parcel(transfer).flaw if self._checks else None
             if flaw is not None:
                 raise flaw
@@ -234,10 +237,13 @@ class Bridge(QueueUser):
         done: list[Placed] = []
         for parcel in message.parcels:
             task_id = parcel.transfer.tag.pid
-            done += self._end(task_id)
+            ended = self._end(task_id)
+            done += ended
+            if ended and parcel.transfer.tag.spec == self._spec:  # else it was killed
+                self._tally.tasks["answered"] += 1
             if self._looked_behind is not None and len(self._early) < LATE_MAX:
                 self._early[task_id] = None
-        self._tally.tasks["answered"] += self._acknowledge_all(self._name, done)
+        self._acknowledge_all(self._name, done)
         self._give()
 
     def _end(self, task_id: str) -> list[Placed]:

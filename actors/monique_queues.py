@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wakeq.actors.door import DOOR_MONIQUE
-from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Scan, Want
+from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Want
 from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator_messages import Scan
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import ANY_TOKEN, Ack, CreateQueue, Entry, Reason
@@ -124,12 +125,11 @@ class QueueUser(Process):
             self._queue(ticket.queue).tell(Leaving(*ticket, undone=True))
 
     def _give_back(self, queue: str, deliveries: Sequence[Delivery], reason: Reason, error: str = "") -> None:
-        """Say that deliveries have ended without success."""
+        """Say that deliveries have ended without success; the queue knows when they are due again."""
         if deliveries:
             asker = Asker(self, None, [None] * len(deliveries))
             uids, tokens = [one.uid for one in deliveries], [one.token for one in deliveries]
-            delay_ms = None if reason is Reason.REJECTED else 0
-            self._queue(queue).tell(Nack(asker, queue, uids, tokens, delay_ms, error, reason))
+            self._queue(queue).tell(Nack(asker, queue, uids, tokens, None, error, reason))
 
 
 def task_in(row: Mapping[str, Any]) -> tuple[str, Place] | None:

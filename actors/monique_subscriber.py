@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import Closed, Door, Received
-from wakeq.actors.messages import Describe
+from wakeq.actors.in_flight import bound_reading
 from wakeq.actors.monique_messages import Do, Done, Introduce, Leave, Pushed
 from wakeq.actors.monique_tally import Tally
-from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.runtime import Down, Process
 from wakeq.protocol.wire.monique.commands import Reply
 from wakeq.protocol.wire.monique.conversation import Conversation
@@ -82,10 +82,6 @@ class MoniqueSubscriber(Process):
         in_flight = self._conversation.in_flight
         if not in_flight:
             self._in_flight_bytes = 0
-        if self._paused:
-            if in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
-                self._paused = False
-                self._door.resume()
-        elif in_flight > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
-            self._paused = True
-            self._door.pause()
+        self._paused = bound_reading(
+            self._door, is_paused=self._paused, in_flight=in_flight, in_flight_bytes=self._in_flight_bytes
+        )

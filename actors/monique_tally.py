@@ -11,11 +11,11 @@ from typing import Final, Literal
 from wakeq.actors.monique_dropped import Dropped
 
 Source = Literal["websocket", "zeromq", "queue"]
-Place = Literal["from_component", "to_component", "to_controller", "kill", "to_queue", "from_queue", "answer"]
+DroppedAt = Literal["from_component", "to_component", "to_controller", "kill", "to_queue", "from_queue", "answer"]
 Fate = Literal["kept", "refused", "given", "returned", "answered", "killed"]
 
 SOURCES: Final[tuple[Source, ...]] = ("websocket", "zeromq", "queue")
-PLACES: Final[tuple[Place, ...]] = (
+DROPPED_AT: Final[tuple[DroppedAt, ...]] = (
     "from_component",
     "to_component",
     "to_controller",
@@ -33,11 +33,11 @@ class Tally:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.taken: dict[Source, int] = dict.fromkeys(SOURCES, 0)  # messages, by where they came from
         self.pushed = 0  # to WebSocket clients, one for each of them
-        self.dropped: dict[Place, int] = dict.fromkeys(PLACES, 0)
+        self.dropped: dict[DroppedAt, int] = dict.fromkeys(DROPPED_AT, 0)
         self.tasks: dict[Fate, int] = dict.fromkeys(FATES, 0)  # of those with a route
         self._now_ms = now_ms
 
-    def dropper(self, place: Place, where: str) -> Dropped:
+    def dropper(self, place: DroppedAt, where: str) -> Dropped:
         """Return what counts and says what is dropped at a place; `where` stands in the log."""
 
         def count() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from wakeq.actors.door import DOOR_MONIQUE
-from wakeq.actors.messages import Answered, Asker, Outcome, Page, Refusal
+from wakeq.actors.messages import Answered, Asker, Outcome, Refusal
 from wakeq.actors.monique_messages import Cancel, Done, Keep, Kept, Parcel, Task
 from wakeq.actors.monique_queues import (
     ANSWER_MS_MAX,
@@ -25,6 +25,7 @@ from wakeq.actors.monique_queues import (
     task_in,
 )
 from wakeq.actors.monique_tally import Tally
+from wakeq.actors.operator_messages import Page
 from wakeq.actors.runtime import Alarm, Process
 from wakeq.actors.worker_replies import REFUSALS
 from wakeq.protocol.commands import Draft, Publish, Result

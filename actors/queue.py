@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any
 
 from wakeq.actors.messages import (
-    ASKED,
     Abandon,
     Answered,
     Collect,
@@ -27,33 +26,26 @@ from wakeq.actors.messages import (
     Gone,
     HeldBack,
     Judge,
-    Leaf,
     Leaving,
     Loaded,
-    Move,
     Nack,
     Outcome,
     Peek,
-    ReadSlice,
     Refusal,
-    Renew,
-    Requeue,
-    Scan,
-    Settle,
     Sleep,
-    Stage,
     Stats,
     Subscribe,
     Touch,
     Verdict,
-    Why,
     Woken,
 )
+from wakeq.actors.operator_messages import Move, Requeue, Scan, Why
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.queue_sight import QueueSight
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
 from wakeq.actors.replies import Answer, Replies
 from wakeq.actors.runtime import Alarm, Process
+from wakeq.actors.staging_messages import Leaf, ReadSlice, Renew, Settle, Stage
 from wakeq.protocol.catalog import Policies, changed
 from wakeq.protocol.commands import (
     Ack,
@@ -79,6 +71,8 @@ from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
+# Each is answered once, to its `asker`.
+ASKED = (Touch, Nack, Peek, Leaf, Stats, Stage, ReadSlice, Renew, Settle, Scan, Why, Move, Requeue)
 REFUSED_ID = -1  # the queue id of an acknowledgement that a barrier refused: nothing goes, everything stays
 
 

@@ -96,7 +96,7 @@ class QueueCuts(QueueRebuilds):
         self._flushing_bytes = 0
         self._flush_queued = False
         self._is_overdue = False  # a cut was to begin, and what is done in steps kept it from that
-        self._share_bytes = share_of(0)  # of memory, of which every queue was told
+        self._share_bytes = share_of(0)  # of memory, the most that any queue may have been told
         self._collecting_since_s = self._collecting_s = 0.0  # of the last cut
         self._bytes = 0  # of the log, when the last cut was begun
         self._flushed_bytes = 0  # of the log, when the last cut that is written was begun
@@ -140,6 +140,7 @@ class QueueCuts(QueueRebuilds):
 
     def on_tick(self, message: Tick) -> None:
         self._flush_queued = False
+        self._say_halted()
         if self._waiting or not self._may_cut:
             self._flush_later()
         self._cut_soon()
@@ -298,6 +299,7 @@ class QueueCuts(QueueRebuilds):
         if share_bytes < self._share_bytes // 2:  # those at rest keep too much, and would never hear of it
             names = list(self._processes)
             self._share_bytes = share_bytes
+        self._share_bytes = max(self._share_bytes, share_bytes)
         self._tell_flushed(Flushed(message.cut, share_bytes), names)
 
     def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:

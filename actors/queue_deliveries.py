@@ -23,6 +23,7 @@ from wakeq.actors.messages import (
     EndWaits,
     Fetch,
     Follow,
+    HandedOver,
     HeldBack,
     Leaving,
     Loaded,
@@ -209,15 +210,14 @@ class QueueDeliveries(Process):
         self._handed_out(len(numbers))
 
     def _hand_over(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
-        """Deliver and remove in one entry; the answer, a Numbered for each, leaves once that is committed."""
+        """Deliver and remove in one entry; the answer leaves once that is committed."""
         leases = self.leases
         assert leases is not None, "only a leader hands out"
         leases.withhold(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
         tokens = [(self.term, sequence) for sequence in range(first, first + len(numbers))]
         entry = Ack(self.name, self.ledger.id, numbers, tokens, worker=fetch.worker, door=fetch.door, delivered=True)
-        gone = list(zip(numbers, self.bodies.get_many(numbers), strict=True))
-        answer = Answered([(fetch.ticket, want.place, gone)])
+        answer = Answered([(fetch.ticket, want.place, HandedOver(numbers, self.bodies.get_many(numbers)))])
         held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
         self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         self._handed_out(len(numbers))

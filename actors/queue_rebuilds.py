@@ -1,7 +1,7 @@
 """QueueRebuilds: what becomes of a queue that crashes, and of the entry that it cannot apply.
 
     Crashed --> read from the state store, told again what it was told since the last cut --> leads again
-    the third crash on one entry --> halted --> SetAside (through the log) --> rebuilt without that entry
+    the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
 
 The second part of Queues.  It never gives up an answer: what the queue had not answered comes from the repetition.
 What is set aside is so on every node: one whose store has it already begins again from an earlier image.
@@ -17,6 +17,7 @@ from wakeq.actors.messages import (
     Asker,
     Committed,
     Crashed,
+    Halted,
     Item,
     Outcome,
     Propose,
@@ -26,6 +27,7 @@ from wakeq.actors.queue import Abandoned, QueueProcess
 from wakeq.actors.queue_deliveries import Lead, Services
 from wakeq.actors.queue_registry import QueueRegistry, Settings
 from wakeq.protocol.commands import (
+    CreateQueue,
     Noop,
     Result,
     SetAside,
@@ -59,6 +61,7 @@ class QueueRebuilds(QueueRegistry):
         self._told: dict[str, list[Item]] = {}  # since the last cut was begun; rebuilds a queue that crashes
         self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
         self._aside: set[int] = set()
+        self._foreseen: dict[int, SetAside] = {}  # of these, what a start finds further on in the log
         self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, entry) -> when
 
     @abstractmethod
@@ -80,6 +83,18 @@ class QueueRebuilds(QueueRegistry):
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
+    def foresee(self, asides: Iterable[SetAside]) -> None:
+        """Take what entries that are still to come set aside, so that a cut in between says so too; before any mail."""
+        self._foreseen = {entry.index: entry for entry in asides}
+        self._aside.update(self._foreseen)
+
+    def leave_out(self, entry: SetAside) -> None:
+        """Have the next cut say that it is without an entry that stands before its end."""
+        self._aside.add(entry.index)
+        self._crashes = {key: when for key, when in self._crashes.items() if key[1] != entry.index}
+        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
+        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
+
     def on_crashed(self, message: Crashed) -> None:
         """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
         name = message.queue
@@ -94,9 +109,9 @@ class QueueRebuilds(QueueRegistry):
         self._crashes[key] = recent = [] if isinstance(message.error, Abandoned) else [*recent, now_ms]
         if len(recent) < CRASHES_MAX:
             self._rebuild(name)
-        elif message.index:
-            self._halted[name] = aside = SetAside(name, message.index, message.reason)
-            self._services.raft_log.tell(Propose([(aside, None)]))  # of use where this node leads
+        elif message.index and message.index not in self._aside:
+            self._halted[name] = SetAside(name, message.index, message.reason)
+            self._say_halted()
         else:
             raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
@@ -132,9 +147,9 @@ class QueueRebuilds(QueueRegistry):
         told = self._told.get(name)
         if told:
             for item in told:
-                if item[0] in self._aside:
+                if not self._is_left(item):
                     self._answer_aside(item)
-            process.tell(Committed([item for item in told if item[0] not in self._aside]))
+            process.tell(Committed([item for item in told if self._is_left(item)]))
         if self.term:  # not before all that its predecessor proposed is applied
             self._unled.add(name)
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
@@ -151,6 +166,12 @@ class QueueRebuilds(QueueRegistry):
             self.runtime.register(("queue", name), process)
             process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
 
+    def _say_halted(self) -> None:
+        """Have the log see to it, again and again, that what queues cannot apply is set aside."""
+        for name, aside in self._halted.items():
+            term = next((item[1] for item in self._told.get(name, ()) if item[0] == aside.index), 0)
+            self._services.raft_log.tell(Halted(aside, term))
+
     # --- entries that are set aside ----------------------------------------------------------------------------------
 
     def _free_halted(self, items: list[Item]) -> None:
@@ -162,26 +183,27 @@ class QueueRebuilds(QueueRegistry):
             if type(item[3]) is SetAside:
                 self._route_set_aside(item[3], item)
             elif type(item[3]) is Noop and item[4] is not None and item[4].ticket is None:
-                self._services.raft_log.tell(Propose([(aside, None) for aside in self._halted.values()]))
+                self._say_halted()
 
     def _route_set_aside(self, entry: SetAside, item: Item) -> bool:
         if entry.index in self._aside:
             return False
-        halted = self._halted.get(entry.queue)
-        has_crashed = halted is not None and halted.index == entry.index
-        if not has_crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
+        crashed = [name for name, aside in self._halted.items() if aside.index == entry.index]
+        if not crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
-        self._aside.add(entry.index)
-        self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))
-        self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
-        if has_crashed:
-            del self._halted[entry.queue]
-            self._rebuild(entry.queue)
+        self.leave_out(entry)
+        for name in crashed:
+            del self._halted[name]
+            self._rebuild(name)
         for name, told in self._told.items():  # others that had a part in it
             if name in self._processes and any(told_item[0] == entry.index for told_item in told):
                 self._processes[name].tell(Abandon(entry.index))
         return False
+
+    def _is_left(self, item: Item) -> bool:
+        """Whether an entry is to be applied; a queue that was made by one that is set aside is there all the same."""
+        return item[0] not in self._aside or type(item[3]) is CreateQueue
 
     def _answer_aside(self, item: Item) -> None:
         """Nobody applies this entry: whoever asked for it hears so, for each thing in it."""

@@ -13,7 +13,6 @@ import msgspec
 
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
-    ASKED,
     Answered,
     Asker,
     EndWaits,
@@ -33,7 +32,7 @@ from wakeq.actors.messages import (
     Touch,
     Woken,
 )
-from wakeq.actors.queue import QueueProcess
+from wakeq.actors.queue import ASKED, QueueProcess
 from wakeq.actors.queue_deliveries import Lead, Services
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.actors.runtime import Process

@@ -10,7 +10,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from wakeq.actors.messages import Answered, Asker, Page, Peek, Refusal, Scan, Stats, Why
+from wakeq.actors.messages import Answered, Asker, Peek, Refusal, Stats
+from wakeq.actors.operator_messages import Page, Scan, Why
 from wakeq.actors.queue_operations import QueueOperations
 from wakeq.actors.queue_view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
 from wakeq.actors.why import causes_of
@@ -108,19 +109,21 @@ class QueueSight(QueueOperations):
     def _figures(self) -> dict[str, Any]:
         figures = figures_of(self.ledger, self.leases, self._now_ms())
         delivered = figures["delivered"]
-        return figures | {
+        wakes_per_delivery = round(self.wakes / delivered, 3) if delivered else 0.0
+        more = {"wakes_per_delivery": wakes_per_delivery, "created_ms": self.created_ms}
+        return figures | self._about() | more
+
+    def _gauges(self) -> Gauges:
+        return gauges_of(self.ledger, self.leases, self._now_ms(), **self._about())
+
+    def _about(self) -> dict[str, int]:
+        """Return the figures that only the process knows."""
+        return {
             "subscribers": self.runtime.groups.count(("subscribers", self.name)),
             "wakes": self.wakes,
-            "wakes_per_delivery": round(self.wakes / delivered, 3) if delivered else 0.0,
-            "created_ms": self.created_ms,
             "paused_until_ms": self._paused_until_ms(),
             "oldest_ready_ms": self._oldest_ready_ms(),
         }
-
-    def _gauges(self) -> Gauges:
-        subscribers = self.runtime.groups.count(("subscribers", self.name))
-        about = self.wakes, subscribers, self._paused_until_ms(), self._oldest_ready_ms()
-        return gauges_of(self.ledger, self.leases, self._now_ms(), *about)
 
     def _paused_until_ms(self) -> int:
         """Return until when nothing is handed out, 0 if that is over."""

@@ -10,25 +10,13 @@ ledger, in the order of the log.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from wakeq.actors.messages import (
-    Answered,
-    Asker,
-    Leaf,
-    Loaded,
-    Outcome,
-    Propose,
-    ReadSlice,
-    Refusal,
-    Renew,
-    Seen,
-    Settle,
-    Stage,
-)
+from wakeq.actors.messages import Answered, Asker, Loaded, Outcome, Propose, Refusal
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_view import state_of
 from wakeq.actors.runtime import Alarm
 from wakeq.actors.staged_ends import End, StagedEnds
+from wakeq.actors.staging_messages import Leaf, ReadSlice, Renew, Seen, Settle, Stage
 from wakeq.protocol.commands import (
     Claim,
     ClaimAction,
@@ -95,21 +83,23 @@ class QueueStaging(QueueEndings):
             return
         leases.leave(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
-        claim = Claim(
+        self._propose_one(self._staged(message, numbers, first, now_ms + message.keep_ms), asker)
+        self._settle(now_ms)
+
+    def _staged(self, message: Stage, numbers: list[int], first_sequence: int, until_ms: int) -> Claim:
+        return Claim(
             self.name,
             self.ledger.id,
             ClaimAction.STAGED,
             message.source,
             message.epoch,
             numbers,
-            first_sequence=first,
+            first_sequence=first_sequence,
             slices=message.slices,
-            until_ms=now_ms + message.keep_ms,
+            until_ms=until_ms,
             worker=message.worker,
             door=message.door,
         )
-        self._propose_one(claim, asker)
-        self._settle(now_ms)
 
     def on_renew(self, message: Renew) -> None:
         """Keep what is open; what the leader knows ends later from now on."""
@@ -206,12 +196,12 @@ class QueueStaging(QueueEndings):
         if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
             self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
         for numbers in ranges:
-            self._forget([number for number in numbers if not self.ledger.lives(number)])
+            living = self.ledger.living_among(numbers)
+            if len(living) < len(numbers):
+                self._forget(sorted(set(numbers).difference(living)))
             if results[0] > 0 and self.leases is not None:
-                living = [number for number in numbers if self.ledger.lives(number)]
                 plain = len(living) == len(numbers) and self.ledger.are_plain(numbers)
-                now_ms = max(at_ms, self._now_ms())
-                self.leases.published(numbers if plain else living, plain=plain, now_ms=now_ms)
+                self.leases.published(living, plain=plain, now_ms=max(at_ms, self._now_ms()))
         if entry.action is UnstashAction.LAPSED and self.leases is not None and self.leases.ends is not None:
             self.leases.ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
         for name, _ in entry.stashes:

@@ -39,26 +39,31 @@ class Gauges(NamedTuple):
     wakes: int
 
 
+def counts_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> tuple[int, int, int]:
+    """Return how many messages are ready, delayed, and with workers; a delivery is seen before it is in the ledger."""
+    leased = ledger.out if leases is None else len(leases.held)
+    size = max(0, ledger.living - leased)
+    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
+    stashed = 0 if ledger.staging is None else ledger.staging.stashed
+    return ready, max(0, size - ready - stashed), leased
+
+
 def gauges_of(
     ledger: Ledger,
     leases: Leases | None,
     now_ms: int,
+    *,
     wakes: int,
     subscribers: int,
     paused_until_ms: int,
     oldest_ready_ms: int,
 ) -> Gauges:
     """Return the numbers of a queue."""
-    leased = ledger.out if leases is None else len(leases.held)
-    size = max(0, ledger.living - leased)
-    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
-    totals, stashed = ledger.totals, 0 if ledger.staging is None else ledger.staging.stashed
+    totals = ledger.totals
     return Gauges(
         ledger.name,
         ledger.id,
-        ready,
-        max(0, size - ready - stashed),
-        leased,
+        *counts_of(ledger, leases, now_ms),
         ledger.bytes,
         0 if leases is None else len(leases.sleepers),
         0 if leases is None or not leases.waiters else len(leases.all_waits()),
@@ -95,19 +100,16 @@ def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
 
 def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
     """Return what STATS and LIST say of a queue, but for what only its process knows."""
-    leased = ledger.out if leases is None else len(leases.held)  # a delivery is seen before it is in the ledger
+    ready, delayed, leased = counts_of(ledger, leases, now_ms)
     staging = ledger.staging
-    stashed = 0 if staging is None else staging.stashed
-    size = max(0, ledger.living - leased)
-    ready = 0 if leases is None else min(leases.ready(now_ms), size)
     return {
         "qname": ledger.name,
         "ready": ready,
-        "delayed": max(0, size - ready - stashed),
+        "delayed": delayed,
         "leased": leased,
         "staged": 0 if staging is None else staging.claimed,
-        "stashed": stashed,
-        "size": size,
+        "stashed": 0 if staging is None else staging.stashed,
+        "size": max(0, ledger.living - leased),
         "bytes": ledger.bytes,
         "sleepers": 0 if leases is None else len(leases.sleepers),
         "waiting": 0 if leases is None else len(leases.all_waits()),

@@ -101,10 +101,13 @@ class Queues(QueueCuts):
         for place, item in enumerate(items):
             entry = item[3]
             if item[0] in self._aside:
-                self._answer_aside(item)
+                self._pass_over(item, batches)
             elif type(entry) is Ack and entry.publishes:
                 barrier = item
                 items = items[: place + 1]
+                break
+            elif type(entry) is SetAside and batches:  # told first, its queue can be made anew without it
+                items = items[:place]
                 break
             elif self._route(item, batches):
                 mine = batches.get(entry.queue)
@@ -150,6 +153,17 @@ class Queues(QueueCuts):
         self._answer_unknown(entry, item[4])
         self._note_refused(item, Result.UNKNOWN)
         return False
+
+    def _pass_over(self, item: Item, batches: dict[str, list[Item]]) -> None:
+        """Of an entry that is set aside nothing is done but that the queue is there which others may have met."""
+        for name in _made_by(item[3]):
+            if name not in self.catalog.queues:
+                self._create(name, Policies(), item)
+                batches.setdefault(name, []).append(_creation(item, name, Policies()))
+        foreseen = self._foreseen.pop(item[0], None)
+        if foreseen is not None:
+            self.leave_out(foreseen)
+        self._answer_aside(item)
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
         """The first entry of a term: this node leads if it is the one that proposed it."""
@@ -244,6 +258,16 @@ class Queues(QueueCuts):
 def _creation(item: Item, name: str, policies: Policies) -> Item:
     """Return what makes the queue that an entry finds missing; its id is the index of that entry."""
     return (item[0], item[1], item[2], CreateQueue(name, policies), None)
+
+
+def _made_by(entry: Any) -> list[str]:
+    """Return the queues that an entry makes if they are missing."""
+    match entry:
+        case Stash() | Publish(must_exist=False):
+            return [entry.queue]
+        case Ack():
+            return [publish.queue for publish in entry.publishes]
+    return []
 
 
 _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {

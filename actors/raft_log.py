@@ -20,12 +20,12 @@ import msgspec
 from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
 from wakeq.actors.log_driver import GiveUp, LogDriver
 from wakeq.actors.log_entries import answer
-from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
+from wakeq.actors.log_files import Cut, Freed, LogServices, Roll, Saved, Written
 from wakeq.actors.messages import (
-    Administer,
     Answered,
     Applied,
     Asker,
+    Halted,
     HandOver,
     Pressure,
     Propose,
@@ -36,15 +36,18 @@ from wakeq.actors.messages import (
     Throttle,
     Tick,
 )
-from wakeq.actors.neighbourhood import Introduced
+from wakeq.actors.neighbourhood import Introduced, Neighbours
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.protocol.errors import BadField, NotLeader, Refused
 from wakeq.protocol.level import LEVEL
+from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.raft.messages import SnapshotOffer
+from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer
 from wakeq.protocol.wire.peer import Entries, split_address
 from wakeq.storage.image_files import mark_spoilt
 
+HALTED_MS_MAX = 10_000  # that another node leads, and does not set it aside
 NEEDS_ROOM = (Entries, SnapshotOffer)
 
 Facts = dict[str, Any]
@@ -55,7 +58,11 @@ logger = logging.getLogger("wakeq.raft_log")
 class RaftLog(LogDriver):
     """See the head of this file."""
 
-    _stands_aside = False
+    def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
+        super().__init__(core, services, neighbours)
+        self._stands_aside = False
+        self._has_passed_on = False  # for what a queue cannot apply
+        self._halted_ms: dict[int, int] = {}  # since when a queue is halted on an entry
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -143,9 +150,39 @@ class RaftLog(LogDriver):
             self._transfer(None)
         self._attend()
 
+    def on_halted(self, message: Halted) -> None:
+        """Set aside what a queue cannot apply, unless it may have been answered.
+
+        Who leads in the term of the entry is the only one that could answer for it, and has not.  A later leader cannot
+        know: it lets another one lead, once, which may have come to no harm.  Who is alone with it ends.
+        """
+        if self._led_term:
+            if message.term == self._led_term or not self._pass_on():
+                self.on_propose(Propose([(message.aside, None)]))
+        elif self.other_leader is not None:
+            now_ms, aside = self._monotonic_ms(), message.aside
+            since_ms = self._halted_ms.setdefault(aside.index, now_ms)
+            if now_ms - since_ms > HALTED_MS_MAX:
+                raise RuntimeError(
+                    f"queue {aside.queue!r} crashes on entry {aside.index} on this node only: {aside.reason}"
+                )
+
+    def _pass_on(self) -> bool:
+        """Let another node lead, once; return whether one is going to."""
+        if self._has_passed_on:
+            return False
+        self._has_passed_on = True
+        try:
+            self._transfer(None)
+        except Refused:
+            return False
+        self._attend()
+        return True
+
     def on_spoilt(self, message: Spoilt) -> None:
         """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
-        assert self._neighbours is not None, "a node that is alone writes no state while a queue is halted"
+        if self._neighbours is None:
+            return  # a node that is alone writes no state while a queue is halted: it was left out at an earlier start
         logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
         self._is_replaced = True
         self._log.take_buffer()
@@ -164,14 +201,17 @@ class RaftLog(LogDriver):
         self._stands_aside = message.on
         what = "steps aside: its disk is full" if message.on else "takes part again: its disk has room"
         logger.warning("this node %s", what)
-        if message.on and self._led_term:
-            self.on_hand_over(HandOver())
 
     def on_from_peer(self, message: FromPeer) -> None:
         if self._stands_aside:  # as if it had been lost: the leader asks again
             frames = [frame for frame in message.frames if type(frame) not in NEEDS_ROOM]
             message = FromPeer(message.node_id, frames)
         super().on_from_peer(message)
+
+    def _do(self, ready: Ready) -> None:
+        if self._stands_aside:  # a leader must not count on who takes nothing
+            ready.messages = [message for message in ready.messages if type(message) is not HeartbeatAnswer]
+        super()._do(ready)
 
     def _with(self, node_id: int | None, address: str) -> Config:
         config = self.core.members.config
@@ -199,8 +239,11 @@ class RaftLog(LogDriver):
 
     def on_beat(self) -> None:
         super().on_beat()
+        if self._led_term and self._stands_aside:
+            self.on_hand_over(HandOver())
         if self._led_term:
             self._promote()
+        if self._led_term:  # still
             self._raise_level()
 
     def _promote(self) -> None:
@@ -246,6 +289,7 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Throttle: RaftLog.on_throttle,
     StepAside: RaftLog.on_step_aside,
     Spoilt: RaftLog.on_spoilt,
+    Halted: RaftLog.on_halted,
     Roll: RaftLog.on_roll,
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,

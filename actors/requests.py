@@ -16,6 +16,7 @@ import msgspec
 
 from wakeq.actors.access import STRANGER, Gate
 from wakeq.actors.door import Door
+from wakeq.actors.in_flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
 from wakeq.actors.messages import Leaving, Outcome, Refusal
 from wakeq.actors.runtime import Process
 from wakeq.actors.worker_replies import REPLIES, acked, concerns, published, refused, runs_of, settled_reply
@@ -23,10 +24,7 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire import worker as wire
 
-IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
-IN_FLIGHT_LOW = 4_096
 JOINED_MAX = 1_024  # commands that wait in one run; what comes then begins another
-IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
 
 
 class Limits(msgspec.Struct, frozen=True):

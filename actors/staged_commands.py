@@ -10,8 +10,9 @@ from typing import Any
 
 from wakeq.actors.block_replies import STAGED_REPLIES, drafts_in, packed_as
 from wakeq.actors.door import DOOR_WORKER_WS
-from wakeq.actors.messages import Asker, Leaf, ReadSlice, Refusal, Renew, Settle, Stage, Want
+from wakeq.actors.messages import Asker, Refusal, Want
 from wakeq.actors.ring_commands import RingCommands
+from wakeq.actors.staging_messages import Leaf, ReadSlice, Renew, Settle, Stage
 from wakeq.actors.straight_commands import StraightCommands
 from wakeq.protocol.commands import Publish, Stash, Unstash, UnstashAction
 from wakeq.protocol.errors import BadField, Refused
@@ -38,7 +39,8 @@ class StagedCommands(RingCommands, StraightCommands):
         drafts = drafts_in(command, self._services.limits.message_bytes_max)
         name, door, worker = command.qname, self._door.kind, self._worker
         if isinstance(command, wire.Stash):
-            return Stash(name, drafts, command.stash, command.part, command.keep * 1000, door, worker)
+            packed = packed_as(command, drafts, 0)
+            return Stash(name, drafts, command.stash, command.part, command.keep * 1000, door, worker, packed)
         numbered = command.n if command.id is None else None
         if numbered is not None and not self._session:
             raise BadField("n needs a session: send HELLO with one first")

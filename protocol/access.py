@@ -23,7 +23,6 @@ from wakeq.protocol.names import check_name
 TOKEN_PREFIX = "wakeq_"  # so that whoever looks for lost secrets knows one when he sees it
 TOKEN_CHARS_MAX = 256
 NAME_CHARS_MAX = 64
-ANY_QUEUE = "*"
 
 _NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_CHARS_MAX}}}")
 

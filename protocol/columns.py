@@ -41,6 +41,13 @@ class Columns:
         offset = number & MASK
         return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
 
+    def living_among(self, numbers: range) -> Sequence[int]:
+        """Return those that live: the range itself, and cheaply, if all of them do."""
+        parts = (chunk.sizes[start:end] for _, chunk, start, end in self._chunks_of(numbers))
+        if sum(len(sizes) - sizes.count(0) for sizes in parts) == len(numbers):
+            return numbers
+        return [number for number in numbers if self.lives(number)]
+
     def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
         """Return how many of these living messages, from the first, have bodies of so many bytes together."""
         for place, number in enumerate(numbers):

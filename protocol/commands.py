@@ -227,6 +227,7 @@ class Stash(msgspec.Struct, frozen=True, gc=False):
     keep_ms: int  # for so long from the moment of the entry
     door: int = 0
     worker: int = 0
+    packed: tuple[bytes, bytes] | None = None  # as in Publish
 
 
 class Unstash(msgspec.Struct, frozen=True, gc=False):
@@ -319,6 +320,8 @@ def lengthened(entry: Entry, behind_ms: int) -> Entry:
     match entry:
         case Publish() if any(draft.delay_ms for draft in entry.drafts):
             return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts], packed=None)
+        case Stash():
+            return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts])
         case Ack(publishes=[_, *_]):
             return replace(entry, publishes=[lengthened(publish, behind_ms) for publish in entry.publishes])
         case _:

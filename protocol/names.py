@@ -30,8 +30,3 @@ def check_name(name: str) -> str:
         f"queue name {name[:SHOWN_CHARS_MAX]!a}: character {at + 1} is not one of the bytes 33..126 "
         "(visible ASCII without the space)"
     )
-
-
-def name_from_bytes(raw: bytes) -> str:
-    """Return the name that a binary protocol carries, or raise BadName."""
-    return check_name(raw.decode("latin-1"))

@@ -187,13 +187,15 @@ def _encode_claim(entry: Claim, at_ms: int) -> bytes:
 
 
 def _encode_stash(entry: Stash, at_ms: int) -> bytes:
-    drafts = entry.drafts
+    drafts, packed = entry.drafts, entry.packed
+    head = head_of(Kind.STASH, entry.queue, len(drafts), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
+    about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
+    if packed is not None:
+        return b"".join((head, packed[0], about, packed[1]))
     items = [
         _pack_item(0, len(d.headers), len(d.body), 0, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, 0)
         for d in drafts
     ]
-    head = head_of(Kind.STASH, entry.queue, len(items), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
-    about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
     return b"".join((head, *items, about, *[part for draft in drafts for part in (draft.body, draft.headers)]))
 
 

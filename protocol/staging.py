@@ -8,6 +8,7 @@ an end of its own, and one of a stash has a due moment below zero.
 """
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -298,10 +299,11 @@ class Staging:
         return [sum(map(len, ranges)), entry.epoch], ranges
 
     def _make_room(self, at_ms: int) -> bool:
-        """Forget the writer that was not used for longest, if that is long enough."""
-        name, writer = next(iter(self.writers.items()))
-        if writer.used_ms > at_ms - WRITER_KEPT_MS_MIN:
+        """Forget the writer that was not used for longest, if that is long enough; of several the first by name."""
+        longest_ms = next(iter(self.writers.values())).used_ms
+        if longest_ms > at_ms - WRITER_KEPT_MS_MIN:
             return False
+        name = min(name for name, _ in takewhile(lambda row: row[1].used_ms == longest_ms, self.writers.items()))
         del self.writers[name]
         self._dirty.add((WRITER, name))
         return True

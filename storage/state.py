@@ -56,7 +56,9 @@ from wakeq.storage.store import (
 T = TypeVar("T")
 
 GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it closes them
-SCAN_RECORDS: Final = 256  # that a scan takes from the map together
+SCAN_RECORDS: Final = 256  # that a scan takes from the map together ...
+SCAN_RECORDS_FIRST: Final = 8  # ... but not at first, for what has a prefix may be one or two
+SCAN_BYTES: Final = 1 << 20  # and no more than have so many bytes
 
 _KEY = itemgetter(0)
 
@@ -81,8 +83,9 @@ class StateView:
             cursor = self._txn.cursor(self._tables[table])
             if not (cursor.set_range(prefix) if prefix else cursor.first()):
                 return
-            records = iter(cursor)
-            while batch := list(islice(records, SCAN_RECORDS)):  # one by one they cost three times as much
+            records, count = iter(cursor), SCAN_RECORDS_FIRST
+            while batch := _some_of(records, count):  # one by one they cost three times as much
+                count = min(2 * count, SCAN_RECORDS)
                 self._resident.check()
                 if prefix and not batch[-1][0].startswith(prefix):
                     yield from takewhile(lambda record: record[0].startswith(prefix), batch)
@@ -333,6 +336,17 @@ class _Gate:
             with self._changed:
                 self._is_closed = False
                 self._changed.notify_all()
+
+
+def _some_of(records: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:
+    """Return up to so many of the next records, as far as they may be held together; none at the end."""
+    batch, room = [], SCAN_BYTES
+    for record in islice(records, count):
+        batch.append(record)
+        room -= len(record[1])
+        if room <= 0:
+            break
+    return batch
 
 
 def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: list[tuple[bytes, bytes]]) -> None:

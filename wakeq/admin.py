@@ -15,8 +15,7 @@ from wakeq.actors.access import Gate
 from wakeq.actors.door import Admission
 from wakeq.actors.operator import Operator
 from wakeq.assembly import Assembly
-from wakeq.listeners.tcp_listener import TcpListener
-from wakeq.node_figures import NodeFigures
+from wakeq.node_figures import NodeFigures, Refusing
 from wakeq.opening import Opened
 from wakeq.storage.disk_thread import Disk
 from wakeq.web.api import PREFIX, Api, answered
@@ -89,14 +88,11 @@ class Admin:
 
         server.add("GET", PREFIX + "/openapi.json", describe, is_open=True)
 
-    def start(self, doors: Mapping[str, Doors], ports: Sequence[TcpListener[Any]]) -> None:
-        """Begin to watch; more doors may come."""
+    def start(self, doors: Mapping[str, Doors], listeners: Sequence[Refusing]) -> None:
+        """Begin to watch."""
         self._doors |= doors
+        self.figures.doors, self.figures.listeners = doors, listeners
         self.figures.watch.start()
-        for name, opened in doors.items():
-            self.figures.ports[name] = lambda opened=opened: len(opened)  # type: ignore[misc]
-        for port in ports:
-            self.figures.refused.append(lambda port=port: port.refused)  # type: ignore[misc]
 
     def stop(self) -> None:
         """Watch no longer."""

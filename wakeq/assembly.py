@@ -296,7 +296,7 @@ class Assembly:
             queues.restore_asides(load_asides(view))
             queues.restore_members(load_members(view))
         first_index = files.store.applied().log_index + 1
-        asides = self._asides_from(first_index)
+        queues.foresee(self._asides_from(first_index))
         items: list[Item] = []
         for index, term, payload in files.log.entries(first_index):
             entry, at_ms = decode_entry(payload)
@@ -304,18 +304,21 @@ class Assembly:
             item = (index, term, at_ms, entry, None)
             if index > self._committed:
                 self.raft_log.restore(item)
-            elif index not in asides:
+            else:
                 items.append(item)
             if len(items) == REPLAY_BATCH:
                 yield from self._replay(items)
                 items = []
         yield from self._replay(items)
 
-    def _asides_from(self, first_index: int) -> set[int]:
-        """Return the entries that a later one sets aside: no queue may meet them again on the way there."""
+    def _asides_from(self, first_index: int) -> list[SetAside]:
+        """Return what sets entries aside that no queue may meet again on the way there.
+
+        Of one that stands before them the store says whether the state has it.
+        """
         payloads = (payload for _, _, payload in self.files.log.entries(first_index, self._committed))
         asides = (decode_entry(payload)[0] for payload in payloads if payload[1] == Kind.SET_ASIDE)
-        return {entry.index for entry in asides if isinstance(entry, SetAside)}
+        return [entry for entry in asides if isinstance(entry, SetAside) and entry.index >= first_index]
 
     def _replay(self, items: list[Item]) -> Iterator[None]:
         if items:

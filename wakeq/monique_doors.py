@@ -65,6 +65,9 @@ class MoniqueDoors:
         self._tally = Tally(services.queues.now_ms)
         config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
         self._config = _checked(config, services.security)
+        for spec in config.connections:
+            self._check_route(spec)
+        self._controllers = dict(config.connections)  # and those that were added to the file since
         self._guard = services.runtime.spawn(Guard, services.failed)
         self._supervisor: Supervisor | None = None  # while this node leads
         self._exchange: MoniqueExchange
@@ -182,11 +185,21 @@ class MoniqueDoors:
             addresses = self._zmq.open_layers(
                 config.scheduler_in, config.scheduler_out, lambda message: self._components.tell(message)
             )
-        for spec, port in config.connections.items():
+        for spec, port in self._controllers.items():
             self._open_controller(spec, port)
         if self._settings.config_file is not None:
             self._reading = asyncio.get_running_loop().call_later(READ_AGAIN_S, self._read_again)
         return addresses
+
+    def _check_route(self, spec: str) -> None:
+        """Raise BadSettings if the components of a spec would be given tasks of another one."""
+        routes = self._settings.routes or {}
+        others = [other for other, queue in routes.items() if other != spec and queue == routes.get(spec)]
+        if others:
+            raise BadSettings(
+                f"monique.routes puts tasks of {others[0]} too on {routes[spec]}, from which the components at the "
+                f"controller of {spec} are served; give each a queue of its own"
+            )
 
     def _open_controller(self, spec: str, port: int) -> None:
         assert self._zmq is not None, "opened before"
@@ -209,10 +222,12 @@ class MoniqueDoors:
         for spec, port in config.connections.items():
             if spec not in self._push_ports:
                 try:
+                    self._check_route(spec)
                     self._open_controller(spec, port)
                 except BadSettings as refusal:
                     logger.warning("%s", refusal)
                 else:
+                    self._controllers[spec] = port
                     self._start_taker(spec)
                     logger.info("a controller for %s at port %d", spec, port)
 

@@ -16,12 +16,13 @@ from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of
-from wakeq.doors import Doors
 from wakeq.headroom import Headroom
 from wakeq.listeners.peer_tcp import PeerTcp
+from wakeq.node_clock import NodeClock
 from wakeq.opening import Opened, open_all
+from wakeq.places import Places
 from wakeq.ports import Ports, Services, bracketed
-from wakeq.protocol.clock import HEARTBEAT_MS, ClusterClock
+from wakeq.protocol.clock import HEARTBEAT_MS
 from wakeq.protocol.level import LEVEL
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
@@ -52,14 +53,13 @@ class Node:
         self.runtime = Runtime()
         self.failed: asyncio.Future[Any] | None = None
         self.ports: Ports | None = None  # until it listens
-        self._moment_turn, self._moment_ms = -1, 0
         self._threads: list[DiskThread] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._trimmed_bytes = 0
         self._plan = plan_of(settings, self.security.peer_tls)
         self._peers: PeerTcp | None = None
-        self._doors = Doors(None if self._plan is None else self._plan.node_id)
+        self._places = Places(None if self._plan is None else self._plan.node_id)
 
     # --- up --------------------------------------------------------------------------------------------------------
 
@@ -104,14 +104,14 @@ class Node:
     def _build(self, loop: asyncio.AbstractEventLoop, files: Opened) -> None:
         """Make the processes; none has mail yet."""
         settings, dedup = self.settings, self.settings.dedup
-        self._start_clock(files.store.applied().clock_ms)
+        time = self._time = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms)
         self.assembly = Assembly(
             self.runtime,
             Files(files.directory.identity, files.metadata, files.log, files.store, files.snapshot_path),
             Surroundings(
-                now_ms=self.now_ms,
-                stamp_ms=self.stamp_ms,
-                behind_ms=lambda: self._cluster_clock.behind_ms,
+                now_ms=time.now_ms,
+                stamp_ms=time.stamp_ms,
+                behind_ms=time.behind_ms,
                 call_later=loop.call_later,
                 new_disk=self._thread,
                 new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
@@ -139,14 +139,14 @@ class Node:
 
         def hello() -> Hello:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
-            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._doors.own)
+            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._places.own)
 
         self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
         election_ms = self.settings.cluster.election_ms
         return Cluster(
             plan.initial(),
             self._dial,
-            self._follow_clock,
+            self._time.follow,
             RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
         )
 
@@ -154,7 +154,7 @@ class Node:
         """Open all doors, then stand for election or follow; who leads is not waited for."""
         assert self._peers is not None, "made before"
         addresses = await self._listen()
-        self._doors.open(addresses, bracketed(plan.own_host), self.settings.cluster.worker_address)
+        self._places.open(addresses, bracketed(plan.own_host), self.settings.cluster.worker_address)
         self.assembly.begin()
         await self._peers.start(*split_address(plan.addresses[plan.node_id]))
         self._beat()
@@ -168,30 +168,11 @@ class Node:
         if address:
             self._peers.dial(node_id, split_address(address))
 
-    def _follow_clock(self, stamp_ms: int) -> None:
-        """Another node leads: its stamps are the time."""
-        self._cluster_clock = ClusterClock.following(stamp_ms, self.clock.monotonic_ms())
-
-    def _start_clock(self, last_ms: int) -> None:
-        self._cluster_clock = ClusterClock(last_ms, self.clock.wall_ms(), self.clock.monotonic_ms())
-
-    def now_ms(self) -> int:
-        """Return the moment by the cluster clock; within one turn of the processes it is one moment."""
-        turn = self.runtime.turn_id
-        if turn != self._moment_turn or not turn & 1:
-            self._moment_turn = turn
-            self._moment_ms = self._cluster_clock.now(self.clock.wall_ms(), self.clock.monotonic_ms())
-        return self._moment_ms
-
-    def stamp_ms(self) -> int:
-        """Return a moment that is not before the true one: a delay counted from it never ends early."""
-        return self.now_ms() + self.clock.rounding_ms
-
     async def _recover(self) -> None:
         """Take the state from the store, then apply the log from there."""
         for _ in self.assembly.recover():
             await self._turn()
-        self._start_clock(self.assembly.clock_ms)
+        self._time.start(self.assembly.clock_ms)
 
     async def _turn(self) -> None:
         """Let the processes go on; raise what one of them died of."""
@@ -223,9 +204,9 @@ class Node:
             self.assembly,
             self.files,
             self.security,
-            self._doors,
-            self.now_ms,
-            lambda: self._cluster_clock.step_ms,
+            self._places,
+            self._time.now_ms,
+            self._time.step_ms,
             lambda: self._headroom.is_used_up,
             self._fail,
         )
@@ -237,8 +218,8 @@ class Node:
     def _beat(self) -> None:
         """Read the clock often enough to tell a pause, and look at the disk."""
         self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_MS / 1000, self._beat)
-        self.now_ms()
-        step_ms = self._cluster_clock.take_step_ms()
+        self._time.now_ms()
+        step_ms = self._time.take_step_ms()
         if step_ms:
             logger.warning(
                 "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms

@@ -10,9 +10,9 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Sized
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from wakeq import __version__
 from wakeq.actors.door import Admission
@@ -26,6 +26,12 @@ from wakeq.web.questions import Questions
 
 LOOK_EVERY_S = 0.1
 PAGE_BYTES = resource.getpagesize()
+
+
+class Refusing(Protocol):
+    """A port that turns connections away when there are too many."""
+
+    refused: int
 
 
 class LoopWatch:
@@ -66,8 +72,8 @@ class NodeFigures:
         publishes_refused: Callable[[], bool],
     ) -> None:
         self.watch = LoopWatch()
-        self.ports: dict[str, Callable[[], int]] = {}  # by door: how many connections
-        self.refused: list[Callable[[], int]] = []
+        self.doors: Mapping[str, Sized] = {}  # the connections, by door
+        self.listeners: Sequence[Refusing] = ()
         self.monique: Callable[[], list[Sample]] = list
         self._assembly = assembly
         self._files = files
@@ -79,8 +85,8 @@ class NodeFigures:
 
     async def samples(self) -> list[Sample]:
         """Return every metric of the node."""
-        state, files = await self._read_state(), await self._questions.cluster()
-        node = [*self._process(), *self._doors(), *self._log(), *self._state(state), *self._raft(files)]
+        state, cluster = await self._read_state(), await self._questions.cluster()
+        node = [*self._process(), *self._connections(), *self._log(), *self._state(state), *self._raft(cluster)]
         return node + self.monique()
 
     async def _read_state(self) -> StoreStats:
@@ -115,11 +121,11 @@ class NodeFigures:
             Sample("wakeq_clock_step_seconds", self._clock_step_ms() / 1000),
         ]
 
-    def _doors(self) -> list[Sample]:
+    def _connections(self) -> list[Sample]:
         return [
-            *(Sample("wakeq_connections", count(), (door,)) for door, count in self.ports.items()),
+            *(Sample("wakeq_connections", len(opened), (door,)) for door, opened in self.doors.items()),
             Sample("wakeq_connections_max", self._admission.connections_max),
-            Sample("wakeq_connections_refused_total", sum(count() for count in self.refused)),
+            Sample("wakeq_connections_refused_total", sum(listener.refused for listener in self.listeners)),
             Sample("wakeq_buffered_bytes", self._admission.held_bytes),
         ]
 

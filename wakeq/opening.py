@@ -35,6 +35,7 @@ KEEP_NOTHING = Keep(0, 0)
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
 NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
+ONE_COPY = "restore the whole data directory from one copy; parts of two do not make one"
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
@@ -96,36 +97,48 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
         version1.set_aside(directory.path)
     for warning in directory.warnings:
         logger.warning("%s", warning)
-    identity = directory.identity
     _check_metadata_is_there(directory)
-    metadata = Metadata.open(directory.consensus / METADATA_NAME, identity)
+    metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity)
     _check_log_is_there(directory, metadata)
     _clear_remains(directory)
+    store = _open_state(directory)
+    log = _open_log(directory, metadata, store, segment_bytes_max)
+    _open_journal(directory, log, keep)
+    opened = Opened(directory, metadata, log, store, imported)
+    _check_fit(opened)
+    (directory.consensus / SPOILT_NAME).unlink(missing_ok=True)
+    for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
+        if problem:
+            logger.warning("%s", problem)
+    return opened
+
+
+def _open_state(directory: DataDirectory) -> StateStore:
+    """Open the state store: as it was left, or made of an image if that is what there is."""
     if (directory.consensus / INSTALL_NAME).exists():
         _install_image(directory)
     snapshot, spoilt = directory.consensus / SNAPSHOT_NAME, directory.consensus / SPOILT_NAME
     if spoilt.exists():
         _empty_spoilt_state(directory, spoilt, snapshot)
+    identity = directory.identity
     store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
     if store.applied().log_index == 0 and snapshot_version(snapshot) is not None:
         _rebuild_state(store, snapshot, directory)
+    return store
+
+
+def _open_log(directory: DataDirectory, metadata: Metadata, store: StateStore, segment_bytes_max: int) -> SegmentedLog:
+    """Open the log, or begin it behind the state."""
     applied = store.applied()
     log = SegmentedLog.open(
         directory.consensus,
-        identity,
+        directory.identity,
         committed_at_least=max(metadata.committed, applied.log_index),
         create_first_index=applied.log_index + 1,
         create_previous_term=applied.term,
     )
     log.segment_bytes_max = min(segment_bytes_max, max(SEGMENT_BYTES_MIN, directory.disk_bytes // SEGMENTS_A_DISK))
-    _open_journal(directory, log, keep)
-    opened = Opened(directory, metadata, log, store, imported)
-    _check_fit(opened)
-    spoilt.unlink(missing_ok=True)
-    for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
-        if problem:
-            logger.warning("%s", problem)
-    return opened
+    return log
 
 
 def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> None:
@@ -242,12 +255,13 @@ def _check_fit(opened: Opened) -> None:
     log, applied = opened.log, opened.store.applied()
     path = opened.directory.consensus / ACTIVE_NAME
     if log.first_index > applied.log_index + 1:
+        is_spoilt = (opened.directory.consensus / SPOILT_NAME).exists()  # the state was emptied, to be made of the log
         raise DamagedFile(
             path,
             0,
             found=f"a log that begins at entry {log.first_index}",
             expected=f"one that goes on behind entry {applied.log_index}, where the state ends",
-            hint="restore the whole data directory from one copy; parts of two do not make one",
+            hint=_join_again(opened.directory.identity.node_id) if is_spoilt else ONE_COPY,
         )
     if log.last_index < max(applied.log_index, opened.metadata.committed):
         raise DamagedFile(
@@ -255,5 +269,5 @@ def _check_fit(opened: Opened) -> None:
             0,
             found=f"a log that ends at entry {log.last_index}",
             expected=f"entries up to {max(applied.log_index, opened.metadata.committed)}, which were committed",
-            hint="restore the whole data directory from one copy; parts of two do not make one",
+            hint=ONE_COPY,
         )

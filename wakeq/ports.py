@@ -21,13 +21,13 @@ from wakeq.actors.taskflux_subscriber import Services as TaskFluxServices
 from wakeq.actors.taskflux_subscriber import TaskFluxSubscriber
 from wakeq.admin import Admin
 from wakeq.assembly import Assembly
-from wakeq.doors import Doors
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.monique_doors import MoniqueDoors
 from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened
+from wakeq.places import Places
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS
 from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
@@ -48,7 +48,7 @@ class Services(NamedTuple):
     assembly: Assembly
     files: Opened
     security: Security
-    places: Doors
+    places: Places
     now_ms: Callable[[], int]
     clock_step_ms: Callable[[], int]
     publishes_refused: Callable[[], bool]
@@ -65,13 +65,15 @@ class Ports:
         self._addresses: dict[str, str] = {}
         defaults = settings.queue.policies()
         self._defaults = None if defaults == Policies() else defaults
-        self._make_worker_port()
+        self._worker, self._connect = self._make_worker_doors()
         self._taskflux = self._make_taskflux_ports()
+        self.monique = self._make_monique()
+        self._admin = self._make_admin()
         self.web = self._make_web_port()
 
     # --- making ----------------------------------------------------------------------------------------------------
 
-    def _make_worker_port(self) -> None:
+    def _make_worker_doors(self) -> tuple[WorkerTcpListener, Connect]:
         """Make what serves the worker protocol: a port of its own, and a path of the HTTP port."""
         assembly, security, settings = self._services.assembly, self._services.security, self._settings
         services = SubscriberServices(
@@ -87,19 +89,20 @@ class Ports:
         def make_subscriber(door: Door[Reply]) -> Subscriber:
             return assembly.runtime.spawn(Subscriber, door, self._new_worker(), services)
 
-        self._worker = WorkerTcpListener(
+        port = WorkerTcpListener(
             make_subscriber,
             admission=security.admission,
             message_bytes_max=settings.message_bytes_max,
             tls=security.tls,
             handshake_s=security.handshake_s,
         )
-        self._connect = Connect(
+        path = Connect(
             make_subscriber,
             admission=security.admission,
             message_bytes_max=settings.message_bytes_max,
             gate=security.gate,
         )
+        return port, path
 
     def _make_taskflux_ports(self) -> dict[str, tuple[int, TaskFluxTcpListener]]:
         """Make a port for one dialect, and another one for the other if that is wanted; by the name of the door."""
@@ -139,12 +142,10 @@ class Ports:
     def _make_web_port(self) -> WebServer:
         security = self._services.security
         web = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
-        self._admin = self._make_admin()
         self._admin.serve_on(web)
         for path in ("/connect", "/connect/"):
             web.add("GET", path, self._connect.handle, is_open=True)
         web.before_stop(self._connect.close)
-        self.monique = self._make_monique()
         web.add("GET", "/monique", self.monique.path.handle)
         web.before_stop(self.monique.close)
         return web

@@ -13,7 +13,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import HANDSHAKE_S_MAX, Admission
@@ -79,13 +79,6 @@ class PeerTls:
         """Read the files again; what is connected stays so."""
         self.accepting.reload()
         self.dialing = peer_context(*self._files)
-
-
-def listen_at(found: tuple[Any, ...], backlog: int) -> socket.socket:
-    """Return a socket that listens at an address which getaddrinfo has found."""
-    listening = socket.create_server(found[4][:2], family=found[0], backlog=backlog)
-    listening.setblocking(False)
-    return listening
 
 
 class TlsServer:

@@ -44,6 +44,19 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
 
 
 @pytest.fixture
+def clean_broker(shared_broker: BrokerProcess) -> BrokerProcess:
+    """Return the broker of the file without any queue, alive again if the test before this one has ended it."""
+    if not shared_broker.running:
+        shared_broker.start()
+    with LineClient(shared_broker.worker_address) as client:
+        client.ask("PURGE", "")
+        for row in client.ask("LIST")["queues"]:
+            if row["qname"]:
+                assert client.ask("DROP", row["qname"])["cmd"] == "okdrop"
+    return shared_broker
+
+
+@pytest.fixture
 def connect() -> Iterator[Connect]:
     """Return a function that opens connections which are closed after the test."""
     clients: list[LineClient] = []

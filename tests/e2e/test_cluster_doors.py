@@ -26,6 +26,7 @@ from wakeq.client.admin import AdminClient
 from wakeq.client.taskflux.blocking import TaskFluxClient
 
 LOOK = "/api/v1/queues?limit=10"
+HOLD_S = 5  # the shortest lease that a queue may have
 KILLS = 5 if "SOAK" not in os.environ else 500
 
 
@@ -120,6 +121,39 @@ def test_top_goes_on_at_the_node_that_leads_next(cluster: Cluster) -> None:
         later = next(look for look in looks if look["cluster"]["term"] > first["cluster"]["term"])
         assert later["error"] == ""
         assert later["cluster"]["role"] == "leader"
+
+
+@pytest.mark.long
+def test_what_a_batch_and_a_taskflux_client_hold_survives_the_leader(cluster: Cluster) -> None:
+    """A claim is the same messages on the next leader; a record whose holder was cut off comes back in its time."""
+    leader, followers = cluster.leader(), cluster.followers()
+    with Client(cluster.addresses) as client, TaskFluxClient(cluster.taskflux_addresses) as flux:
+        client.create_queue("held", timeout=HOLD_S)
+        client.publish_many("batch", ["a", "b", "c"])
+        client.publish("held", "record")
+        staged = stage(leader)
+        taking = flux.dequeue("held")
+        record = taking.__enter__()
+        assert record is not None
+
+        leader.kill()
+
+        heir = cluster.leader(followers)
+        assert (stage(heir), read(heir)) == (staged, ["a", "b"])
+        assert [message.body for message in client.fetch_many("batch", 10)] == [b"c"]
+        again = client.fetch("held", wait=2 * HOLD_S)
+        assert again is not None
+        assert again.body == b"record"
+
+
+def stage(node: BrokerProcess) -> object:
+    with LineClient(node.worker_address) as client:
+        return client.ask("STAGE", "batch", source="s", epoch=1, count=2)["sizes"]
+
+
+def read(node: BrokerProcess) -> list[str]:
+    with LineClient(node.worker_address) as client:
+        return [message["msg"] for message in client.ask("SLICE", "batch", source="s", epoch=1, slice=0)["messages"]]
 
 
 @pytest.mark.long

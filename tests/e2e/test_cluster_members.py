@@ -134,31 +134,6 @@ def _keeps_up(cluster: Cluster, node: BrokerProcess) -> bool:
     return bool(member["is_connected"] and member["behind_bytes"] == 0)
 
 
-def test_a_new_node_listens_until_it_has_caught_up_and_then_votes(cluster: Cluster) -> None:
-    uids = fill(cluster, 5)
-    new = cluster.add()
-    wakeq("--broker", cluster.addresses, "cluster", "add", "3", cluster.peer_addresses[3])
-
-    new.start()
-
-    eventually(lambda: role_of(new) == "voter", f"it votes\n{new.stderr}")
-    make_lead(cluster, new)
-    assert held(new) == len(uids)
-
-
-def test_a_node_is_removed_and_the_others_go_on(cluster: Cluster) -> None:
-    leader = cluster.leader()
-    number = str(cluster.nodes.index(leader))
-
-    wakeq("--broker", cluster.addresses, "cluster", "remove", number, "--yes")
-
-    others = [node for node in cluster.nodes if node is not leader]
-    fill(cluster, 1)
-    assert [member["node"] for member in view_of(cluster.leader(others))["members"]] == [
-        node for node in range(3) if str(node) != number
-    ]
-
-
 def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Cluster) -> None:
     uids = fill(cluster, 2)
     lost = cluster.followers()[0]
@@ -259,20 +234,23 @@ async def add_one(cluster: Cluster) -> None:
 async def renew_the_leader(cluster: Cluster) -> None:
     """Take out who leads, under load, and bring it back with an empty disk."""
     leader = cluster.leading
-    number = str(cluster.nodes.index(leader))
-    await by_hand("cluster", "remove", number, "--yes", broker=cluster)
-    others = [node for node in cluster.nodes if node is not leader]
-    await asyncio.to_thread(cluster.leader, others)
-    await asyncio.to_thread(leader.terminate)
+    await remove(cluster, leader)
     shutil.rmtree(leader.data_dir)
     leader.extra_args = (*leader.extra_args, "--join")
     await join(cluster, leader)
 
 
 async def remove_a_follower(cluster: Cluster) -> None:
-    follower = next(node for node in cluster.nodes if node is not cluster.leading)
-    await by_hand("cluster", "remove", str(cluster.nodes.index(follower)), "--yes", broker=cluster)
-    await asyncio.to_thread(follower.terminate)
+    await remove(cluster, next(node for node in cluster.nodes if node is not cluster.leading))
+
+
+async def remove(cluster: Cluster, node: BrokerProcess) -> None:
+    number = cluster.nodes.index(node)
+    await by_hand("cluster", "remove", str(number), "--yes", broker=cluster)
+    others = [other for other in cluster.nodes if other is not node]
+    leader = await asyncio.to_thread(cluster.leader, others)
+    assert number not in [member["node"] for member in view_of(leader)["members"]]
+    await asyncio.to_thread(node.terminate)
 
 
 async def join(cluster: Cluster, node: BrokerProcess) -> None:

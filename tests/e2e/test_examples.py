@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import Connect
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.started import Started, eventually
@@ -18,16 +20,15 @@ from wakeq import Client
 ROOT = Path(__file__).parents[2]
 
 
-def address_of(broker: BrokerProcess) -> str:
-    host, port = broker.worker_address
-    return f"{host}:{port}"
+@pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
 
 
 def started(broker: BrokerProcess, *arguments: str, **environment: str) -> Started:
     """A Python program, in the directory of the repository."""
-    return Started(
-        [sys.executable, *arguments], cwd=ROOT, environment={"WAKEQ_BROKER": address_of(broker), **environment}
-    )
+    return Started([sys.executable, *arguments], cwd=ROOT, environment={"WAKEQ_BROKER": broker.address, **environment})
 
 
 def test_a_worker_does_what_was_there_and_is_woken_for_what_comes(broker: BrokerProcess, connect: Connect) -> None:
@@ -48,7 +49,7 @@ def test_a_socket_is_enough_for_a_worker(broker: BrokerProcess, connect: Connect
     client = connect(broker)
     client.ask("PUB", "emails", message="first")
 
-    with started(broker, "examples/sleeper.py", address_of(broker), "emails") as worker:
+    with started(broker, "examples/sleeper.py", broker.address, "emails") as worker:
         assert worker.line() == "first"
         eventually(lambda: client.ask("STATS", "emails")["stats"]["sleepers"] == 1, "it sleeps")
         client.ask("PUB", "emails", message="second")
@@ -145,7 +146,7 @@ def test_images_become_thumbnails_and_what_is_no_image_a_dead_letter(
     broker: BrokerProcess, connect: Connect, tmp_path: Path
 ) -> None:
     client = connect(broker)
-    with Client(address_of(broker)) as publisher:
+    with Client(broker.address) as publisher:
         publisher.publish_many("images", [picture(256, 128), b"no image"])
     command = [sys.executable, "examples/thumbnail.py", str(tmp_path)]
 

@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import StartBroker
+from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.crash_loop import Outcome, crash_loop
 
 KILLS = int(os.environ.get("WAKEQ_KILLS", "100"))
 OPS_PER_S_MIN = 1_000
+CUTS_OFTEN = ("--set", "store.flush_after_ms=200")  # so that most of the kills come while the state store is written
 
 
-def run(start_broker: StartBroker, tmp_path: Path, kills: int, *, up_s: tuple[float, float]) -> Outcome:
+def run(broker: BrokerProcess, tmp_path: Path, kills: int, *, up_s: tuple[float, float]) -> Outcome:
     seed = int(os.environ.get("WAKEQ_SEED", random.SystemRandom().randrange(10**6)))
     print(f"seed {seed}, {kills} kills")  # shown with a failure: WAKEQ_SEED repeats its moments
-    outcome = asyncio.run(
-        crash_loop(start_broker(), crashes=kills, seed=seed, up_s=up_s, ledger=tmp_path / "ledger.jsonl")
-    )
+    outcome = asyncio.run(crash_loop(broker, crashes=kills, seed=seed, up_s=up_s, ledger=tmp_path / "ledger.jsonl"))
     print(outcome.explain())
     return outcome
 
 
 def test_three_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
-    outcome = run(start_broker, tmp_path, 3, up_s=(0.1, 0.6))
+    outcome = run(start_broker(), tmp_path, 3, up_s=(0.1, 0.6))
 
     outcome.demand_nothing_broken()
     outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN / 4)
@@ -36,7 +36,7 @@ def test_three_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path
 
 @pytest.mark.long
 def test_a_hundred_kills_under_load_lose_nothing(start_broker: StartBroker, tmp_path: Path) -> None:
-    outcome = run(start_broker, tmp_path, KILLS, up_s=(0.05, 1.5))
+    outcome = run(start_broker(*CUTS_OFTEN), tmp_path, KILLS, up_s=(0.05, 0.9))
 
     outcome.demand_nothing_broken()
     outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN)

@@ -17,13 +17,8 @@ ROWS = 3_000
 ROOT = Path(__file__).parents[2]
 
 
-def address_of(broker: BrokerProcess) -> str:
-    host, port = broker.worker_address
-    return f"{host}:{port}"
-
-
 def wakeq(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"WAKEQ_BROKER": address_of(broker)}
+    environment = os.environ | {"WAKEQ_BROKER": broker.address}
     command = [sys.executable, "-m", "wakeq", "pipeline", *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
 
@@ -37,7 +32,7 @@ def published(client: BulkClient) -> int:
 
 @pytest.mark.long
 def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_path: Path) -> None:
-    client = BulkClient(address_of(broker))
+    client = BulkClient(broker.address)
     file = tmp_path / "orders.jsonl"
     file.write_text("".join(f'{{"id": {i}}}\n' for i in range(ROWS)))
     command = ("load", str(file), "--queue", "q", "--rate", "500")

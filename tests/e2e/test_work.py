@@ -17,15 +17,16 @@ FOREVER = "echo $$; exec sleep 60"
 STUBBORN = "trap '' TERM; echo $$; while :; do sleep 0.1; done"
 
 
-def address_of(broker: BrokerProcess) -> str:
-    host, port = broker.worker_address
-    return f"{host}:{port}"
+@pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
 
 
 def work(broker: BrokerProcess, script: str, *flags: str) -> Started:
     """A worker of the queue `jobs` that runs a shell script."""
     arguments = ["-m", "wakeq", "work", "jobs", *flags, "--", "sh", "-c", script]
-    return Started([sys.executable, *arguments], environment={"WAKEQ_BROKER": address_of(broker)})
+    return Started([sys.executable, *arguments], environment={"WAKEQ_BROKER": broker.address})
 
 
 def begun(worker: Started, client: Client) -> str:
@@ -51,7 +52,7 @@ def fetched(client: Client, queue: str = "jobs", wait: float = 20) -> Message:
 def test_a_command_reads_the_body_and_is_told_the_rest(broker: BrokerProcess) -> None:
     names = ("QUEUE", "UID", "DELIVERY", "FAILURES", "HEADER_X_Y", "BROKER")
     script = f"echo $(cat) {' '.join(f'$WAKEQ_{name}' for name in names)} $TRACEPARENT"
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         uid = client.publish("jobs", "the body", headers={"x-y": "z", "traceparent": "00-1-2-01"})
 
         with work(broker, script) as worker:
@@ -59,18 +60,18 @@ def test_a_command_reads_the_body_and_is_told_the_rest(broker: BrokerProcess) ->
             eventually(lambda: client.stats("jobs")["acked"] == 1, "it is acknowledged")
             assert worker.stop() == 0
 
-    assert said == f"the body jobs {uid} 1 0 z {address_of(broker)} 00-1-2-01"
+    assert said == f"the body jobs {uid} 1 0 z {broker.address} 00-1-2-01"
 
 
 def test_a_command_may_publish_itself(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client, work(broker, f"{sys.executable} -m wakeq pub done - < /dev/stdin"):
+    with Client(broker.address) as client, work(broker, f"{sys.executable} -m wakeq pub done - < /dev/stdin"):
         client.publish("jobs", "onward")
 
         assert fetched(client, "done").text() == "onward"
 
 
 def test_a_failure_is_tried_again_and_the_last_one_makes_a_dead_letter(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("jobs", "")
 
         with work(broker, "echo first >&2; echo last >&2; exit 3", "--retry-max", "2", "--retry-delay", "0") as worker:
@@ -83,7 +84,7 @@ def test_a_failure_is_tried_again_and_the_last_one_makes_a_dead_letter(broker: B
 
 
 def test_what_is_no_data_is_a_dead_letter_at_once(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("jobs", "")
 
         with work(broker, "echo no image >&2; exit 65"):
@@ -94,7 +95,7 @@ def test_what_is_no_data_is_a_dead_letter_at_once(broker: BrokerProcess) -> None
 
 
 def test_not_now_is_no_failure(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("jobs", "")
 
         with work(broker, "echo away >&2; exit 75", "--retry-max", "0", "--retry-delay", "100") as worker:
@@ -109,7 +110,7 @@ def test_so_many_commands_run_at_once(broker: BrokerProcess, tmp_path: Path) -> 
     here = tmp_path / "here"
     here.mkdir()
     together = f"touch {here}/$WAKEQ_UID; until [ $(ls {here} | wc -l) = 3 ]; do sleep 0.05; done; echo done"
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish_many("jobs", ["1", "2", "3"])
 
         with work(broker, together, "--concurrency", "3") as worker:
@@ -117,7 +118,7 @@ def test_so_many_commands_run_at_once(broker: BrokerProcess, tmp_path: Path) -> 
 
 
 def test_what_runs_for_too_long_is_ended_and_tried_again(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("jobs", "")
 
         with work(broker, FOREVER, "--max-run", "0.3", "--retry-delay", "0") as worker:
@@ -132,7 +133,7 @@ def test_what_runs_for_too_long_is_ended_and_tried_again(broker: BrokerProcess) 
 def test_a_stop_lets_commands_end(broker: BrokerProcess, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     script = f"echo begun; until [ -e {gate} ]; do sleep 0.05; done"
-    with Client(address_of(broker)) as client, work(broker, script) as worker:
+    with Client(broker.address) as client, work(broker, script) as worker:
         client.publish("jobs", "")
         begun(worker, client)
 
@@ -146,7 +147,7 @@ def test_a_stop_lets_commands_end(broker: BrokerProcess, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("script", [FOREVER, STUBBORN])
 def test_after_the_grace_commands_are_ended_and_their_messages_are_back(broker: BrokerProcess, script: str) -> None:
-    with Client(address_of(broker)) as client, work(broker, script, "--grace", "0.2") as worker:
+    with Client(broker.address) as client, work(broker, script, "--grace", "0.2") as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
 
@@ -158,7 +159,7 @@ def test_after_the_grace_commands_are_ended_and_their_messages_are_back(broker: 
 
 
 def test_nobody_else_gets_a_message_while_its_command_is_being_ended(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client, work(broker, STUBBORN, "--grace", "0") as worker:
+    with Client(broker.address) as client, work(broker, STUBBORN, "--grace", "0") as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
         worker.signal(signal.SIGTERM)
@@ -171,7 +172,7 @@ def test_nobody_else_gets_a_message_while_its_command_is_being_ended(broker: Bro
 
 
 def test_a_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client, work(broker, STUBBORN) as worker:
+    with Client(broker.address) as client, work(broker, STUBBORN) as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
         worker.signal(signal.SIGTERM)
@@ -187,7 +188,7 @@ def test_a_second_signal_waits_for_nothing(broker: BrokerProcess) -> None:
 
 
 def test_a_command_does_not_outlive_its_worker(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client, work(broker, STUBBORN, "--timeout", "5") as worker:
+    with Client(broker.address) as client, work(broker, STUBBORN, "--timeout", "5") as worker:
         client.publish("jobs", "")
         pid = begun(worker, client)
 
@@ -197,7 +198,7 @@ def test_a_command_does_not_outlive_its_worker(broker: BrokerProcess) -> None:
 
 
 def test_a_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client, work(broker, FOREVER) as worker:
+    with Client(broker.address) as client, work(broker, FOREVER) as worker:
         client.publish("jobs", "")
         begun(worker, client)
         worker.signal(signal.SIGINT)
@@ -214,7 +215,7 @@ def test_a_second_signal_is_not_reported_as_an_error(broker: BrokerProcess) -> N
 
 
 def test_once_takes_one_message_and_says_if_there_was_none(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish_many("jobs", ["first", "second"])
         ended = []
         for _ in range(3):
@@ -232,7 +233,7 @@ def test_once_on_a_queue_that_is_not_there_is_nothing(broker: BrokerProcess) -> 
 
 
 def test_drain_ends_when_all_is_done_also_what_failed_at_first(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish_many("jobs", [str(number) for number in range(10)])
 
         with work(
@@ -245,7 +246,7 @@ def test_drain_ends_when_all_is_done_also_what_failed_at_first(broker: BrokerPro
 
 
 def test_drain_does_not_wait_for_what_is_due_later(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("jobs", "now")
         client.publish("jobs", "later", delay=1000)
 
@@ -254,7 +255,7 @@ def test_drain_does_not_wait_for_what_is_due_later(broker: BrokerProcess) -> Non
 
 
 def test_a_signal_stops_a_drain_too(broker: BrokerProcess) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("jobs", "")
         with work(broker, FOREVER, "--drain", "--grace", "0.2") as worker:
             begun(worker, client)
@@ -264,7 +265,7 @@ def test_a_signal_stops_a_drain_too(broker: BrokerProcess) -> None:
 
 def test_a_worker_finds_its_broker_again(start_broker: StartBroker) -> None:
     broker = start_broker()
-    with Client(address_of(broker)) as client, work(broker, "cat; echo") as worker:
+    with Client(broker.address) as client, work(broker, "cat; echo") as worker:
         client.publish("jobs", "before")
         assert worker.line() == "before"
         eventually(lambda: client.stats("jobs")["acked"] == 1, "it is acknowledged")

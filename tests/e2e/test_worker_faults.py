@@ -96,6 +96,12 @@ class Scene:
 
 
 @pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
+
+
+@pytest.fixture
 def scene(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Return a worker that sleeps behind a proxy."""
     monkeypatch.setattr(session, "PING_AFTER_S", SHORT_S)

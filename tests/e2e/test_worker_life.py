@@ -76,6 +76,12 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def broker(clean_broker: BrokerProcess) -> BrokerProcess:
+    """One broker is enough for all of these tests."""
+    return clean_broker
+
+
 class Program:
     """A worker in a process of its own, and the lines that it prints."""
 
@@ -124,11 +130,6 @@ def start_program(tmp_path: Path) -> Iterator[StartProgram]:
         program.process.communicate()
 
 
-def address_of(broker: BrokerProcess) -> str:
-    host, port = broker.worker_address
-    return f"{host}:{port}"
-
-
 def left_in(client: Client, queue: str) -> int:
     """How many messages the queue has, also those that somebody holds."""
     stats = client.stats(queue)
@@ -145,13 +146,13 @@ def until(what: str, condition: Callable[[], Any]) -> Any:
 
 
 def test_each_end_of_a_handler_reaches_the_broker(broker: BrokerProcess, start_program: StartProgram) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         for how in ("return", "fail", "snooze", "reject", "then"):
             client.publish("ends", {"how": how})
         client.publish("ends", {"what": "unknown"})
         client.publish("dies", {"how": "exit"})
         client.publish("dies", {"how": "return"})
-        program = start_program(address_of(broker))
+        program = start_program(broker.address)
 
         until("all came to an end", lambda: not left_in(client, "ends") + left_in(client, "dies"))
         until("the dead letters are there", lambda: [one for one in client.queues("ends.dead") if one["size"] == 3])
@@ -172,9 +173,9 @@ def test_each_end_of_a_handler_reaches_the_broker(broker: BrokerProcess, start_p
 def test_a_clean_stop_finishes_what_runs_and_gives_back_what_does_not(
     broker: BrokerProcess, start_program: StartProgram
 ) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish_many("sleeps", [{"seconds": 1}] * 6)
-        program = start_program(address_of(broker))
+        program = start_program(broker.address)
         assert [program.line()[0], program.line()[0]] == ["began", "began"]
 
         status = program.end()
@@ -190,9 +191,9 @@ def test_a_clean_stop_finishes_what_runs_and_gives_back_what_does_not(
 def test_handlers_that_outlast_the_grace_are_given_back_without_blame(
     broker: BrokerProcess, start_program: StartProgram, queue: str
 ) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         uid = client.publish(queue, {"seconds": 3600})
-        program = start_program(address_of(broker), GRACE="0.2")
+        program = start_program(broker.address, GRACE="0.2")
         assert program.line()[0] == "began"
 
         status = program.end()
@@ -207,9 +208,9 @@ def test_handlers_that_outlast_the_grace_are_given_back_without_blame(
 def test_a_second_signal_ends_it_at_once(
     broker: BrokerProcess, start_program: StartProgram, second: signal.Signals, expected: int
 ) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("sleeps", {"seconds": 3600})
-        program = start_program(address_of(broker))
+        program = start_program(broker.address)
         assert program.line()[0] == "began"
         program.process.send_signal(signal.SIGTERM)
         until("the first signal was heard", lambda: client.stats("sleeps")["sleepers"] == 0)
@@ -234,9 +235,9 @@ def test_without_a_broker_it_says_so_and_ends(start_program: StartProgram) -> No
 
 
 def test_a_handler_that_hogs_the_processor_keeps_its_lease(broker: BrokerProcess, start_program: StartProgram) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("spins", {"seconds": 8}, timeout=5)
-        program = start_program(address_of(broker))
+        program = start_program(broker.address)
         assert program.line()[2:] == ["1"]
 
         until("it was acknowledged", lambda: client.stats("spins")["acked"])
@@ -269,9 +270,9 @@ def test_a_worker_is_not_deaf_after_its_broker_was_killed(
 
 
 def test_a_worker_that_is_killed_loses_nothing(broker: BrokerProcess, start_program: StartProgram) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         uid = client.publish("sleeps", {"seconds": 3600}, timeout=5)
-        program = start_program(address_of(broker))
+        program = start_program(broker.address)
         assert program.line()[0] == "began"
 
         program.end(signal.SIGKILL)
@@ -285,9 +286,9 @@ def test_a_worker_that_is_killed_loses_nothing(broker: BrokerProcess, start_prog
 def test_no_process_outlives_its_worker(
     broker: BrokerProcess, start_program: StartProgram, number: signal.Signals
 ) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("dies", {"how": "hang"})
-        program = start_program(address_of(broker), GRACE="0.1")
+        program = start_program(broker.address, GRACE="0.1")
         (pid,) = program.line()
 
         program.end(number)
@@ -296,10 +297,10 @@ def test_no_process_outlives_its_worker(
 
 
 def test_a_program_may_end_without_stopping_its_worker(broker: BrokerProcess, start_program: StartProgram) -> None:
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish("dies", {"how": "return"})
         client.publish("dies", {"how": "hang"})
-        program = start_program(address_of(broker), IN_BACKGROUND="yes")
+        program = start_program(broker.address, IN_BACKGROUND="yes")
         (pid,) = program.line()
         until("the other process is idle", lambda: client.stats("dies")["acked"])
 

@@ -180,6 +180,11 @@ class BrokerProcess:
         return self._process.pid
 
     @property
+    def address(self) -> str:
+        """The worker port, HOST:PORT as clients are told it."""
+        return self.addresses["worker"]
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

@@ -175,6 +175,8 @@ class FakeBroker:
                 return self._change(command)
             case "CREATE":
                 return self._create(command)
+            case "STATS":
+                return {"cmd": "stats", "stats": {"size": len(self.stored.get(command["qname"], ())), "leased": 0}}
         return {"cmd": "nok", "err": "BAD_COMMAND"}
 
     # Commands -----------------------------------------------------------------------------------------------
@@ -247,7 +249,7 @@ class FakeBroker:
         for old in [m for m in messages.values() if m.claims >= most and m.leased_until_s <= now_s]:
             self._remove(queue, old.uid)
             number = next(self.numbers)
-            letter = Stored(f"0000002_{number:08d}", dead, old.text, 0, 60, now_s, 0.0, number)
+            letter = Stored(f"0000002_{number:08d}", dead, old.text, 0, old.timeout_s, now_s, 0.0, number)
             self.stored.setdefault(dead, {})[letter.uid] = letter
             self._note({"cmd": "PUT", "uid": letter.uid, "message": letter, "id": ""})
 

@@ -7,6 +7,7 @@ Nothing may be raised, every packet is answered or waits for one that is, and a 
 
 from typing import Any
 
+from tests.helpers.taskflux_apart import taken_as
 from wakeq.protocol.commands import Reason
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
@@ -25,7 +26,6 @@ from wakeq.protocol.wire.taskflux.packets import (
     NotLeader,
     QueueSizeViolation,
     Record,
-    Taken,
 )
 from wakeq.protocol.wire.taskflux.reader import RequestReader
 
@@ -96,7 +96,7 @@ def outcome_of(intent: Intent, told: int) -> Outcome:
         case Store(drafts=drafts) if told % 7:
             return [QueueSizeViolation(1) if (told + place) % 3 == 0 else OK for place in range(len(drafts))]
         case Take(dequeues=dequeues):
-            return Taken([Record(1, b"r", 1)] * (told % (len(dequeues) + 1)))
+            return taken_as(*[Record(1, b"r", 1)] * (told % (len(dequeues) + 1)))
         case Dequeue():
             return Delivery(Record(1, b"r", 1), told) if told % 3 else EMPTY
         case Count():

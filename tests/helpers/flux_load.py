@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from tests.helpers.line_client import AsyncLineClient, FrameConversation, Message
+from tests.helpers.line_client import AsyncLineClient, FrameConversation, Message, count_left
 from wakeq.client.taskflux.aio import AsyncTaskFluxClient
 from wakeq.client.taskflux.records import Record
 from wakeq.protocol.errors import OutcomeUnknown, WakeqError
@@ -28,8 +28,9 @@ OpenFrames = Callable[[], Coroutine[Any, Any, FrameConversation]]
 QUEUE = "mixed"
 TIMEOUT_S = 5  # the shortest: what was held when the broker died is back after that
 BACKLOG_MAX = 2_000
-QUIET_S = TIMEOUT_S + 2.5  # empty for so long is empty
 PAUSE_S = 0.005
+DRAIN_WAIT_S = 0.2
+DRAIN_S_MAX = 60.0
 BATCH_MAX = 20
 READ_BYTES = 65_536
 NACK_SHARE = 0.1
@@ -76,16 +77,22 @@ class FluxLoad:
         """Let everybody end, then take what is left; what was promised and never seen is lost, but for the unseen."""
         self._stopping = True
         await asyncio.gather(*self._tasks)
-        async with AsyncTaskFluxClient(self._taskflux) as client:
-            while True:
-                async with client.dequeue(QUEUE, wait=QUIET_S) as record:
-                    if record is None:
-                        break
-                    self._take(record.payload.decode())
-                self.removed.add(record.payload.decode())
+        await asyncio.wait_for(self._drain(), DRAIN_S_MAX)
         lost = self.promised - self.seen.keys()
         if len(lost) > self.unseen:
             self.wrong += [f"{task} was stored and never came, {self.unseen} may have" for task in sorted(lost)]
+
+    async def _drain(self) -> None:
+        """Take what is left, until the queue counts nothing more."""
+        worker = await self._connect()
+        async with AsyncTaskFluxClient(self._taskflux) as client:
+            while await count_left(worker, QUEUE):
+                async with client.dequeue(QUEUE, wait=DRAIN_WAIT_S) as record:
+                    if record is not None:
+                        self._take(record.payload.decode())
+                if record is not None:
+                    self.removed.add(record.payload.decode())
+        worker.close()
 
     async def _again(self, role: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do the same until the end, through all crashes."""

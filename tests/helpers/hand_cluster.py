@@ -20,11 +20,11 @@ from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.requests import Limits, Services
-from wakeq.actors.runtime import Runtime, Timers
+from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
-from wakeq.doors import Doors
 from wakeq.opening import open_all
+from wakeq.places import Places
 from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.level import LEVEL
 from wakeq.protocol.log_format import Identity
@@ -72,9 +72,9 @@ class HandNode:
         self.is_up = False
         self.workers = 0
         self.level_max = LEVEL  # that it says it knows
-        self.doors = Doors(number)
+        self.places = Places(number)
         ports = {"worker": "0.0.0.0:2601", "taskflux": "0.0.0.0:2602"}
-        self.doors.open(ports, f"node-{number}", None)
+        self.places.open(ports, f"node-{number}", None)
 
     @property
     def raft_log(self) -> RaftLog:
@@ -152,7 +152,7 @@ class HandNode:
     def hello(self) -> Hello:
         metadata = self.opened.metadata
         me = CLUSTER_ID, self.number, metadata.disk_id, metadata.incarnation
-        return Hello(MARK, self.raft_log.level, self.level_max, *me, self.doors.own)
+        return Hello(MARK, self.raft_log.level, self.level_max, *me, self.places.own)
 
     def connect(self, door: Door) -> Subscriber:
         self.workers += 1
@@ -165,7 +165,7 @@ class HandNode:
         return Client(self)  # type: ignore[arg-type]  # it asks of a broker what a node has
 
     def nodes(self) -> ClusterMetadataResponse:
-        return self.doors.taskflux_nodes(self.raft_log, "taskflux", "")
+        return self.places.taskflux_nodes(self.raft_log, "taskflux", "")
 
     def taskflux(self) -> HandTaskFlux:
         return HandTaskFlux(self, nodes=self.nodes)  # type: ignore[arg-type]  # likewise
@@ -265,3 +265,28 @@ class HandCluster:
 
     def others(self, node: HandNode) -> list[HandNode]:
         return [other for other in self.nodes if other is not node]
+
+
+class Operator(Process):
+    """Hears what became of a change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[object] = []
+
+    def on_receive(self, message: object) -> None:
+        self.heard.append(message)
+
+
+def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
+    """Let the others find who leads."""
+    others = cluster.others(leader)
+    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
+    found = cluster.leader(others)
+    assert found is not None
+    return found
+
+
+def size_of(node: HandNode, queue: str = "q") -> int:
+    """Return how many messages a node's queue has, whether it leads or not."""
+    return node.queues._processes[queue].ledger.living

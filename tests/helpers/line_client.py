@@ -200,3 +200,13 @@ class AsyncLineClient(asyncio.Protocol):
         self._by_id.clear()
         if not self.lost.done():
             self.lost.set_result(None)
+
+
+async def count_left(client: AsyncLineClient, queue: str) -> int:
+    """Return how many messages a queue has: those that can be had, those that are delayed, those that are out."""
+    reply = await client.call({"cmd": "STATS", "qname": queue})
+    if reply.get("err") == "Q_NOT_FOUND":
+        return 0
+    if reply["cmd"] != "stats":
+        raise ConnectionError(f"{queue}: {reply}")  # of a node that does not lead
+    return int(reply["stats"]["size"] + reply["stats"]["leased"])

@@ -5,12 +5,12 @@ It knows one level less, says so, and cannot read an entry that came with this r
 
 import sys
 
-from wakeq.protocol import level, records
+from wakeq.protocol import level, record_reader
 from wakeq.protocol.commands import Entry
 from wakeq.protocol.record_layout import BadRecord
 
 OLDER = level.LEVEL - 1
-_decode = records.decode_entry
+_decode = record_reader.decode_entry
 
 
 def decode_entry(payload: bytes) -> tuple[Entry, int]:
@@ -23,7 +23,7 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
 
 if __name__ == "__main__":
     # Before anything else is imported: the rest of the node must not know better.
-    records.decode_entry = decode_entry
+    record_reader.decode_entry = decode_entry
     level.LEVEL = OLDER  # type: ignore[misc]
     from wakeq.cli import main
 

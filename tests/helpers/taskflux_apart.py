@@ -5,7 +5,12 @@
 
 from collections.abc import Iterable
 
-from wakeq.protocol.wire.taskflux.packets import OK, Bad, Dequeues, Enqueues, Oks, Packet, Taken
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.wire.taskflux.packets import OK, Bad, Dequeues, Enqueues, Oks, Packet, Record, Taken
+
+
+def taken_as(*records: Record) -> Taken:
+    return Taken([record.id for record in records], [Draft(record.payload, record.key) for record in records])
 
 
 def apart(said: Iterable[Packet | Bad]) -> list[Packet | Bad]:
@@ -16,8 +21,8 @@ def apart(said: Iterable[Packet | Bad]) -> list[Packet | Bad]:
                 packets += one.apart()
             case Oks(count=count):
                 packets += [OK] * count
-            case Taken(records=records):
-                packets += [packet for record in records for packet in (record, OK)]
+            case Taken():
+                packets += [packet for record in one.records() for packet in (record, OK)]
             case _:
                 packets.append(one)
     return packets

@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.examples import examples
 from wakeq.protocol import calendar
 from wakeq.protocol.calendar import Calendar
 
@@ -102,4 +103,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestCalendar = Model.TestCase
-TestCalendar.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestCalendar.settings = settings(max_examples=examples(200), stateful_step_count=40, deadline=None)

@@ -5,16 +5,16 @@ must be those that the journal adds up to, however the history is cut into spans
 """
 
 import random
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.examples import examples
 from tests.helpers.journal_files import EVERYTHING, rows_of
+from tests.helpers.memory_folder import memory_folder
 from tests.helpers.random_life import SEGMENT_BYTES, Life
 from wakeq.pipeline import journal_plan
 from wakeq.protocol.uid import prefix
@@ -30,17 +30,17 @@ def small_spans() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_spans")
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 250))
 def test_the_journal_of_any_history_adds_up_to_what_the_queues_have_counted(seed: int, steps: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder) / "data", random.Random(seed))
+    with memory_folder() as folder:
+        life = Life(folder / "data", random.Random(seed))
         for _ in range(steps):
             life.step()
         life.broker.advance(0.1)  # deliveries go to the log a little later
         life.broker.flush()
 
-        rows = rows_of(Path(folder) / "data", wanted=EVERYTHING)
+        rows = rows_of(folder / "data", wanted=EVERYTHING)
 
         done = [row for row in rows if row["outcome"] == "done"]
         assert {row["outcome"] for row in rows}.isdisjoint({"open"})

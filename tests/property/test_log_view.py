@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.examples import examples
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.messages import Runs
 
@@ -50,7 +51,7 @@ def played(steps: list[tuple[str, int, int]]) -> tuple[LogView, Model]:
 
 
 @given(steps=STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_terms_and_runs_are_those_of_the_entries(steps: list[tuple[str, int, int]]) -> None:
     log, model = played(steps)
     last = len(model.terms)
@@ -66,7 +67,7 @@ def test_terms_and_runs_are_those_of_the_entries(steps: list[tuple[str, int, int
 
 
 @given(steps=STEPS, others=STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_two_logs_part_where_their_terms_first_differ(
     steps: list[tuple[str, int, int]], others: list[tuple[str, int, int]]
 ) -> None:
@@ -81,7 +82,7 @@ def test_two_logs_part_where_their_terms_first_differ(
 
 
 @given(steps=STEPS, limit=st.integers(0, 200_000))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_sizes_add_up_and_a_message_takes_at_least_one_entry(steps: list[tuple[str, int, int]], limit: int) -> None:
     log, model = played(steps)
 
@@ -95,7 +96,7 @@ def test_sizes_add_up_and_a_message_takes_at_least_one_entry(steps: list[tuple[s
 
 
 @given(steps=STEPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_ends_of_a_term_are_its_first_and_last_entry(steps: list[tuple[str, int, int]]) -> None:
     log, model = played(steps)
     kept = list(enumerate(model.terms, 1))[model.cut :]

@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.examples import examples
 from wakeq.protocol import fifo, key_order
 from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
@@ -178,5 +179,5 @@ class FarKeys(Model):
 TestHeap4 = Model.TestCase
 TestKeyArrayOfANarrowRange = NearKeys.TestCase
 TestKeyArrayOfTheWidestRange = FarKeys.TestCase
-LONG = settings(max_examples=100, stateful_step_count=40, deadline=None)
+LONG = settings(max_examples=examples(100), stateful_step_count=40, deadline=None)
 TestHeap4.settings = TestKeyArrayOfANarrowRange.settings = TestKeyArrayOfTheWidestRange.settings = LONG

@@ -4,10 +4,7 @@ The model knows no rule of waking or timing: after every step the broker itself 
 nobody may sleep or wait beside it.  What the model keeps is what must not be lost, doubled or handed out twice.
 """
 
-import os
-import shutil
-import tempfile
-from pathlib import Path
+import contextlib
 from typing import Any
 
 import pytest
@@ -17,7 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
-from wakeq.actors.messages import Move, Propose, Requeue
+from tests.helpers.examples import examples
+from tests.helpers.memory_folder import memory_folder
+from wakeq.actors.messages import Propose
+from wakeq.actors.operator_messages import Move, Requeue
 from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue, Result
 from wakeq.protocol.ledger import Ledger
 
@@ -58,9 +58,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.directory = Path(tempfile.mkdtemp(prefix="wakeq-", dir=base))
-        self.broker = Broker(self.directory)
+        self.exits = contextlib.ExitStack()
+        self.broker = Broker(self.exits.enter_context(memory_folder()))
         self.lives: dict[str, Life] = {}
         self.paused_until_ms = dict.fromkeys(QUEUES, 0)
         self.count = 0
@@ -337,10 +336,14 @@ class QueueMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.broker.close()
-        shutil.rmtree(self.directory)
+        self.exits.close()
 
 
 TestQueueProcess = QueueMachine.TestCase
 TestQueueProcess.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=examples(80),
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )

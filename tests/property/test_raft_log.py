@@ -1,13 +1,14 @@
 """SegmentedLog against a list: any run of writes, seals, cuts, truncations and power cuts."""
 
-import tempfile
-from pathlib import Path
+import contextlib
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.examples import examples
+from tests.helpers.memory_folder import memory_folder
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity
 from wakeq.storage.raft_log import SegmentedLog
@@ -21,8 +22,8 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = Path(self.folder.name)
+        self.exits = contextlib.ExitStack()
+        self.path = self.exits.enter_context(memory_folder())
         self.model: dict[int, tuple[int, bytes]] = {}
         self.term = 1
         self.committed = 0
@@ -102,20 +103,20 @@ class LogMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.log.close()
-        self.folder.cleanup()
+        self.exits.close()
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestLog.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(batches=st.lists(PAYLOADS, min_size=2, max_size=5), data=st.data())
 def test_a_flipped_bit_never_changes_what_is_read(batches: list[list[bytes]], data: st.DataObject) -> None:
     """Either the log is refused, or what it gives are the entries before the flip, cut in the last write."""
-    with tempfile.TemporaryDirectory() as folder:
-        log = SegmentedLog.open(Path(folder), IDENTITY, committed_at_least=0)
+    with memory_folder() as folder:
+        log = SegmentedLog.open(folder, IDENTITY, committed_at_least=0)
         for payloads in batches:
             log.append_many(log.last_index + 1, 1, payloads)
             batch = log.take_buffer()
@@ -124,14 +125,14 @@ def test_a_flipped_bit_never_changes_what_is_read(batches: list[list[bytes]], da
         synced = log.last_index - len(batches[-1])
         end = log.size_bytes
         log.close()
-        file = Path(folder) / "raft.log"
+        file = folder / "raft.log"
         content = bytearray(file.read_bytes())
         content[data.draw(st.integers(HEADER_BYTES, end - 1))] ^= 1 << data.draw(st.integers(0, 7))
         file.write_bytes(content)
         written = [payload for payloads in batches for payload in payloads]
 
         try:
-            again = SegmentedLog.open(Path(folder), IDENTITY, committed_at_least=0)
+            again = SegmentedLog.open(folder, IDENTITY, committed_at_least=0)
         except DamagedFile:
             assert file.read_bytes() == content
             return

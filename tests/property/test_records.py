@@ -23,6 +23,7 @@ from wakeq.protocol.commands import (
     Expired,
     Extended,
     Imported,
+    Members,
     Noop,
     PauseQueue,
     Publish,
@@ -36,6 +37,7 @@ from wakeq.protocol.commands import (
     UnstashAction,
     UpdateQueue,
 )
+from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.records import encode_entry
@@ -104,6 +106,9 @@ def claims(draw: st.DrawFn, name: str, queue_id: int, numbers: list[int], pairs:
     return Claim(name, queue_id, action, *about, draw(uint32), draw(byte))
 
 
+members = st.lists(st.builds(Member, natural, natural, st.booleans(), words), max_size=3).map(tuple)
+
+
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     name, queue_id = draw(names), draw(int64)
@@ -151,6 +156,7 @@ def entries(draw: st.DrawFn) -> Entry:
         lambda: PauseQueue(name, draw(natural)),
         lambda: Requeued(name, queue_id, numbers),
         lambda: Ack(name, queue_id, numbers, pairs, draw(st.lists(publishes(), max_size=3)), moved=True),
+        lambda: Members(Config(draw(members), draw(st.booleans()), draw(natural)), name),
         lambda: Imported(name),
         lambda: Noop(name),
     ]

@@ -6,8 +6,6 @@ are read from the store, and the log is applied again from there.  Both must alw
 """
 
 import contextlib
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.examples import examples
+from tests.helpers.memory_folder import memory_folder
 from wakeq.actors.bodies import CACHED_BYTES_MAX
 from wakeq.actors.messages import Collect, Collected, Committed, Flushed
 from wakeq.actors.queue import QueueProcess
@@ -412,7 +412,7 @@ class RecoveryOnDisk(Recovery):
 
     def make_store(self) -> Store:
         self.exits = contextlib.ExitStack()
-        folder = Path(self.exits.enter_context(tempfile.TemporaryDirectory())) / "state"
+        folder = self.exits.enter_context(memory_folder()) / "state"
         store = StateStore.open(folder, cluster_id=b"c", node_id=1, map_bytes=1 << 22)
         self.exits.callback(store.close)
         return store
@@ -423,10 +423,10 @@ class RecoveryOnDisk(Recovery):
 
 
 Recovery.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(150), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 RecoveryOnDisk.TestCase.settings = settings(
-    max_examples=10, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=examples(10), stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 TestRecovery = Recovery.TestCase
 TestRecoveryOnDisk = RecoveryOnDisk.TestCase

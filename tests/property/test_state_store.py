@@ -1,14 +1,14 @@
 """StateStore and MemoryStore always agree, whatever is cut, buried, swept, viewed and opened again."""
 
 import contextlib
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.helpers.examples import examples
+from tests.helpers.memory_folder import memory_folder
 from wakeq.storage.memory import MemoryStore
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import (
@@ -65,7 +65,7 @@ class StoresAgree(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.exits = contextlib.ExitStack()
-        self.directory = Path(self.exits.enter_context(tempfile.TemporaryDirectory())) / "state"
+        self.directory = self.exits.enter_context(memory_folder()) / "state"
         self.index = 0
         self.memory = MemoryStore(CLUSTER, NODE)
         # Each view of both stores with what was in it when it was opened, and what closes it.
@@ -176,5 +176,5 @@ class StoresAgree(RuleBasedStateMachine):
         self.exits.close()
 
 
-StoresAgree.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+StoresAgree.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=30, deadline=None)
 TestStoresAgree = StoresAgree.TestCase

@@ -1,16 +1,15 @@
 """The TaskFlux door on real processes: any conversation in any pieces, any garbage, and the queues at rest after it."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.broker import Broker
+from tests.helpers.examples import examples
+from tests.helpers.memory_folder import memory_folder
 from tests.helpers.taskflux_by_hand import HandTaskFlux
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -29,8 +28,7 @@ from wakeq.protocol.wire.taskflux.packets import (
     Record,
 )
 
-MEMORY = "/dev/shm"
-EXAMPLES = settings(max_examples=40, deadline=None)
+EXAMPLES = settings(max_examples=examples(40), deadline=None)
 
 NAMES = st.sampled_from(["", "", "q", "q", "a b"])
 ENQUEUES = st.builds(Enqueue, NAMES, st.integers(0, 2), st.binary(max_size=3))
@@ -56,14 +54,13 @@ ANY: st.SearchStrategy[list[Packet]] = st.one_of(
 
 @contextmanager
 def fresh_broker() -> Iterator[Broker]:
-    path = Path(tempfile.mkdtemp(prefix="wakeq-", dir=MEMORY if Path(MEMORY).is_dir() else None))
-    broker = Broker(path)
-    try:
-        assert HandTaskFlux(broker).ask(CreateQueue("q")) == [OK]
-        yield broker
-    finally:
-        broker.close()
-        shutil.rmtree(path)
+    with memory_folder() as path:
+        broker = Broker(path)
+        try:
+            assert HandTaskFlux(broker).ask(CreateQueue("q")) == [OK]
+            yield broker
+        finally:
+            broker.close()
 
 
 def said_to(broker: Broker, dialect: Dialect, pieces: list[bytes]) -> list[object]:

@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.examples import examples
 from tests.helpers.flux_fuzz import check_conversation, greeting
 from wakeq.protocol.wire.taskflux.dialects import DIALECTS, LEGACY, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -43,7 +44,7 @@ def pieces(dialect: Dialect) -> st.SearchStrategy[bytes]:
     return st.integers(0, 19).flatmap(lambda chance: known if chance else rare)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(data=st.data(), told=st.integers(0, 255), waits=st.integers(0, 255), piece_bytes=st.integers(1, 200))
 def test_any_bytes_are_answered_or_end_the_connection(
     data: st.DataObject, told: int, waits: int, piece_bytes: int

@@ -5,21 +5,17 @@ that can be reached, until there are no new states.  It drives the real processe
 """
 
 import itertools
-import os
-import shutil
-import tempfile
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
+from tests.helpers.memory_folder import memory_folder
 
 STEP_S = 5.0  # the timeout of a message, its delay, and the time that a woken worker is counted on
-MESSAGES = 2
 WORKERS = 2
 Q = "q"
 STATES_MIN = 100
@@ -29,11 +25,10 @@ STEPS_MAX = 200_000
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    directory = Path(tempfile.mkdtemp(prefix="wakeq-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
-    made = Broker(directory, flush_after_ms=1_000_000_000)
-    yield made
-    made.close()
-    shutil.rmtree(directory)
+    with memory_folder() as directory:
+        made = Broker(directory, flush_after_ms=1_000_000_000)
+        yield made
+        made.close()
 
 
 class World:
@@ -41,8 +36,9 @@ class World:
 
     numbers = itertools.count()
 
-    def __init__(self, broker: Broker, policies: Json) -> None:
+    def __init__(self, broker: Broker, policies: Json, messages: int) -> None:
         self.broker = broker
+        self.messages = messages
         broker.clients.clear()
         self.name = f"{Q}{next(self.numbers)}"
         self.publisher = broker.client()
@@ -56,7 +52,7 @@ class World:
     def steps(self) -> list[str]:
         """Return what can happen next."""
         found = ["time"]
-        if self.published < MESSAGES:
+        if self.published < self.messages:
             found += ["pub"] if self.published else ["pub", "pub delayed"]
         for place, worker in enumerate(self.workers):
             if worker.alive:
@@ -135,7 +131,7 @@ class World:
         woken = [max(0, leases.woken.get(w.process, 0) - now_ms) for w in workers]
         known = [(w.alive, self.name in w.asleep, w.woken_ms.get(self.name, 0) > now_ms - 5_000) for w in workers]
         held_by = [sorted(uid[-1] for uid in held) for held in self.held]
-        return repr((messages, asleep, woken, known, held_by, leases.next_numbers(MESSAGES)))
+        return repr((messages, asleep, woken, known, held_by, leases.next_numbers(self.messages)))
 
     def end(self) -> None:
         for client in self.broker.clients:
@@ -146,16 +142,17 @@ class World:
 class Explorer:
     """Walks through all states, always to the nearest step that was not tried yet."""
 
-    def __init__(self, broker: Broker, policies: Json) -> None:
+    def __init__(self, broker: Broker, policies: Json, messages: int) -> None:
         self.broker = broker
         self.policies = policies
+        self.messages = messages
         self.leads_to: dict[str, dict[str, str]] = {}
         self.untried: dict[str, list[str]] = {}
         self.done = 0
 
     def explore(self) -> None:
         while True:
-            world = World(self.broker, self.policies)
+            world = World(self.broker, self.policies, self.messages)
             state = self._meet(world)
             path: list[str] = []
             while (way := self._way_from(state)) is not None:
@@ -208,16 +205,24 @@ class Explorer:
         return None
 
 
-POLICIES: list[Json] = [{"wake": "ready"}, {"wake": "all", "on_disconnect": "release"}]
+READY: Json = {"wake": "ready"}
+ALL_RELEASE: Json = {"wake": "all", "on_disconnect": "release"}
 
 
 @pytest.mark.parametrize(
-    "policies", [POLICIES[0], pytest.param(POLICIES[1], marks=pytest.mark.long)], ids=["ready", "all-release"]
+    ("policies", "messages", "states_min"),
+    [
+        pytest.param(READY, 1, STATES_MIN, id="ready-1"),
+        pytest.param(READY, 2, 5 * STATES_MIN, id="ready-2", marks=pytest.mark.long),
+        pytest.param(ALL_RELEASE, 2, 5 * STATES_MIN, id="all-release-2", marks=pytest.mark.long),
+    ],
 )
-def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(broker: Broker, policies: Json) -> None:
-    explorer = Explorer(broker, policies)
+def test_no_order_of_events_leaves_a_message_beside_a_sleeping_worker(
+    broker: Broker, policies: Json, messages: int, states_min: int
+) -> None:
+    explorer = Explorer(broker, policies, messages)
 
     explorer.explore()
 
-    assert len(explorer.untried) > STATES_MIN
+    assert len(explorer.untried) > states_min
     assert not any(explorer.untried.values())

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.examples import examples
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.blocks import BadFrame, BlockReader
 from wakeq.protocol.wire.worker import (
@@ -161,7 +162,7 @@ def test_garbage_is_refused_and_nothing_worse(wire: bytes, places: list[int]) ->
 
 
 @pytest.mark.long
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(text=NEARLY)
 def test_what_is_nearly_a_command_is_obeyed_or_refused_in_words(text: bytes) -> None:
     (together,) = seen(decode(text + b"\n"))

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -23,9 +24,9 @@ def config() -> None:
 @settings_options
 @click.option("--origin", is_flag=True, help="Say where each value came from, its default and its unit.")
 @json_option
-def show(*, origin: bool, as_json: bool, **given: object) -> None:
+def show(*, origin: bool, as_json: bool, **given: Any) -> None:
     """Show the settings that `wakeq serve` would take, given the same flags."""
-    loaded = given_settings(**given)  # type: ignore[arg-type]
+    loaded = given_settings(**given)
     if as_json:
         print_json({"settings": _as_rows(loaded)})
     elif origin:

@@ -1,5 +1,7 @@
 """`wakeq doctor`: what would bite whoever runs a broker here."""
 
+from typing import Any
+
 import click
 
 from wakeq.cli.common import EXIT_FAILED, json_option
@@ -10,12 +12,12 @@ from wakeq.cli.serve import given_settings, settings_options
 @click.command()
 @settings_options
 @json_option
-def doctor(*, as_json: bool, **given: object) -> int:
+def doctor(*, as_json: bool, **given: Any) -> int:
     """Look at ports, disk, sync speed, clock, limits and versions, as `wakeq serve` would meet them.
 
     Takes the flags of `wakeq serve`.  Status 1 if something must be mended first; a note is no such thing.
     """
-    loaded = given_settings(**given)  # type: ignore[arg-type]
+    loaded = given_settings(**given)
     from wakeq.doctor import examine, is_bad
 
     findings = list(examine(loaded.settings))

@@ -3,7 +3,9 @@
 import errno
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +13,16 @@ from wakeq.protocol.errors import BadSettings, StorageError
 from wakeq.settings import Settings
 from wakeq.settings_layers import Loaded, load
 
+# The settings whose flags have other names.
+NAMES = {
+    "auth": "auth.required",
+    "join": "cluster.join",
+    "monique_config_file": "monique.config_file",
+    "node": "cluster.node",
+    "peers": "cluster.peers",
+    "tls_cert": "tls.cert_file",
+    "tls_key": "tls.key_file",
+}
 CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
@@ -52,65 +64,36 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
     return command
 
 
-def given_settings(
-    *,
-    config_file: Path | None,
-    data_dir: Path | None,
-    host: str | None,
-    worker_port: int | None,
-    http_port: int | None,
-    node: int | None,
-    peers: str | None,
-    join: bool,
-    taskflux_port: int | None,
-    taskflux_dialect: str | None,
-    auth: bool,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    insecure: bool,
-    monique_config_file: Path | None,
-    no_upgrade: bool,
-    others: tuple[str, ...],
-) -> Loaded:
-    """The settings as file, environment and flags have them."""
-    flags: dict[str, object] = {}
-    for other in others:
-        name, equals, value = other.partition("=")
-        if not equals:
-            raise BadSettings(f"--set {other} has no value; write --set NAME=VALUE")
-        flags[name.strip()] = value
-    named = {
-        "data_dir": data_dir,
-        "host": host,
-        "worker_port": worker_port,
-        "http_port": http_port,
-        "taskflux_port": taskflux_port,
-        "taskflux_dialect": taskflux_dialect,
-        "monique.config_file": monique_config_file,
-    }
-    named |= {"auth.required": auth or None, "insecure": insecure or None}
-    named |= {"tls.cert_file": tls_cert, "tls.key_file": tls_key}
-    named |= {"cluster.node": node, "cluster.peers": peers, "cluster.join": join or None}
-    flags |= {name: value for name, value in named.items() if value is not None}
+def given_settings(*, config_file: Path | None, others: Sequence[str], no_upgrade: bool, **given: object) -> Loaded:
+    """Return the settings as file, environment and flags have them."""
+    flags: dict[str, object] = dict(map(_assigned, others))
+    flags |= {NAMES.get(name, name): value for name, value in given.items() if value is not None and value is not False}
     if no_upgrade:
         flags["upgrade"] = False
     return load(config_file=config_file, environment=os.environ, flags=flags)
 
 
+def _assigned(other: str) -> tuple[str, str]:
+    name, equals, value = other.partition("=")
+    if not equals:
+        raise BadSettings(f"--set {other} has no value; write --set NAME=VALUE")
+    return name.strip(), value
+
+
 @click.command()
 @settings_options
-def serve(**given: object) -> int:
+def serve(**given: Any) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT.
 
     One line is printed when it is ready, with the real ports.  The first signal lets it stop cleanly, a
     second one stops it at once; SIGHUP reads settings and certificates again.  All settings:
     docs/reference/settings.md, or `wakeq config show`.
     """
-    loaded = given_settings(**given)  # type: ignore[arg-type]
+    loaded = given_settings(**given)
     from wakeq.service import run
 
     try:
-        return run(loaded.settings, lambda: given_settings(**given).settings)  # type: ignore[arg-type]
+        return run(loaded.settings, lambda: given_settings(**given).settings)
     except OSError as error:
         raise _explained(error, loaded.settings) from error
 

@@ -48,10 +48,11 @@ def _progress_of(spark: "SparkSession", doing: str) -> Iterator[None]:
 
 
 def _watch(spark: "SparkSession", doing: str, over: threading.Event) -> None:
-    tracker = spark.sparkContext.statusTracker()
+    tracker, shown = spark.sparkContext.statusTracker(), ""
     while not over.wait(LOOK_EVERY_S):
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         known = [stage for stage in stages if stage is not None]
-        if known:
-            done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
-            show_progress(f"{doing}, {done} of {parts} parts ...")
+        done, parts = sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
+        text = f"{doing}, {done} of {parts} parts ..."
+        if parts and text != shown:
+            show_progress(shown := text)

@@ -16,9 +16,10 @@ from typing import Any, cast
 from wakeq.actors.door import Admission, Told
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import Broken, Heard, Writable
+from wakeq.listening import Server, accept, bound_socket
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer import NO_CLUSTER, Frame, FrameReader, Hello, check_hello, encode
-from wakeq.tls import PeerTls, TlsServer, listen_at
+from wakeq.tls import PeerTls
 
 HELLO_S_MAX = 2.0  # for a connection to be made and its other end to say who it is
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0  # between two attempts to connect
@@ -141,7 +142,7 @@ class PeerTcp:
         self.introduced = introduced
         self._tls = tls
         self.doors: set[PeerTcpDoor] = set()
-        self._server: asyncio.Server | TlsServer | None = None
+        self._server: Server | None = None
         self._addresses: dict[int, tuple[str, int]] = {}
         self._dialers: dict[int, asyncio.Task[None]] = {}
         self._complained: dict[int | None, str] = {}
@@ -152,14 +153,13 @@ class PeerTcp:
 
     async def start(self, host: str, port: int) -> None:
         """Let other nodes connect."""
-        loop = asyncio.get_running_loop()
-        if self._tls is None:
-            self._server = await loop.create_server(lambda: PeerTcpDoor(self), host, port, reuse_address=True)
-            return
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listening = listen_at(found[0], ACCEPT_BACKLOG)
-        admission = Admission(CONNECTIONS_MAX)  # of those whose handshake is not done
-        self._server = TlsServer(listening, self._tls.accepting, admission, lambda: PeerTcpDoor(self))
+        self._server = await accept(
+            await bound_socket(host, port),
+            lambda: PeerTcpDoor(self),
+            backlog=ACCEPT_BACKLOG,
+            tls=None if self._tls is None else self._tls.accepting,
+            admission=Admission(CONNECTIONS_MAX),  # of those whose handshake is not done
+        )
 
     def dial(self, node_id: int, address: tuple[str, int]) -> None:
         """Keep a connection to a node; one with a higher number dials us."""

@@ -17,7 +17,7 @@ from typing import cast
 
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import HANDSHAKE_S_MAX
-from wakeq.listeners.tcp_listener import listening_socket
+from wakeq.listening import listening_socket
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.zmtp import GREETING, BadPeer, Pusher, encode
 
@@ -75,7 +75,7 @@ class PushPort:
     # --- arriving ---------------------------------------------------------------------------------------------------
 
     def _accept_again(self) -> None:
-        if not self._accepts and not self._is_closed:
+        if not self._accepts and not self._is_closed and len(self._connections) < COMPONENTS_MAX:
             self._accepts = True
             self._loop.add_reader(self._listening.fileno(), self._accept)
 
@@ -107,8 +107,9 @@ class PushPort:
         try:
             await self._loop.connect_accepted_socket(lambda: made, accepted)
         except (OSError, asyncio.CancelledError):  # it is gone already, or this port is
-            accepted.close()
-            self.went(made)
+            if not made.is_connected:
+                accepted.close()
+                self.went(made)
 
     # --- what the connections tell it -------------------------------------------------------------------------------
 
@@ -148,6 +149,11 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._is_full = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the loop looks after it."""
+        return self._transport is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -201,7 +207,8 @@ class Connection(asyncio.Protocol):
 def _bound(host: str, port: int) -> socket.socket:
     """Return a socket that listens, or raise BadSettings."""
     try:
-        found = socket.getaddrinfo("0.0.0.0" if host == "*" else host, port, type=socket.SOCK_STREAM)[0]
+        name = "0.0.0.0" if host == "*" else host
+        found = socket.getaddrinfo(name, port, socket.AF_INET, socket.SOCK_STREAM)[0]  # as the other ports, by libzmq
         listening = listening_socket(found[0], found[4])
         listening.listen()
     except OSError as error:

@@ -7,7 +7,6 @@ One timer serves the whole port, and none runs while every connection is at rest
 
 import asyncio
 import contextlib
-import socket
 import sys
 from abc import abstractmethod
 from collections import deque
@@ -16,12 +15,12 @@ from typing import Any, Generic, TypeVar
 
 from wakeq.actors.door import Admission, Told
 from wakeq.listeners.tcp_door import TcpDoor
-from wakeq.tls import ServerTls, TlsServer
+from wakeq.listening import Server, accept, bound_socket
+from wakeq.tls import ServerTls
 
 DoorT = TypeVar("DoorT", bound=TcpDoor[Any])
 
 ACCEPT_BACKLOG = 4096  # connections that the kernel keeps until they are accepted
-KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TRIES = 5, 2, 3
 SWEEP_EVERY_S = 1.0
 CLOSE_SLICE = 128  # connections closed in one turn of the loop
 GOODBYE_S_MAX = 1.0  # for peers to hear that we stop, and to close
@@ -50,7 +49,7 @@ class TcpListener(Generic[DoorT]):
         self._watched: set[DoorT] = set()
         self._departed: deque[DoorT] = deque()  # their peers have closed, they have not
         self._sweeping: asyncio.TimerHandle | None = None
-        self._server: asyncio.Server | TlsServer | None = None
+        self._server: Server | None = None
         self._empty = asyncio.Event()
 
     @abstractmethod
@@ -59,15 +58,11 @@ class TcpListener(Generic[DoorT]):
 
     async def start(self, host: str, port: int) -> int:
         """Accept connections; return the real port."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listening = listening_socket(found[0][0], found[0][4])
-        if self._tls is None:
-            self._server = await loop.create_server(self.make_door, sock=listening, backlog=ACCEPT_BACKLOG)
-        else:
-            listening.listen(ACCEPT_BACKLOG)
-            self._server = TlsServer(listening, self._tls, self.admission, self.make_door)
-        return int(listening.getsockname()[1])
+        bound = await bound_socket(host, port)
+        self._server = await accept(
+            bound, self.make_door, backlog=ACCEPT_BACKLOG, tls=self._tls, admission=self.admission
+        )
+        return int(bound.getsockname()[1])
 
     def stop_reading(self) -> None:
         """Take no more connections and no more commands; what was taken is still answered."""
@@ -176,21 +171,3 @@ class TcpListener(Generic[DoorT]):
         self.sweep()
         if self._watched or self._strangers:
             self._sweep_later()
-
-
-def listening_socket(family: int, address: Any) -> socket.socket:
-    """Return a bound socket.  On Linux each accepted connection inherits its options."""
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_TRIES)
-        listening.setblocking(False)
-        listening.bind(address)
-    except OSError:
-        listening.close()
-        raise
-    return listening

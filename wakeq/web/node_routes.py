@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from wakeq.actors.histogram import Histogram
-from wakeq.actors.messages import Describe
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.runtime import Process
 from wakeq.web.api import Route
 from wakeq.web.callers import ADMIN, LOOK

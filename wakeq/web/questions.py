@@ -9,23 +9,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.messages import (
-    Administer,
-    Asker,
-    Move,
-    Moved,
-    Nack,
-    Outcome,
-    Page,
-    Peek,
-    Propose,
-    Refusal,
-    Requeue,
-    Scan,
-    Stats,
-    Why,
-)
+from wakeq.actors.messages import Asker, Nack, Outcome, Peek, Propose, Refusal, Stats
 from wakeq.actors.operator import Operator
+from wakeq.actors.operator_messages import Administer, Move, Moved, Page, Requeue, Scan, Why
 from wakeq.actors.queue_view import Gauges
 from wakeq.actors.runtime import Process
 from wakeq.actors.worker_replies import REFUSALS

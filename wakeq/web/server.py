@@ -8,7 +8,6 @@ not added as open.  Must never know what its handlers do, or keep an access log 
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +19,8 @@ from aiohttp.typedefs import Handler
 from wakeq.actors.access import Gate
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
-from wakeq.tls import ServerTls, TlsServer, listen_at
+from wakeq.listening import Server, accept, bound_socket
+from wakeq.tls import ServerTls
 from wakeq.web.authorization import is_foreign, log_in
 from wakeq.web.connection import HttpConnection
 
@@ -49,7 +49,7 @@ class WebServer:
         self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
         self._open: set[web.AbstractRoute] = set()  # what is served to strangers too
         self._silent: set[asyncio.BaseProtocol] = set()  # connections that have not sent a request yet
-        self._server: asyncio.Server | TlsServer | None = None
+        self._server: Server | None = None
         self._runner: web.AppRunner | None = None
         self._app = web.Application(middlewares=[self._heard, self._guard], client_max_size=BODY_BYTES_MAX)
         if greeting is not None:
@@ -81,14 +81,11 @@ class WebServer:
         """Accept connections; return the real port."""
         self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S_MAX)
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
-        if self._tls is None:
-            server = self._server = await loop.create_server(self._connection, host, port, backlog=ACCEPT_BACKLOG)
-            return int(server.sockets[0].getsockname()[1])
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        listening = listen_at(found[0], ACCEPT_BACKLOG)
-        self._server = TlsServer(listening, self._tls, self.admission, self._connection)
-        return int(listening.getsockname()[1])
+        bound = await bound_socket(host, port)
+        self._server = await accept(
+            bound, self._connection, backlog=ACCEPT_BACKLOG, tls=self._tls, admission=self.admission
+        )
+        return int(bound.getsockname()[1])
 
     async def close(self) -> None:
         """Accept nothing more, then close what is open."""

@@ -13,7 +13,7 @@ from functools import partial
 
 from wakeq.worker.call import call_async
 from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns, survived
+from wakeq.worker.pool import Returns, survived, taken_back
 from wakeq.worker.verdict import Failed, Verdict
 
 
@@ -40,12 +40,7 @@ class CoroutinePool:
         self._tell(self._fill)
 
     def take_back(self) -> list[Job]:
-        taken = []
-        while True:
-            try:
-                taken.append(self._waiting.pop())
-            except IndexError:
-                return taken
+        return taken_back(self._waiting)
 
     def abandon(self, job: Job) -> bool:
         self._tell(partial(self._cancel, job))

@@ -47,6 +47,16 @@ class Pool(Protocol):
         """Start nothing more, and let go of what is idle.  What still runs is not waited for."""
 
 
+def taken_back(waiting: deque[Job]) -> list[Job]:
+    """Take the jobs that no thread has taken meanwhile."""
+    taken = []
+    while True:
+        try:
+            taken.append(waiting.pop())
+        except IndexError:
+            return taken
+
+
 def survived(error: BaseException) -> Failed:
     """The verdict when not even the judgement on a handler came to its end: its place must go on with the next one.
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from wakeq.worker.call import call
 from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns, survived
+from wakeq.worker.pool import Returns, survived, taken_back
 from wakeq.worker.verdict import Verdict
 
 LEFT_MAX = 100  # threads; then their places stay empty, and the pool is worn out
@@ -49,12 +49,7 @@ class ThreadPool:
         self._ring()
 
     def take_back(self) -> list[Job]:
-        taken = []
-        while True:
-            try:
-                taken.append(self._waiting.pop())
-            except IndexError:
-                return taken
+        return taken_back(self._waiting)
 
     def abandon(self, job: Job) -> bool:
         with self._lock:

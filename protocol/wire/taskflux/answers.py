@@ -84,8 +84,8 @@ def taken(
     count = len(dequeues)
     if not isinstance(outcome, Taken):
         return [in_dialect(outcome, dialect)] * count, count
-    if outcome.records:
-        return list(outcome.records) if dialect.is_one_phase else outcome, len(outcome.records)
+    if outcome.drafts:
+        return [*outcome.records()] if dialect.is_one_phase else outcome, len(outcome.drafts)
     if may_wait:
         count = next((place for place, dequeue in enumerate(dequeues) if dequeue.timeout_ms), count)
     return [EMPTY] * count, count

@@ -176,22 +176,17 @@ class Conversation:
 
     def _step_together(self, run: Enqueues | Dequeues) -> None:
         """Begin a run, unless its packets have to be looked at one by one."""
-        parked = self._parked
-        assert parked is not None, "it was parked"
+        assert self._parked is not None, "it was parked"
         assert self._handshake is None, "the reader makes no run before that"
-        if self._held is not None:
-            parked.put_apart(run)
+        may_be_large = isinstance(run, Enqueues) and run.size_bytes > self._payload_bytes_max
+        if self._held is not None or may_be_large or wrong_name(run.queue):
+            self._parked.put_apart(run)
         elif isinstance(run, Enqueues):
-            if run.size_bytes > self._payload_bytes_max or wrong_name(run.queue):
-                parked.put_apart(run)
-            else:
-                self._begin_together(Store(run.queue, run.drafts), len(run.drafts), is_unheard=True)
-        elif wrong_name(run.dequeue.queue):
-            parked.put_apart(run)
+            self._begin_together(Store(run.queue, run.drafts), len(run.drafts), is_unheard=True)
         else:
             dequeues = [run.dequeue] * run.count
-            parked.add_dequeues(dequeues, one_phase=False)
-            self._begin_together(Take(run.dequeue.queue, dequeues), len(dequeues))
+            self._parked.add_dequeues(dequeues, one_phase=False)
+            self._begin_together(Take(run.queue, dequeues), len(dequeues))
 
     def _shake_hands(self, packet: Packet | Bad) -> None:
         assert self._handshake is not None, "it is not over"
@@ -370,7 +365,7 @@ class Conversation:
         self._together -= len(dequeues) - 1
         intent.answer, over = taken(outcome, dequeues, self.dialect, may_wait=not self._ended)
         if over < len(dequeues) and not self.closing:
-            self._is_dry = outcome == Taken([])
+            self._is_dry = isinstance(outcome, Taken) and not outcome.drafts
             self._parked = Parked() if self._parked is None else self._parked
             self._parked.put_back(dequeues[over:], one_phase=self.dialect.is_one_phase)
 

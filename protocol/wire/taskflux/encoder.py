@@ -199,13 +199,13 @@ class Writers:
         """Return records, each with the Ok behind it, in one list."""
         head, pieces = self._response + b"d\x01", list[bytes]()
         if self._dialect.has_record_id:
-            for record in packet.records:
-                payload = record.payload
-                pieces += (head, ID_KEY_SIZE.pack(record.id, record.key, len(payload)), payload, b"k")
+            for number, draft in zip(packet.ids, packet.drafts, strict=True):
+                payload = draft.body
+                pieces += (head, ID_KEY_SIZE.pack(number, draft.priority, len(payload)), payload, b"k")
         else:
-            for record in packet.records:
-                payload = record.payload
-                pieces += (head, KEY_SIZE.pack(record.key, len(payload)), payload, b"k")
+            for draft in packet.drafts:
+                payload = draft.body
+                pieces += (head, KEY_SIZE.pack(draft.priority, len(payload)), payload, b"k")
         return pieces
 
     def _empty(self, _: Empty) -> Pieces:

@@ -233,6 +233,10 @@ class Dequeues(Struct, frozen=True, gc=False):
     dequeue: Dequeue
     count: int
 
+    @property
+    def queue(self) -> str:
+        return self.dequeue.queue
+
     def __len__(self) -> int:
         return 2 * self.count
 
@@ -250,7 +254,12 @@ class Oks(Struct, frozen=True, gc=False):
 class Taken(Struct, frozen=True, gc=False):
     """Records, each with the Ok that answers its Ack."""
 
-    records: list[Record]
+    ids: list[int]
+    drafts: list[Draft]
+
+    def records(self) -> list[Record]:
+        """Return them one by one, without the Oks."""
+        return [Record(draft.priority, draft.body, number) for number, draft in zip(self.ids, self.drafts, strict=True)]
 
 
 VIOLATIONS = (GeneralViolation, QueueSizeViolation, PayloadSizeViolation, KeyRangeViolation)

@@ -98,7 +98,7 @@ class Parked:
         while packets:
             packet = packets[0]
             if type(packet) is Dequeues:
-                if packet.dequeue.queue != queue or len(dequeues) + packet.count > TAKEN_TOGETHER_MAX:
+                if packet.queue != queue or len(dequeues) + packet.count > TAKEN_TOGETHER_MAX:
                     break
                 dequeues += [packet.dequeue] * packet.count
                 self.take_first()

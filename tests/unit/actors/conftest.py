@@ -1,24 +1,20 @@
-"""Brokers by hand for the tests of the processes."""
+"""Brokers and clusters by hand for the tests of the processes."""
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
-
-MEMORY = "/dev/shm"  # a sync costs nothing there; what a real disk does is proved elsewhere
+from tests.helpers.hand_cluster import HandCluster, HandNode
+from tests.helpers.memory_folder import memory_folder
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """Return a data directory that syncs fast."""
-    made = Path(tempfile.mkdtemp(prefix="wakeq-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-    yield made
-    shutil.rmtree(made)
+    with memory_folder() as made:
+        yield made
 
 
 @pytest.fixture
@@ -36,3 +32,18 @@ def client(broker: Broker) -> Client:
 @pytest.fixture
 def worker(broker: Broker) -> Client:
     return broker.client()
+
+
+@pytest.fixture
+def cluster(directory: Path) -> Iterator[HandCluster]:
+    made = HandCluster(directory)
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def leader(cluster: HandCluster) -> HandNode:
+    found = cluster.leader()
+    assert found is not None
+    return found

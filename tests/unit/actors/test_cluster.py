@@ -1,48 +1,17 @@
 """The processes of three nodes: who serves, what is lost with a leader, and what never is."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
-from wakeq.actors.messages import Administer, Asker, Propose
-from wakeq.actors.runtime import Process
+from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
+from wakeq.actors.messages import Asker, Propose
+from wakeq.actors.operator_messages import Administer
 from wakeq.protocol.commands import Expired
 from wakeq.protocol.errors import DiskDisowned
 
 Q = "q"
 LEASE_S = 60
-
-
-@pytest.fixture
-def cluster(directory: Path) -> Iterator[HandCluster]:
-    made = HandCluster(directory)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def leader(cluster: HandCluster) -> HandNode:
-    found = cluster.leader()
-    assert found is not None
-    return found
-
-
-def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
-    """Let the others find who leads."""
-    others = cluster.others(leader)
-    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
-    found = cluster.leader(others)
-    assert found is not None
-    return found
-
-
-def size(node: HandNode) -> int:
-    """Return how many messages a node's queue has, whether it leads or not."""
-    return node.assembly.queues._processes[Q].ledger.living
 
 
 def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNode) -> None:
@@ -51,7 +20,7 @@ def test_what_is_published_is_on_every_node(cluster: HandCluster, leader: HandNo
 
     cluster.advance(0.2)  # the others hear with the next heartbeat that it is committed
 
-    assert [size(node) for node in cluster.nodes] == [10, 10, 10]
+    assert [size_of(node) for node in cluster.nodes] == [10, 10, 10]
 
 
 def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNode) -> None:
@@ -114,7 +83,7 @@ def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
     cluster.advance(0.3)
 
     assert [reply["err"] for reply in client.take()] == ["NOT_LEADER"]
-    assert [size(node) for node in cluster.nodes] == [1, 1, 1]
+    assert [size_of(node) for node in cluster.nodes] == [1, 1, 1]
 
 
 def test_a_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
@@ -234,7 +203,7 @@ def test_a_node_that_was_away_catches_up(cluster: HandCluster, leader: HandNode)
     cluster.bring_up(away)
     cluster.advance(0.5)
 
-    assert size(away) == 20
+    assert size_of(away) == 20
 
 
 def test_entries_of_a_former_leader_are_taken_back_on_its_disk(cluster: HandCluster, leader: HandNode) -> None:
@@ -252,7 +221,7 @@ def test_entries_of_a_former_leader_are_taken_back_on_its_disk(cluster: HandClus
     cluster.bring_up(leader)
     cluster.advance(0.5)
 
-    assert size(leader) == 2
+    assert size_of(leader) == 2
     terms = {node.number: node.opened.log.runs for node in cluster.nodes}
     assert terms[leader.number] == terms[other.number]
     assert uid
@@ -280,17 +249,6 @@ def test_without_a_majority_nobody_serves(cluster: HandCluster, leader: HandNode
     cluster.advance(5 * ELECTION_S)
 
     assert leader.client().call("PUB", Q, message="m")["err"] == "NOT_LEADER"
-
-
-class Operator(Process):
-    """Hears what became of a change."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.heard: list[object] = []
-
-    def on_receive(self, message: object) -> None:
-        self.heard.append(message)
 
 
 def test_leadership_is_handed_over_without_an_election_in_between(cluster: HandCluster, leader: HandNode) -> None:

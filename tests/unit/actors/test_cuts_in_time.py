@@ -56,6 +56,29 @@ def test_a_queue_at_rest_hears_when_it_has_to_keep_much_less(broker: Broker, cli
     assert len(client.call("FET", "idle", count=40)["messages"]) == 40
 
 
+def test_a_queue_that_was_allowed_more_meanwhile_hears_again_when_it_has_to_keep_much_less(
+    broker: Broker, client: Client
+) -> None:
+    body = "x" * 9_600
+    names = [f"q{place}" for place in range(62)]  # with the default queue and the one at rest there are 64
+    for name in names:
+        client.publish(name)
+    broker.flush()
+    for name in names:
+        client.call("DROP", name)
+    broker.flush()
+    client.call("PUB", "idle", messages=[body] * (CACHED_BYTES_MAX // 10_000 + 50))
+    broker.flush()
+    at_first = len(broker.queue("idle").bodies)
+
+    for name in names:
+        client.publish(name)
+    broker.flush()
+
+    assert at_first == CACHED_BYTES_MAX // (KEPT_BYTES + len(body))
+    assert len(broker.queue("idle").bodies) == share_of(64) // (KEPT_BYTES + len(body))
+
+
 def test_a_full_queue_is_looked_through_again_if_it_has_to_keep_much_less() -> None:
     bodies = Bodies()
     bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)

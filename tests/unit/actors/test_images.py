@@ -3,7 +3,6 @@
 import itertools
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +36,6 @@ def install(path: Path, steps: int) -> bool:
     StateStore.commit = dying(StateStore.commit)  # type: ignore[method-assign]
     open_all(path, upgrade=False, segment_bytes_max=1 << 20)
     os._exit(0)
-
-
-@pytest.fixture
-def cluster(directory: Path) -> Iterator[HandCluster]:
-    made = HandCluster(directory)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def leader(cluster: HandCluster) -> HandNode:
-    found = cluster.leader()
-    assert found is not None
-    return found
 
 
 @pytest.fixture

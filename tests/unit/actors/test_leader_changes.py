@@ -1,17 +1,15 @@
 """What a change of leaders must not bring to a stand, nor mix up: each of these once did."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.helpers.by_hand import HandDisk
-from tests.helpers.hand_cluster import HandCluster, HandNode
-from wakeq.actors.messages import Administer, Asker, Committed
+from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
+from wakeq.actors.messages import Asker, Committed
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
-from wakeq.actors.runtime import Process
 from wakeq.assembly import StateReplaced
 from wakeq.protocol.commands import Entry, Publish
 from wakeq.protocol.ledger import Ledger
@@ -20,41 +18,6 @@ from wakeq.protocol.wire.peer import Entries, Frame
 
 Q = "q"
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def cluster(directory: Path) -> Iterator[HandCluster]:
-    made = HandCluster(directory)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def leader(cluster: HandCluster) -> HandNode:
-    found = cluster.leader()
-    assert found is not None
-    return found
-
-
-class Operator(Process):
-    """Hears what became of it, and does not mind."""
-
-    def on_receive(self, message: Any) -> None:
-        pass
-
-
-def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
-    """Let the others find who leads."""
-    others = cluster.others(leader)
-    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
-    found = cluster.leader(others)
-    assert found is not None
-    return found
-
-
-def size(node: HandNode) -> int:
-    return node.queues._processes[Q].ledger.living
 
 
 def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: HandCluster, leader: HandNode) -> None:
@@ -68,7 +31,7 @@ def test_a_full_segment_does_not_keep_a_new_leader_from_committing(cluster: Hand
     cluster.isolate(leader)
     new = successor(cluster, leader)
 
-    assert size(new) == 2
+    assert size_of(new) == 2
     cluster.advance(2.0)
     assert [other.opened.log.sealed_bytes > 0 for other in cluster.others(leader)] == [True, True]
 
@@ -97,25 +60,31 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
-    publish = Ledger.publish
-
-    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
-        if entry.drafts[0].body == b"poison":
-            raise ZeroDivisionError("poisoned")
-        return publish(ledger, entry, at_ms)
-
-    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
+    poison(monkeypatch)
     assert isinstance(leader.assembly.state_disk, HandDisk)
     leader.assembly.state_disk.held = True  # so it does not come to set the entry aside itself
     leader.client().ask({"cmd": "PUB", "qname": Q, "message": "poison"})
     cluster.advance(0.2)  # the others hear that it is committed, and halt
 
     cluster.isolate(leader)
+    successor(cluster, leader)
+    cluster.advance(5.0)  # each lets the other one lead, for whom it may be no harm
     new = successor(cluster, leader)
-    cluster.advance(0.2)
 
     assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
-    assert size(new) == 2
+    assert size_of(new) == 2
+
+
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an entry crash its queue on every node."""
+    publish = Ledger.publish
+
+    def publish_or_crash(ledger: Ledger, entry: Publish, at_ms: int) -> Any:
+        if is_poison(entry):
+            raise ZeroDivisionError("poisoned")
+        return publish(ledger, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", publish_or_crash)
 
 
 class PoisonOfOne:
@@ -159,7 +128,7 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
     asked = client.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
     cluster.advance(2.0)
     others = cluster.others(leader)
-    assert [size(other) for other in others] == [2, 2], "the others have it, and have written it down"
+    assert [size_of(other) for other in others] == [2, 2], "the others have it, and have written it down"
 
     leader.assembly.state_disk.held = False
     leader.assembly.state_disk.complete()
@@ -173,7 +142,85 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
     cluster.advance(1.0)
 
     assert asked == []
-    assert [size(node) for node in cluster.nodes] == [2, 2, 2]
+    assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
+
+
+def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_were_answered(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted, other = cluster.others(leader)
+    leader.client().publish(Q)
+    PoisonOfOne(halted, monkeypatch)
+    answered = leader.client().call("PUB", Q, message="poison")
+    cluster.advance(0.3)
+
+    leader.kill()
+    cluster.until(lambda: cluster.leader() is other, "the other one leads")
+
+    assert halted.raft_log._has_passed_on, "it was elected, and did not set the entry aside"
+    messages = other.client().call("FET", Q, count=10)["messages"]
+    assert [message["uid"] for message in messages][1:] == [answered["uid"]]
+
+
+def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    halted = cluster.others(leader)[0]
+    PoisonOfOne(halted, monkeypatch)
+    leader.client().call("PUB", Q, message="poison")
+
+    with pytest.raises(RuntimeError, match=r"crashes on entry .* on this node only: ZeroDivisionError: poisoned"):
+        cluster.advance(15.0)
+
+    assert size_of(leader) == 1
+
+
+def test_what_is_set_aside_is_left_out_where_both_entries_come_together(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+    away = cluster.others(leader)[0]
+    away.kill()
+    PoisonOfOne(leader, monkeypatch)
+
+    refused = [leader.client().call("PUB", name, message="poison")["err"] for name in (Q, "new")]
+    for name in (Q, "new"):
+        leader.client().publish(name)
+    cluster.bring_up(away)
+    cluster.advance(2.0)
+
+    assert refused == ["SET_ASIDE", "SET_ASIDE"]
+    assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
+    ledgers = [node.queues._processes["new"].ledger for node in cluster.nodes]
+    assert [(ledger.id, ledger.living) for ledger in ledgers] == [(ledgers[0].id, 1)] * 3
+    assert ledgers[0].id > 0
+
+
+def test_what_is_set_aside_while_a_queue_is_rebuilt_for_it_does_not_halt_that_for_ever(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+    poison(monkeypatch)
+    asks = leader.client()
+    disks = [node.assembly.state_disk for node in (cluster.others(leader)[0], leader)]
+    for disk in disks:
+        assert isinstance(disk, HandDisk)
+        disk.held = True
+
+    asks.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+    cluster.advance(0.1)
+    disks[0].complete(1)  # there the queue crashes for the second time
+    cluster.settle()
+    for disk in reversed(disks):  # and for the third when its leader has set the entry aside
+        disk.held = False
+        disk.complete()
+        cluster.advance(0.2)
+    leader.client().publish(Q)
+    cluster.advance(2.0)
+
+    assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
 def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
@@ -209,8 +256,11 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     held = client.fetch("done")
     follow_up = [{"qname": "next", "message": "m", "delay": 10}]
     client.call("ACK", "done", uid=held["uid"], publish=follow_up)
+    client.call("STASH", "staged", stash="s", messages=[{"message": "m", "delay": 10}])
+    assert client.call("UNSTASH", "staged", writer="w", epoch=1, stashes=[["s", 1]])["rows"] == 1
 
+    delayed = "published", "returned", "next", "staged"
     cluster.advance(9.995)
-    assert [queue for queue in ("published", "returned", "next") if not client.finds_nothing(queue)] == []
+    assert [queue for queue in delayed if not client.finds_nothing(queue)] == []
     cluster.advance(0.03)
-    assert [queue for queue in ("published", "returned", "next") if client.finds_nothing(queue)] == []
+    assert [queue for queue in delayed if client.finds_nothing(queue)] == []

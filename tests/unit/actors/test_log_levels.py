@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from tests.helpers.hand_cluster import HandCluster, HandNode
-from wakeq.actors.messages import Administer, Propose
+from wakeq.actors.messages import Propose
 from wakeq.actors.operator import Operator
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import FromPeer
 from wakeq.protocol import level
 from wakeq.protocol.commands import Entry, PauseQueue

@@ -8,14 +8,14 @@ import msgpack
 import pytest
 
 from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
-from wakeq.actors.messages import Describe
+from wakeq.actors.in_flight import IN_FLIGHT_MAX
 from wakeq.actors.monique_components import Components, Layers, Taken
 from wakeq.actors.monique_controller import WAITING_MAX, Controller
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
 from wakeq.actors.monique_messages import Changed, Relayed, Technical
 from wakeq.actors.monique_tally import Tally
 from wakeq.actors.operator import Operator
-from wakeq.actors.requests import IN_FLIGHT_MAX
+from wakeq.actors.operator_messages import Describe
 from wakeq.actors.runtime import Process, Runtime
 from wakeq.protocol.exchange import SUBSCRIPTIONS_MAX, Subscription
 from wakeq.protocol.wire.monique.commands import (
@@ -358,16 +358,8 @@ def test_a_connection_says_what_it_is_to_an_operator(place: Place) -> None:
     client.process.tell(Describe(operator.asker(said.append)))
     place.settle()
 
-    assert said == [
-        {
-            "id": 7,
-            "door": "monique",
-            "peer": "test",
-            "in_flight": 0,
-            "subscriptions": 2,
-            "queues": [],
-        }
-    ]
+    shown = {"id": 7, "door": "monique", "peer": "test", "in_flight": 0, "subscriptions": 2, "queues": []}
+    assert said == [shown]
     assert place.exchange.subscriptions == 2
     client.close()
     assert place.exchange.subscriptions == 0

@@ -4,8 +4,6 @@ The same commands are asked one by one of one broker, and in pieces, on a slow d
 """
 
 import random
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
+from tests.helpers.memory_folder import memory_folder
 from wakeq.protocol.uid import UidMaker
 
 NAMES = ["a", "b"]
@@ -22,12 +21,11 @@ NUMBERS = 12  # of messages that commands name, also before they are there
 
 @pytest.fixture
 def brokers(directory: Path) -> Iterator[list[Broker]]:
-    other = Path(tempfile.mkdtemp(prefix="wakeq-", dir=directory.parent))
-    made = [Broker(directory), Broker(other)]
-    yield made
-    for broker in made:
-        broker.close()
-    shutil.rmtree(other)
+    with memory_folder() as other:
+        made = [Broker(directory), Broker(other)]
+        yield made
+        for broker in made:
+            broker.close()
 
 
 def prepared(broker: Broker) -> Client:

@@ -9,6 +9,10 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from tests.helpers.hand_cluster import HandCluster
 from wakeq.protocol import staging
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import Unstash, UnstashAction
+from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.publishers import Limits
 from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
 
 
@@ -367,6 +371,25 @@ def test_of_too_many_writers_the_one_unused_longest_is_forgotten(
 
     assert publishes("three")
     assert [client.call("UNSTASH", "q", writer=name, stashes=[]).get("epoch") for name in ("one", "two")] == [None, 1]
+
+
+def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "WRITERS_MAX", 2)
+
+    def publishes(ledger: Ledger, writer: str, at_ms: int) -> None:
+        ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [], writer, 1), at_ms)
+
+    went_on, restarted = (Ledger("q", 1, Policies(), Limits()) for _ in range(2))
+    for writer in ("two", "one"):
+        publishes(went_on, writer, 0)  # in one moment
+    rows = [(name, value) for name, value in went_on.collect().staged if value is not None]
+    restarted.restore_staging(rows)
+    for ledger in (went_on, restarted):
+        publishes(ledger, "three", staging.WRITER_KEPT_MS_MIN)
+
+    assert went_on.staging is not None
+    assert restarted.staging is not None
+    assert set(went_on.staging.writers) == set(restarted.staging.writers)
 
 
 def test_all_stashes_are_published_or_none(client: Client) -> None:

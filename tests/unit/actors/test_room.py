@@ -57,6 +57,22 @@ def test_it_catches_up_once_it_has_room_again(cluster: HandCluster, leader: Hand
     assert full.queues._processes[Q].ledger.living == 5
 
 
+def test_where_a_majority_has_no_room_everybody_is_told_so(cluster: HandCluster, leader: HandNode) -> None:
+    """Rather than wait for an answer that cannot come."""
+    client = leader.client()
+    client.publish(Q)
+    for other in cluster.others(leader):
+        step_aside(cluster, other, on=True)
+    cluster.advance(3.0)
+
+    refused = [node.client().call("PUB", Q, message="m")["err"] for node in cluster.nodes]
+
+    assert set(refused) <= {"NO_QUORUM", "NOT_LEADER"}
+    for other in cluster.others(leader):
+        step_aside(cluster, other, on=False)
+    cluster.until(lambda: cluster.leader() is not None, "a node serves again")
+
+
 def test_a_leader_without_room_lets_another_one_lead(cluster: HandCluster, leader: HandNode) -> None:
     leader.client().publish(Q)
 

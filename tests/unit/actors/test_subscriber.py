@@ -8,7 +8,7 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from wakeq.actors import requests
 from wakeq.actors.door import Received
-from wakeq.actors.requests import IN_FLIGHT_MAX
+from wakeq.actors.in_flight import IN_FLIGHT_MAX
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.lines import LineTooLong
 

@@ -1,6 +1,5 @@
 """TaskFlux in a cluster: who says `NotLeader`, where it sends its clients, and what became of a lost Ack."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,20 +27,11 @@ ADDRESSES = ("node-0:2602", "node-1:2602", "node-2:2602")
 
 
 @pytest.fixture
-def cluster(directory: Path) -> Iterator[HandCluster]:
-    made = HandCluster(directory)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def leader(cluster: HandCluster) -> HandNode:
-    found = cluster.leader()
-    assert found is not None
-    found.client().publish(Q, "first")
-    found.client().call("PURGE", Q)
-    return found
+def leader(leader: HandNode) -> HandNode:
+    """The leader, with a queue that is there and empty."""
+    leader.client().publish(Q, "first")
+    leader.client().call("PURGE", Q)
+    return leader
 
 
 def test_every_node_names_all_of_them_the_leader_and_itself(cluster: HandCluster, leader: HandNode) -> None:

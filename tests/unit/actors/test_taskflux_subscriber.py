@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.taskflux_by_hand import PAYLOAD_BYTES_MAX, HandTaskFlux
-from wakeq.actors.requests import IN_FLIGHT_MAX
+from wakeq.actors.in_flight import IN_FLIGHT_MAX
 from wakeq.protocol.commands import Ack
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.packets import (

@@ -7,10 +7,14 @@ import pytest
 
 from tests.helpers.checker import check
 from tests.helpers.good_histories import good_history
-from tests.helpers.hand_made_histories import BAD, GOOD, Run, Writer
+from tests.helpers.histories_of_deliveries import OF_DELIVERIES
+from tests.helpers.histories_of_messages import OF_MESSAGES
 from tests.helpers.history import Event, load_events
+from tests.helpers.history_by_hand import Run, Writer
 
 GOOD_HISTORIES = 10_000
+BAD = [*OF_MESSAGES.broken, *OF_DELIVERIES.broken]
+GOOD = OF_DELIVERIES.whole
 
 
 @pytest.mark.parametrize(("rule", "write"), [pytest.param(rule, write, id=name) for rule, name, write in BAD])

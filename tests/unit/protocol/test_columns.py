@@ -68,3 +68,17 @@ def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() 
     assert list(columns.living_numbers()) == [CHUNK, CHUNK + 1]
     assert (columns.living, columns.bytes) == (2, 4)
     assert [columns.lives(n) for n in (-1, 0, 1, CHUNK, CHUNK + 1, CHUNK + 2)] == [False] * 3 + [True] * 2 + [False]
+
+
+def test_of_a_run_of_messages_those_that_live_are_found() -> None:
+    columns = Bare()
+    columns._append([PLAIN] * (CHUNK + 5), 1_000)
+    run = range(CHUNK - 2, CHUNK + 3)
+
+    all_of_them = columns.living_among(run)
+    columns._cross_out(columns.chunks[1], CHUNK)
+
+    assert all_of_them is run
+    assert columns.living_among(run) == [CHUNK - 2, CHUNK - 1, CHUNK + 1, CHUNK + 2]
+    assert columns.living_among(range(CHUNK + 4, CHUNK + 7)) == [CHUNK + 4, CHUNK + 5]
+    assert columns.living_among(range(9 * CHUNK, 9 * CHUNK + 2)) == []

@@ -1,6 +1,7 @@
 """Entries byte by byte: what stands on disk may only change together with its page and version."""
 
 import struct
+from typing import get_args
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from wakeq.protocol.commands import (
     Expired,
     Extended,
     Imported,
+    Kind,
     Members,
     Noop,
     PauseQueue,
@@ -34,7 +36,7 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
+from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord, pack_alike
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.records import encode_entry
 from wakeq.protocol.rows import ROW
@@ -170,6 +172,13 @@ SPELLED: list[tuple[Entry, str]] = [
 ]  # fmt: skip
 
 
+def test_every_kind_of_entry_is_spelled() -> None:
+    entries = [entry for entry, _ in SPELLED]
+
+    assert {encode_entry(entry, 1)[1] for entry in entries} == set(Kind)
+    assert set(map(type, entries)) == set(get_args(Entry))
+
+
 @pytest.mark.parametrize(("entry", "spelled"), SPELLED, ids=lambda value: type(value).__name__)
 def test_an_entry_is_what_its_page_says(entry: Entry, spelled: str) -> None:
     payload = bytes.fromhex(spelled)
@@ -182,6 +191,23 @@ def test_members_without_a_level_are_those_of_a_cluster_at_level_1() -> None:
     written = bytes.fromhex("010e0000 00000000" + HEAD_TAIL + "00" * 12 + "00" + "92 91 94 01 07 c3 a3 613a31 c3")
 
     assert decode_entry(written) == (Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=1)), AT)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Publish("q", [], atomic=True, session="s", ordinals=[7], worker=9),
+        Stash("q", [], "t", 2, 8, worker=9),
+    ],
+)
+def test_what_is_packed_already_is_written_like_what_is_not(entry: Publish | Stash) -> None:
+    drafts = [Draft(body, -1, 5, 6, 7) for body in (b"a", b"", b"bcd")]
+    plain = msgspec.structs.replace(entry, drafts=drafts)
+    ordinal = 7 if isinstance(entry, Publish) else 0
+
+    packed = msgspec.structs.replace(plain, packed=(pack_alike([1, 0, 3], drafts[0], ordinal), b"abcd"))
+
+    assert encode_entry(packed, AT) == encode_entry(plain, AT)
 
 
 def test_the_fixed_parts_have_the_sizes_that_readers_count_on() -> None:

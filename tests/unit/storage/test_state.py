@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from wakeq.protocol.errors import Busy, DamagedFile, StorageError, SyncFailed, W
 from wakeq.storage import files, state
 from wakeq.storage.environment import DATA_FILE, lengthen
 from wakeq.storage.memory import MemoryStore
-from wakeq.storage.state import SCAN_RECORDS, StateStore
+from wakeq.storage.state import SCAN_BYTES, SCAN_RECORDS, SCAN_RECORDS_FIRST, StateStore
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
@@ -141,6 +142,39 @@ def test_a_long_scan_leaves_nothing_out_and_ends_with_its_prefix(store: StateSto
         assert len(list(view.scan(MESSAGES))) == len(mine) + len(others)
 
 
+def test_a_scan_of_large_records_holds_a_few_of_them_at_a_time(store: StateStore) -> None:
+    size = 2 * SCAN_BYTES
+    store.commit(put(1, [(b"m%02d" % number, bytes(size)) for number in range(16)]))
+
+    tracemalloc.start()
+    try:
+        with store.read() as view:
+            seen = sum(1 for _ in view.scan(MESSAGES))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert seen == 16
+    assert peak < 4 * size
+
+
+def test_a_scan_for_a_few_records_reads_few_of_their_neighbours(store: StateStore) -> None:
+    """A start asks so for each queue."""
+    store.commit(put(1, numbered(0, SCAN_RECORDS, size=1_000)))
+    (first, value), *_ = numbered(0, 1, size=1_000)
+
+    with store.read() as view:
+        tracemalloc.start()
+        try:
+            seen = list(view.scan(MESSAGES, first))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert seen == [(first, value)]
+    assert peak < SCAN_RECORDS * len(value) // 8
+
+
 def test_a_view_stays_as_it_was_even_in_another_thread(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 10)))
     seen: list[int] = []
@@ -160,7 +194,7 @@ def test_a_view_is_of_no_use_after_its_block(store: StateStore) -> None:
     store.commit(put(1, numbered(0, 2 * SCAN_RECORDS)))
     with store.read() as view:
         scan = view.scan(MESSAGES)
-        for _ in range(SCAN_RECORDS):  # what was taken together is given out
+        for _ in range(SCAN_RECORDS_FIRST):  # what was taken together is given out
             next(scan)
 
     with pytest.raises(Busy):

@@ -4,73 +4,20 @@ import asyncio
 import math
 import socket
 import threading
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import pytest
 
+from tests.helpers.aio_by_script import DEADLINE_S, Heard, delivered, pong, run, stored
 from tests.helpers.scripted_peer import scripted
 from wakeq import errors
 from wakeq.client import patience
 from wakeq.client.aio import AsyncClient
 from wakeq.protocol.wire import worker as wire
 
-DEADLINE_S = 10.0
-T = TypeVar("T")
-
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
-
-
-class Heard:
-    """A listener that keeps what it hears, and can be waited on."""
-
-    def __init__(self) -> None:
-        self.news: list[str] = []
-        self._changed = asyncio.Event()
-
-    def _hear(self, news: str) -> None:
-        self.news.append(news)
-        self._changed.set()
-
-    def awoken(self, queue: str) -> None:
-        self._hear(f"awoken {queue}")
-
-    def connected(self) -> None:
-        self._hear("connected")
-
-    def disconnected(self, error: errors.WakeqError) -> None:
-        self._hear("disconnected")
-
-    async def until(self, count: int) -> None:
-        while len(self.news) < count:
-            self._changed.clear()
-            await self._changed.wait()
-
-
-def pong(_: int, command: wire.Command) -> wire.Reply:
-    return wire.Pong(cmd_id=command.cmd_id)
-
-
-def stored(_: int, command: wire.Command) -> wire.Reply:
-    assert isinstance(command, wire.Pub)
-    return wire.Ok(uid=f"uid of {command.message}", cmd_id=command.cmd_id)
-
-
-def delivered(command: wire.Command, uid: str = "u") -> wire.Msg:
-    return wire.Msg(qname="q", uid=uid, error_count=0, msg="x", lease="1-1", cmd_id=command.cmd_id)
-
-
-def run(work: Callable[[], Awaitable[T]]) -> T:
-    """Run on a loop of its own; a call that never ends is a failure."""
-
-    async def within() -> T:
-        async with asyncio.timeout(DEADLINE_S):
-            return await work()
-
-    return asyncio.run(within())
 
 
 # Connections ----------------------------------------------------------------------------------------------

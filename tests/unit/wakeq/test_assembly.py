@@ -8,9 +8,11 @@ import pytest
 
 from tests.helpers.broker import Broker
 from wakeq.actors.log_files import LogServices
+from wakeq.actors.messages import Committed, Tick
+from wakeq.actors.queues import _HANDLERS, Queues
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.assembly import Surroundings
-from wakeq.protocol.commands import Publish
+from wakeq.protocol.commands import Publish, SetAside
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import load_asides
 
@@ -54,6 +56,29 @@ def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Brok
     assert broker.client().fetch(Q)["msg"] == "before"
     with broker.files.store.read() as view:
         assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_asides(view).values())
+
+
+def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
+    broker: Broker, poisoned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long start makes cuts on its way; nobody must take the entry for one that was applied before them."""
+    assert broker.client().call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
+    monkeypatch.setattr("wakeq.assembly.REPLAY_BATCH", 1)
+    committed, cuts = Queues.on_committed, []
+
+    def committed_and_cut(queues: Queues, message: Committed) -> None:
+        committed(queues, message)
+        if not cuts and any(isinstance(entry, SetAside) for _, _, _, entry, _ in message.items):
+            with broker.files.store.read() as view:
+                cuts.append(load_asides(view))
+        queues.tell(Tick("flush"))
+
+    monkeypatch.setattr(Queues, "on_committed", committed_and_cut)
+    monkeypatch.setitem(_HANDLERS, Committed, committed_and_cut)
+    broker.crash_and_restart()
+
+    assert [len(asides) for asides in cuts] == [1]
+    assert broker.client().publish(Q)
 
 
 def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(broker: Broker) -> None:

@@ -35,7 +35,7 @@ def test_parts_of_all_stages_are_counted_where_somebody_is_looking(
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     over = threading.Event()
-    tracker = Tracker(over, {}, {1: (3, 8), 2: (0, 2)}, {2: None})
+    tracker = Tracker(over, {}, {1: (3, 8), 2: (0, 2)}, {1: (3, 8), 2: (0, 2)}, {2: None})
     session: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
 
     module._watch(session, "counting", over)

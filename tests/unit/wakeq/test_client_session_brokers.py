@@ -2,44 +2,10 @@
 
 import pytest
 
+from tests.helpers.session_by_hand import ANSWER_S, NOW_S, heard, online, sent
 from wakeq import errors
-from wakeq.client.session import (
-    PING_AFTER_S,
-    Answer,
-    Event,
-    Greeted,
-    Moved,
-    Session,
-)
+from wakeq.client.session import PING_AFTER_S, Answer, Moved
 from wakeq.protocol.wire import worker as wire
-
-NOW_S = 100.0
-ANSWER_S = 30.0
-
-
-def sent(session: Session) -> list[wire.Command]:
-    """What the session sends now, as the broker reads it."""
-    commands = wire.decode(session.bytes_to_send())
-    assert not [bad for bad in commands if isinstance(bad, wire.Bad)]
-    return commands  # type: ignore[return-value]
-
-
-def online(session_id: str = "s") -> Session:
-    session = Session(session_id, answer_timeout_s=ANSWER_S)
-    session.connected(NOW_S)
-    session.bytes_to_send()
-    assert heard(session, wire.HelloReply(version="1")) == [Greeted()]
-    return session
-
-
-def heard(session: Session, *replies: wire.Reply, now_s: float = NOW_S) -> list[Event]:
-    """What the session makes of these replies."""
-    return session.receive(wire.encode(replies), now_s)
-
-
-def message(ticket: int, uid: str = "u") -> wire.Msg:
-    return wire.Msg(qname="q", uid=uid, error_count=0, msg="x", lease="1-1", cmd_id=ticket)
-
 
 # Leaders --------------------------------------------------------------------------------------------------
 

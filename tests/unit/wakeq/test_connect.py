@@ -1,79 +1,47 @@
 """The worker protocol's WebSocket door and the HTTP port, over real loopback sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-import uvloop
 
+from tests.helpers.both_loops import Run
+from tests.helpers.noting import Answering, Clock
 from wakeq.actors.access import Access
 from wakeq.actors.door import BURST_BYTES_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import frame
-from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong
+from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Pong
 from wakeq.web import server as server_module
 from wakeq.web.connect import Connect
 from wakeq.web.server import WebServer
-
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-
-
-class Writer:
-    """A subscriber that writes down what it is told, and answers every PING."""
-
-    def __init__(self, door: Door) -> None:
-        self.door = door
-        self.told: list[object] = []
-        self.news = asyncio.Event()
-
-    def tell(self, message: object, /) -> None:
-        self.told.append(message)
-        if isinstance(message, Received) and message.commands == [Ping()]:
-            self.door.send([Pong()])
-        self.news.set()
-
-    arrive = tell
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
-            while not true():
-                self.news.clear()
-                await self.news.wait()
-
-    @property
-    def commands(self) -> list[object]:
-        return [command for told in self.told if isinstance(told, Received) for command in told.commands]
-
-    @property
-    def closed(self) -> str | None:
-        return next((told.reason for told in self.told if isinstance(told, Closed)), None)
 
 
 class Port:
     """A server, the subscribers it made, and a way to connect to it."""
 
     def __init__(self, session: aiohttp.ClientSession, **limits: object) -> None:
-        self.now_s = 1000.0
+        self.clock = Clock()
         self.session = session
-        self.writers: list[Writer] = []
-        self.connect = Connect(self.make, clock=lambda: self.now_s, **limits)  # type: ignore[arg-type]
+        self.subscribers: list[Answering] = []
+        self.connect = Connect(self.make, clock=self.clock, **limits)  # type: ignore[arg-type]
         self.server = WebServer("hello", admission=self.connect.admission)
         self.url = ""
         self._open: list[aiohttp.ClientWebSocketResponse] = []  # aiohttp closes what nobody holds
 
-    def make(self, door: Door) -> Writer:
-        self.writers.append(Writer(door))
-        return self.writers[-1]
+    def make(self, door: Door) -> Answering:
+        self.subscribers.append(Answering(door))
+        return self.subscribers[-1]
 
-    async def ask(self, path: str = "/connect") -> tuple[aiohttp.ClientWebSocketResponse, Writer]:
+    async def ask(self, path: str = "/connect") -> tuple[aiohttp.ClientWebSocketResponse, Answering]:
         """Connect, and wait until the other side knows."""
         ws = await self.session.ws_connect(self.url + path, autoping=False, max_msg_size=0)
         await ws.send_str('{"cmd":"PING"}')
         self._open.append(ws)
         assert await ws.receive_str() == '{"cmd":"pong"}'
-        subscriber = self.writers[-1]
+        subscriber = self.subscribers[-1]
         subscriber.told.clear()
         return ws, subscriber
 
@@ -91,21 +59,6 @@ async def serving(**limits: object) -> AsyncIterator[Port]:
         finally:
             await session.close()
             await asyncio.wait_for(port.server.close(), 10)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 20)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
-
-
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 def test_the_root_greets(run: Run) -> None:
@@ -322,10 +275,10 @@ def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_
                 await asyncio.sleep(0)
 
             assert subscriber.door._paused  # type: ignore[attr-defined]
-            port.now_s += STUCK_S_MAX - 1
+            port.clock.now_s += STUCK_S_MAX - 1
             port.connect.sweep()
             assert subscriber.closed is None
-            port.now_s += 1
+            port.clock.now_s += 1
             port.connect.sweep()
             await subscriber.until(lambda: subscriber.closed is not None)
             assert subscriber.closed == "it does not read its answers"
@@ -356,7 +309,7 @@ def test_a_token_that_ends_during_the_handshake_leaves_no_connection(run: Run) -
             await ws.close()
 
             assert not port.connect.doors
-            assert not port.writers
+            assert not port.subscribers
 
     run(test)
 

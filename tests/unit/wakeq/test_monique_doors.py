@@ -2,17 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-import uvloop
 import zmq
 import zmq.asyncio
 
+from tests.helpers.both_loops import Run
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_component import config_json, free_port, packed
 from tests.helpers.monique_raw import RawMonique
@@ -27,8 +27,6 @@ from wakeq.settings import Monique, Settings
 from wakeq.web.families import MONIQUE
 from wakeq.web.server import WebServer
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
 
 
@@ -79,18 +77,6 @@ async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tup
         finally:
             await session.close()
             await asyncio.wait_for(place.web.close(), 20)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 30)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -178,6 +164,11 @@ def test_controllers_that_are_added_to_the_file_are_opened(
             port = free_port()
             config_json(path, a_b=port)
             await until(lambda: "a_b" in place.doors._takers)
+            place.refusal = FOLLOWS
+            place.doors.look()
+            path.write_text("{")  # from here on nothing is learned from it
+            place.refusal = None
+            place.doors.look()
 
             with zmq.Context() as context, context.socket(zmq.PULL) as pull:
                 pull.connect(f"tcp://127.0.0.1:{port}")
@@ -275,6 +266,26 @@ def test_what_other_machines_would_reach_is_opened_only_if_somebody_says_that_it
     with pytest.raises(BadSettings, match="which other machines reach"):
         asyncio.run(test(insecure=False))
     asyncio.run(test(insecure=True))
+
+
+def test_components_of_a_controller_share_a_queue_with_no_other_spec(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "READ_AGAIN_S", 0.02)
+    path = config_json(tmp_path / "config.json")
+    routes = {"a_b": "tasks", "c_d": "tasks", "e_f": "others"}
+
+    async def test() -> None:
+        async with doors(config_file=path, routes=routes) as (place, _):
+            config_json(path, a_b=free_port(), e_f=free_port())
+            await until(lambda: "e_f" in place.doors._takers)
+            assert "a_b" not in place.doors._takers
+        async with doors(config_file=path, routes=routes):
+            pass
+
+    with pytest.raises(BadSettings, match="give each a queue of its own"):
+        run(test)
+    assert "tasks of c_d too" in caplog.text
 
 
 def test_without_pyzmq_its_ports_are_refused_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

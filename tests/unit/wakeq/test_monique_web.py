@@ -1,14 +1,15 @@
 """MoniQue's WebSocket door over real loopback sockets: what is pushed to many, and who does not read it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
-import uvloop
 
-from wakeq.actors.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Closed, Received
+from tests.helpers.both_loops import Run
+from tests.helpers.noting import Clock, Noting
+from wakeq.actors.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
 from wakeq.actors.messages import Refusal
 from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
 from wakeq.protocol.wire.monique.frames import encode
@@ -16,57 +17,36 @@ from wakeq.protocol.wire.websocket import BINARY, frame
 from wakeq.web.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath
 from wakeq.web.server import WebServer
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 
-
-class Writer:
-    """A subscriber that writes down what it is told, and answers every ping."""
-
-    def __init__(self, door: MoniqueDoor) -> None:
-        self.door = door
-        self.commands: list[object] = []
-        self.closed: str | None = None
-        self.news = asyncio.Event()
+class Answering(Noting):
+    """A subscriber that answers every ping."""
 
     def tell(self, message: object, /) -> None:
-        match message:
-            case Received(commands=commands):
-                self.commands += commands
-                self.door.send([Pong(command.data) for command in commands if isinstance(command, Ping)])
-            case Closed(reason=reason):
-                self.closed = reason
-        self.news.set()
-
-    arrive = tell
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not true():
-                self.news.clear()
-                await self.news.wait()
+        super().tell(message)
+        if isinstance(message, Received):
+            self.door.send([Pong(command.data) for command in message.commands if isinstance(command, Ping)])
 
 
 class Port:
     def __init__(self, session: aiohttp.ClientSession, refusal: Callable[[], Refusal | None]) -> None:
-        self.now_s = 1000.0
+        self.clock = Clock()
         self.session = session
-        self.writers: list[Writer] = []
-        self.path = MoniquePath(self.make, clock=lambda: self.now_s, refusal=refusal)
+        self.subscribers: list[Answering] = []
+        self.path = MoniquePath(self.make, clock=self.clock, refusal=refusal)
         self.server = WebServer(greeting=None)
         self.server.add("GET", "/", self.path.handle)
         self.url = ""
 
-    def make(self, door: MoniqueDoor) -> Writer:
-        self.writers.append(Writer(door))
-        return self.writers[-1]
+    def make(self, door: MoniqueDoor) -> Answering:
+        self.subscribers.append(Answering(door))
+        return self.subscribers[-1]
 
-    async def client(self) -> tuple[aiohttp.ClientWebSocketResponse, Writer]:
+    async def client(self) -> tuple[aiohttp.ClientWebSocketResponse, Answering]:
         """Connect, and wait until the other side knows."""
         ws = await self.session.ws_connect(self.url, autoping=False, max_msg_size=0)
         await ws.send_bytes(encode([Ping(1)])[0])
         assert (await ws.receive()).data == encode([Pong(1)])[0]
-        return ws, self.writers[-1]
+        return ws, self.subscribers[-1]
 
 
 @asynccontextmanager
@@ -80,18 +60,6 @@ async def serving(refusal: Callable[[], Refusal | None] = lambda: None) -> Async
         finally:
             await session.close()
             await asyncio.wait_for(port.server.close(), 20)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 30)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
 
 
 @pytest.mark.parametrize("size", [100, JOINED_BYTES_MAX + 1])
@@ -147,7 +115,7 @@ def test_who_never_reads_again_is_dropped_in_the_end(run: Run) -> None:
                 subscriber.door.push([frame(BINARY, b"x" * MIB)])
                 await asyncio.sleep(0)
 
-            port.now_s += FRAME_S_MAX
+            port.clock.now_s += FRAME_S_MAX
             port.path.sweep()
 
             await subscriber.until(lambda: subscriber.closed is not None)

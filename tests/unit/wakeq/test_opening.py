@@ -139,3 +139,18 @@ def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None
 
     assert "the other nodes have set aside" in message
     assert "start this one again with --join" in message
+
+
+def test_a_log_that_does_not_reach_back_to_what_was_set_aside_says_how_to_come_back(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data")
+    broker.client().publish("q")
+    broker.flush()
+    log = broker.files.log
+    log.roll(log.last_index)
+    log.cut_below(log.last_index + 1)  # as it is cut without an image where the disk has no room
+    broker.close()
+    mark_spoilt(tmp_path / "data" / "consensus", 2)
+
+    message = refused(tmp_path / "data")
+
+    assert "start this one again with --join" in message

@@ -1,13 +1,13 @@
 """The TaskFlux port: quiet connections, peers that do not read, too much at once, and how a connection ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-import uvloop
 
-from tests.unit.wakeq.test_worker_tcp import Clock
+from tests.helpers.both_loops import Run
+from tests.helpers.noting import Clock, Noting
 from wakeq.actors.door import MIB, STUCK_S_MAX, UNREAD_BYTES_MAX, Admission, Closed, Drained, Ended, Idle, Received
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpDoor, TaskFluxTcpListener
 from wakeq.protocol.wire.taskflux.dialects import SPEC
@@ -21,50 +21,25 @@ from wakeq.protocol.wire.taskflux.packets import (
     Count,
     Enqueue,
     ErrorResponse,
-    Packet,
     Record,
 )
 
+pytestmark = pytest.mark.usefixtures("short_goodbyes")
+
 IDLE_S = 60.0
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 HANDSHAKE = encode([AuthorizationRequest(), BootstrapRequest(1, 0, 0)], SPEC)
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-class Writer:
-    """A subscriber that writes down what it is told."""
-
-    def __init__(self, door: TaskFluxTcpDoor) -> None:
-        self.door = door
-        self.told: list[object] = []
-        self.news = asyncio.Event()
-
-    def tell(self, message: object, /) -> None:
-        self.told.append(message)
-        self.news.set()
-
-    arrive = tell
-
-    async def until(self, kind: type) -> None:
-        """Wait for a message of this kind."""
-        async with asyncio.timeout(5):
-            while kind not in map(type, self.told):
-                self.news.clear()
-                await self.news.wait()
+class Guest(Noting):
+    """A subscriber that hangs up when the test says so."""
 
     async def hung_up(self) -> None:
         """Hang up when the client has, as a subscriber does."""
-        await self.until(Ended)
+        await self.until_told(Ended)
         self.door.hang_up()
-        await self.until(Closed)
-
-    @property
-    def packets(self) -> list[Packet | Bad]:
-        return [packet for told in self.told if isinstance(told, Received) for packet in told.commands]
-
-    def heard(self, kind: type) -> int:
-        return sum(type(told) is kind for told in self.told)
+        await self.until_told(Closed)
 
 
 class Port:
@@ -72,27 +47,27 @@ class Port:
 
     def __init__(self, admission: Admission | None = None) -> None:
         self.clock = Clock()
-        self.writers: list[Writer] = []
+        self.guests: list[Guest] = []
         self.listener = TaskFluxTcpListener(
             self.make, SPEC, admission=admission, payload_bytes_max=MIB, idle_s=IDLE_S, clock=self.clock
         )
         self.port = 0
 
-    def make(self, door: TaskFluxTcpDoor) -> Writer:
-        self.writers.append(Writer(door))
-        return self.writers[-1]
+    def make(self, door: TaskFluxTcpDoor) -> Guest:
+        self.guests.append(Guest(door))
+        return self.guests[-1]
 
     async def connect(self) -> Connection:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Writer]:
+    async def greet(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Guest]:
         """Connect and shake hands, until the other side knows."""
         reader, writer = await self.connect()
         writer.write(HANDSHAKE)
         async with asyncio.timeout(5):
-            while not self.writers or not self.writers[-1].packets:
+            while not self.guests or not self.guests[-1].commands:
                 await asyncio.sleep(0)
-        subscriber = self.writers[-1]
+        subscriber = self.guests[-1]
         subscriber.door.welcome()
         subscriber.told.clear()
         return reader, writer, subscriber
@@ -111,27 +86,6 @@ async def listening(admission: Admission | None = None) -> AsyncIterator[Port]:
         yield port
     finally:
         await asyncio.wait_for(port.listener.close(), 5)
-
-
-@pytest.fixture(autouse=True)
-def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of these tests stay where they are when the listener closes: do not wait for them."""
-    monkeypatch.setattr("wakeq.listeners.tcp_listener.GOODBYE_S_MAX", 0.01)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 20)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
-
-
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 def test_who_is_quiet_for_the_idle_limit_is_told_of_once_and_again_after_another_one(run: Run) -> None:
@@ -157,7 +111,7 @@ def test_a_packet_and_an_answer_begin_the_idle_limit_anew_and_half_a_packet_does
             _, writer, subscriber = await port.greet()
             port.pass_time(IDLE_S / 2)
             writer.write(encode([Count("")], SPEC))
-            await subscriber.until(Received)
+            await subscriber.until_told(Received)
             port.pass_time(IDLE_S / 2)
             subscriber.door.send([OK])
             port.pass_time(IDLE_S / 2)
@@ -165,7 +119,7 @@ def test_a_packet_and_an_answer_begin_the_idle_limit_anew_and_half_a_packet_does
 
             subscriber.told.clear()
             writer.write(encode([Count("")], SPEC) + b"C")  # the packet before tells when the half one is there
-            await subscriber.until(Received)
+            await subscriber.until_told(Received)
             port.pass_time(IDLE_S)
 
             assert subscriber.heard(Idle) == 1
@@ -181,7 +135,7 @@ def test_a_connection_that_is_dropped_is_told_of(run: Run) -> None:
             subscriber.door.drop("idle for too long")
 
             assert await reader.read() == b""
-            await subscriber.until(Closed)
+            await subscriber.until_told(Closed)
             assert not port.listener.doors
 
     run(test)
@@ -192,7 +146,7 @@ def test_the_last_answer_arrives_although_the_client_goes_on_talking(run: Run) -
         async with listening() as port:
             reader, writer, subscriber = await port.greet()
             writer.write(b"Z" + bytes(MIB))
-            await subscriber.until(Received)
+            await subscriber.until_told(Received)
             subscriber.door.send([ErrorResponse(0, "no")])
             subscriber.door.close("bad input")
             subscriber.told.clear()
@@ -210,7 +164,7 @@ def test_a_half_closed_client_is_told_of_and_still_answered(run: Run) -> None:
         async with listening() as port:
             reader, writer, subscriber = await port.greet()
             writer.write_eof()
-            await subscriber.until(Ended)
+            await subscriber.until_told(Ended)
 
             subscriber.door.send([OK])
             subscriber.door.hang_up()
@@ -228,7 +182,7 @@ def test_one_connection_too_many_is_closed_without_a_word(run: Run) -> None:
 
             assert await reader.read() == b""
             assert port.listener.refused == 1
-            assert len(port.writers) == 1
+            assert len(port.guests) == 1
 
     run(test)
 
@@ -246,7 +200,7 @@ def test_who_leaves_much_unread_is_congested_until_he_has_read_it(run: Run) -> N
 
             writer.transport.resume_reading()  # type: ignore[attr-defined]
             await reader.readexactly(sent * len(encode([Record(1, bytes(MIB))], SPEC)))
-            await subscriber.until(Drained)
+            await subscriber.until_told(Drained)
 
             assert not door.is_congested
 
@@ -264,7 +218,7 @@ def test_who_never_reads_is_disconnected(run: Run) -> None:
 
             port.pass_time(STUCK_S_MAX)
 
-            await subscriber.until(Closed)
+            await subscriber.until_told(Closed)
 
     run(test)
 
@@ -280,9 +234,9 @@ def test_when_all_together_hold_too_much_the_next_unfinished_packet_ends_its_con
 
             _, second, subscriber = await port.greet()
             second.write(half)
-            await subscriber.until(Received)
-            assert isinstance(subscriber.packets[-1], Bad)
-            assert isinstance(subscriber.packets[-1].error, Crowded)
+            await subscriber.until_told(Received)
+            assert isinstance(subscriber.commands[-1], Bad)
+            assert isinstance(subscriber.commands[-1].error, Crowded)
             subscriber.door.close("crowded")
             second.close()
             first.close()

@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-import uvloop
 
+from tests.helpers.both_loops import Run
+from tests.helpers.noting import Answering, Clock
 from wakeq.actors.door import (
     BURST_BYTES_MAX,
     FRAME_S_MAX,
@@ -18,7 +19,6 @@ from wakeq.actors.door import (
     Backlog,
     Closed,
     Door,
-    Ended,
     Received,
     Verdict,
 )
@@ -26,57 +26,7 @@ from wakeq.listeners.tcp_listener import CLOSE_SLICE
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode, nok
 
-LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
-
-
-@pytest.fixture(autouse=True)
-def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients of these tests stay where they are when the listener closes: do not wait for them."""
-    monkeypatch.setattr("wakeq.listeners.tcp_listener.GOODBYE_S_MAX", 0.01)
-
-
-class Clock:
-    """Time that a test moves."""
-
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
-class Writer:
-    """A subscriber that writes down what it is told, and answers every PING."""
-
-    def __init__(self, door: Door) -> None:
-        self.door = door
-        self.told: list[object] = []
-        self.news = asyncio.Event()
-
-    def tell(self, message: object, /) -> None:
-        if isinstance(message, Ended):  # all its commands are answered at once
-            self.door.hang_up()
-            return
-        self.told.append(message)
-        if isinstance(message, Received) and message.commands == [Ping()]:
-            self.door.send([Pong()])
-        self.news.set()
-
-    arrive = tell
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        """Wait for mail until something is true."""
-        async with asyncio.timeout(5):
-            while not true():
-                self.news.clear()
-                await self.news.wait()
-
-    @property
-    def commands(self) -> list[object]:
-        return [command for told in self.told if isinstance(told, Received) for command in told.commands]
-
-    @property
-    def closed(self) -> str | None:
-        return next((told.reason for told in self.told if isinstance(told, Closed)), None)
+pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
 
 class Port:
@@ -84,23 +34,23 @@ class Port:
 
     def __init__(self, **limits: object) -> None:
         self.clock = Clock()
-        self.writers: list[Writer] = []
+        self.subscribers: list[Answering] = []
         self.listener = WorkerTcpListener(self.make, clock=self.clock, **limits)  # type: ignore[arg-type]
         self.port = 0
 
-    def make(self, door: Door) -> Writer:
-        self.writers.append(Writer(door))
-        return self.writers[-1]
+    def make(self, door: Door) -> Answering:
+        self.subscribers.append(Answering(door))
+        return self.subscribers[-1]
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
-    async def ask(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Writer]:
+    async def ask(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Answering]:
         """Connect, and wait until the other side knows."""
         reader, writer = await self.connect()
         writer.write(b'{"cmd":"PING"}\n')
         assert await reader.readline() == b'{"cmd":"pong"}\n'
-        subscriber = self.writers[-1]
+        subscriber = self.subscribers[-1]
         subscriber.told.clear()
         return reader, writer, subscriber
 
@@ -117,21 +67,6 @@ async def listening(**limits: object) -> AsyncIterator[Port]:
         yield port
     finally:
         await asyncio.wait_for(port.listener.close(), 5)
-
-
-@pytest.fixture(params=LOOPS, ids=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None]]], None]:
-    def run_in_loop(test: Callable[[], Awaitable[None]]) -> None:
-        async def limited() -> None:
-            await asyncio.wait_for(test(), 20)
-
-        with asyncio.Runner(loop_factory=request.param) as runner:
-            runner.run(limited())
-
-    return run_in_loop
-
-
-Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 
 def test_what_comes_together_is_told_once(run: Run) -> None:
@@ -356,7 +291,7 @@ def test_one_connection_too_many_is_told_so_and_closed(run: Run) -> None:
             reader, late = await port.connect()
             late.write(b'{"cmd":"PING"}\n' * 1000)
             assert b'"err":"BUSY"' in await reader.read()
-            assert len(port.writers) == 1
+            assert len(port.subscribers) == 1
             late.close()
 
             writer.close()
@@ -419,8 +354,8 @@ def test_who_has_not_said_who_he_is_may_not_begin_much(run: Run, begun: bytes) -
                     await known.drain()
                     await stranger.drain()
 
-            await port.writers[-1].until(lambda: bool(port.writers[-1].commands))
-            (bad,) = port.writers[-1].commands
+            await port.subscribers[-1].until(lambda: bool(port.subscribers[-1].commands))
+            (bad,) = port.subscribers[-1].commands
             assert isinstance(bad, Bad)
             assert "say who you are" in str(bad.error)
             assert not welcomed.commands
@@ -457,7 +392,7 @@ def test_peers_that_go_all_at_once_are_closed_a_few_in_each_turn(run: Run) -> No
                 most, before = max(most, before - len(port.listener.doors)), len(port.listener.doors)
 
             assert 0 < most <= CLOSE_SLICE
-            assert all(writer.closed == "closed by peer" for writer in port.writers)
+            assert all(subscriber.closed == "closed by peer" for subscriber in port.subscribers)
 
     run(test)
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.examples import examples
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.exchange import SUBSCRIPTION_CHARS_MAX, SUBSCRIPTIONS_MAX, Exchange, Subscription
 from wakeq.protocol.wire.monique.commands import (
@@ -209,7 +210,7 @@ def test_a_client_refuses_a_pushed_tag_that_is_none() -> None:
 # --- garbage and bombs ---
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     COMMANDS | REPLIES,
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.taskflux_apart import apart
+from tests.helpers.taskflux_apart import apart, taken_as
 from wakeq.protocol.commands import Draft, Reason
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
@@ -41,7 +41,6 @@ from wakeq.protocol.wire.taskflux.packets import (
     QueueSizeViolation,
     Record,
     Response,
-    Taken,
 )
 
 
@@ -173,7 +172,7 @@ def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
     assert answers(conversation) == []
     assert conversation.in_flight == 4
 
-    (rest,) = conversation.resolve([(take, Taken([Record(1, b"a"), Record(2, b"b")]))])
+    (rest,) = conversation.resolve([(take, taken_as(Record(1, b"a"), Record(2, b"b")))])
 
     assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b"), OK]
     assert rest.work == third  # alone, so it is held
@@ -184,7 +183,7 @@ def test_of_those_that_find_nothing_the_first_that_may_waits_alone() -> None:
     first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
     (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, third, ACK])
 
-    (waiting,) = conversation.resolve([(take, Taken([]))])
+    (waiting,) = conversation.resolve([(take, taken_as())])
     assert waiting.work == second
     assert answers(conversation) == [EMPTY]
     removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
@@ -221,7 +220,7 @@ def test_what_was_read_in_one_piece_begins_so() -> None:
     assert answers(conversation) == [OK, OK, OK, OK]
     assert take.work == Take("q", [Dequeue("q", 5)] * 3)
     assert conversation.in_flight == 3
-    conversation.resolve([(take, Taken([Record(1, b"a"), Record(2, b"b"), Record(3, b"c")]))])
+    conversation.resolve([(take, taken_as(Record(1, b"a"), Record(2, b"b"), Record(3, b"c")))])
     assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b"), OK, Record(3, b"c"), OK]
     assert conversation.in_flight == 0
 
@@ -293,7 +292,7 @@ def test_of_a_run_that_finds_nothing_the_first_waits_alone_and_the_rest_goes_wit
     (take,) = conversation.receive([Dequeues(Dequeue("q", 5), 3)])
     conversation.receive([Dequeues(Dequeue("q", 5), 2)])
 
-    (waiting,) = conversation.resolve([(take, Taken([]))])
+    (waiting,) = conversation.resolve([(take, taken_as())])
     removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
 
     assert waiting.work == Dequeue("q", 5)
@@ -316,7 +315,7 @@ def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -
 
     assert conversation.lost() == []
 
-    assert conversation.resolve([(take, Taken([Record(1, b"a")]))]) == []
+    assert conversation.resolve([(take, taken_as(Record(1, b"a")))]) == []
     assert conversation.under_way == 0
 
 
@@ -325,7 +324,7 @@ def test_who_has_ended_does_not_wait_for_those_that_found_nothing() -> None:
     (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
     conversation.ended()
 
-    conversation.resolve([(take, Taken([]))])
+    conversation.resolve([(take, taken_as())])
 
     assert answers(conversation) == [EMPTY, EMPTY]
     assert conversation.finished
@@ -529,7 +528,7 @@ def test_a_record_of_legacy_is_gone_when_it_comes() -> None:
     (dequeue,) = conversation.receive([Dequeue("q")])
 
     assert dequeue.work == Take("q", [Dequeue("q")])
-    assert conversation.resolve([(dequeue, Taken([Record(1, b"a")]))]) == []
+    assert conversation.resolve([(dequeue, taken_as(Record(1, b"a")))]) == []
 
     assert answers(conversation) == [Record(1, b"a")]
     assert conversation.lost() == []
@@ -540,9 +539,9 @@ def test_dequeues_of_legacy_go_together() -> None:
 
     (take,) = conversation.receive([Dequeue("q"), Dequeue("q"), Dequeue("r")])
     assert take.work == Take("q", [Dequeue("q"), Dequeue("q")])
-    (other,) = conversation.resolve([(take, Taken([Record(1, b"a")]))])
+    (other,) = conversation.resolve([(take, taken_as(Record(1, b"a")))])
     assert other.work == Take("q", [Dequeue("q")])
-    (last,) = conversation.resolve([(other, Taken([]))])
+    (last,) = conversation.resolve([(other, taken_as())])
 
     assert last.work == Take("r", [Dequeue("r")])
     assert answers(conversation) == [Record(1, b"a"), EMPTY]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.examples import examples
 from tests.helpers.taskflux_apart import apart
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, DIALECTS, LEGACY, SPEC, Dialect
@@ -165,7 +166,7 @@ def test_a_packet_without_its_last_byte_waits(dialect: Dialect, data: st.DataObj
 
 
 @EACH_DIALECT
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(data=st.data(), cuts=CUTS)
 def test_garbage_is_packets_or_a_stated_error_and_the_same_in_any_pieces(
     dialect: Dialect, data: st.DataObject, cuts: list[int]

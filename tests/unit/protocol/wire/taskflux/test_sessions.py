@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.helpers.taskflux_apart import taken_as
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.wire.taskflux.conversation import Conversation
@@ -116,7 +117,7 @@ class ScriptedQueues:
 
     def take(self, name: str, count: int) -> Taken:
         taken, self.records[name] = self.records[name][:count], self.records[name][count:]
-        return Taken([Record(key, payload, number) for key, number, payload in taken])
+        return taken_as(*[Record(key, payload, number) for key, number, payload in taken])
 
     def dequeue(self, name: str) -> Outcome:
         if not self.records[name]:

@@ -1,4 +1,4 @@
-"""Doors: where clients find each node of a cluster, by what they speak.
+"""Places: where clients find each node of a cluster, by what they speak.
 
     addresses of this node --> what the others are told of it
     what the others have said of themselves --> the list of nodes that a TaskFlux client is given
@@ -10,7 +10,7 @@ from wakeq.actors.raft_log import RaftLog
 from wakeq.protocol.wire.taskflux.packets import UNKNOWN_NODE, ClusterMetadataResponse
 
 
-class Doors:
+class Places:
     """See the head of this file.  `own` is empty until the node listens."""
 
     def __init__(self, me: int | None) -> None:

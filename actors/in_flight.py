@@ -1,0 +1,29 @@
+"""In flight: how much of one connection may be under way before no more is read from it.
+
+commands and bytes that are not answered yet --> pause, resume --> door
+"""
+
+from typing import Protocol
+
+IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
+IN_FLIGHT_LOW = 4_096
+IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
+
+
+class Pausable(Protocol):
+    """As much of a door as matters here."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+def bound_reading(door: Pausable, *, is_paused: bool, in_flight: int, in_flight_bytes: int) -> bool:
+    """Pause reading while too much is under way, and resume it when that is done; return whether it is paused."""
+    if is_paused and in_flight <= IN_FLIGHT_LOW and in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+        door.resume()
+        return False
+    if not is_paused and (in_flight > IN_FLIGHT_MAX or in_flight_bytes > IN_FLIGHT_BYTES_MAX):
+        door.pause()
+        return True
+    return is_paused

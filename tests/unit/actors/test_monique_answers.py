@@ -1,0 +1,68 @@
+"""Answers on a broker by hand: what workers say goes out as messages of MoniQue, or is a dead letter."""
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.monique_by_hand import push, subscribe
+from tests.helpers.monique_place import TASK, TIMEOUT_S, Place
+
+
+@pytest.fixture
+def place(broker: Broker) -> Place:
+    return Place(broker)
+
+
+def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) -> None:
+    place.serve_answers()
+    client = place.client()
+    client.ask(subscribe("sum_it *"), push(TASK, id="t1"))
+    task = worker.fetch("sums")
+
+    headers = task["headers"]
+    publish = [
+        {"qname": "monique.answers", "message": "1", "headers": headers},
+        {"qname": "monique.answers", "message": "2", "headers": headers | {"monique-type": "error"}},
+        {"qname": "monique.answers", "message": "3", "headers": headers | {"monique-creator": "me"}},
+    ]
+    worker.call("ACK", "sums", uid=task["uid"], lease=task["lease"], publish=publish)
+
+    tags = client.pushed()
+    assert [tag.split(":")[:2] + tag.split(":")[3:] for tag in tags] == [
+        ["result", "sum_it", "t1", "wakeq"],
+        ["error", "sum_it", "t1", "wakeq"],
+        ["result", "sum_it", "t1", "me"],
+    ]
+    assert worker.figures("monique.answers")["size"] == 0
+
+
+def test_what_is_no_answer_is_a_dead_letter(place: Place, worker: Client) -> None:
+    place.serve_answers()
+    tag = "config:sum_it:t1::me"
+    worker.publish("monique.answers", "no headers")
+    worker.publish("monique.answers", "bad tag", headers={"monique-tag": "config:sum_it"})
+    worker.publish("monique.answers", "bad type", headers={"monique-tag": tag, "monique-type": "answer"})
+    worker.publish("monique.answers", "bad creator", headers={"monique-tag": tag, "monique-creator": "a:b"})
+
+    dead = [worker.fetch("monique.answers.dead")["msg"] for _ in range(4)]
+
+    assert dead == ["no headers", "bad tag", "bad type", "bad creator"]
+
+
+def test_an_answer_that_goes_out_twice_has_one_id(broker: Broker, place: Place, worker: Client) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+    place.serve_answers()
+    broker.log_disk.held = True
+    worker.send({"cmd": "PUB", "qname": "monique.answers", "message": "1", "headers": {"monique-tag": "config:a:1::m"}})
+    broker.settle()
+    broker.log_disk.complete()  # the answer; that it is done with never reaches the disk
+    first = client.pushed()
+
+    broker.crash_and_restart()
+    place = Place(broker)
+    client = place.client()
+    client.ask(subscribe("* *"))
+    place.serve_answers()
+    broker.advance(TIMEOUT_S + 1)
+
+    assert client.pushed() == first != []

@@ -1,0 +1,203 @@
+"""SegmentedLog and its segments: a full one is sealed, old ones are cut, and a crash in between loses nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, payload, two_sealed, write
+from wakeq.protocol.log_format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
+from wakeq.storage import active_segment, files, raft_log, segments
+from wakeq.storage.raft_log import EntriesGone
+
+# Sealing --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_full_segment_is_sealed_under_the_index_it_begins_with(tmp_path: Path) -> None:
+    paths = two_sealed(tmp_path)
+
+    assert [path.name for path in paths] == ["raft.log.0000000000000000001", "raft.log.0000000000000000011"]
+    again = open_log(tmp_path, committed=30)
+    assert (again.first_index, again.last_index) == (1, 30)
+    assert indexes(again) == list(range(1, 31))
+
+
+def test_the_footer_keeps_the_notes_of_its_caller(tmp_path: Path) -> None:
+    path = two_sealed(tmp_path)[1]
+
+    data = path.read_bytes()
+    seed = record_seed(IDENTITY)
+    at = footer_offset(data[-TRAILER_BYTES:], seed=seed)
+    assert at is not None
+    footer = decode_footer(data[at:], at, seed=seed)
+
+    assert footer is not None
+    assert (footer.count, footer.first_index, footer.last_index, footer.last_term) == (10, 11, 20, 1)
+    assert (footer.notes, footer.terms, footer.blocks[0].first_index) == (b"notes", ((11, 1),), 11)
+
+
+def test_nothing_is_sealed_that_is_not_committed(tmp_path: Path) -> None:
+    log = open_log(tmp_path, segment_bytes_max=200)
+    assert not log.roll(0)
+    write(log, 10)
+
+    assert log.roll_due
+    assert not log.roll(9)
+    assert log.roll(10)
+    assert not log.roll_due
+    assert not log.roll(10)
+
+
+def test_records_appended_while_a_segment_is_sealed_go_to_the_next_one(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 3)
+    log.append(4, 2, payload(4))
+
+    assert log.roll(3)
+    batch = log.take_buffer()
+    assert batch is not None
+    log.write(batch)
+    log.close()
+
+    again = open_log(tmp_path)
+    assert indexes(again) == [1, 2, 3, 4]
+    assert [again.term_at(i) for i in (3, 4)] == [1, 2]
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+SEALING_STEPS = [
+    ("footer written", active_segment, "sync_data"),
+    ("footer synced", raft_log, "rename_durably"),
+    ("renamed", raft_log, "create_active"),
+    ("new header written", files, "rename_durably"),
+]
+
+
+@pytest.mark.parametrize(("step", "module", "name"), SEALING_STEPS)
+def test_a_crash_while_sealing_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, module: object, name: str
+) -> None:
+    log = open_log(tmp_path)
+    write(log, 10)
+
+    def crash(*_arguments: object) -> None:
+        raise Crash(step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, crash)
+        with pytest.raises(Crash):
+            log.roll(10)
+
+    again = open_log(tmp_path, committed=10)
+    assert indexes(again) == list(range(1, 11))
+    write(again, 5)
+    assert len(segments.sealed_paths(tmp_path)) == 1
+    assert not list(tmp_path.glob("*.new"))
+    again.close()
+    assert indexes(open_log(tmp_path, committed=15)) == list(range(1, 16))
+
+
+@pytest.mark.parametrize("kept", [1, 4, 11, 40, -1, -17])
+def test_an_unfinished_footer_is_cut_off(tmp_path: Path, kept: int) -> None:
+    log = open_log(tmp_path)
+    write(log, 10)
+    log.roll(10)
+    log.close()
+    sealed = segments.sealed_paths(tmp_path)[0]
+    footer = sealed.read_bytes()[offset_of(11) :]
+    (tmp_path / "raft.log").write_bytes(sealed.read_bytes()[: offset_of(11)] + footer[:kept])
+    sealed.unlink()
+
+    again = open_log(tmp_path, committed=10)
+
+    assert indexes(again) == list(range(1, 11))
+    assert again.roll(10)
+
+
+# Cutting --------------------------------------------------------------------------------------------------------------
+
+
+def test_only_whole_sealed_segments_are_cut(tmp_path: Path) -> None:
+    paths = two_sealed(tmp_path)
+    log = open_log(tmp_path)
+
+    assert log.cut_below(10) == 0
+    assert log.cut_below(11) == 1
+    assert [path.exists() for path in paths] == [False, True]
+    assert (log.first_index, log.term_at(10), log.term_at(11), log.term_at(9)) == (11, 1, 1, None)
+    assert log.cut_below(31) == 1
+    assert indexes(log) == list(range(21, 31))
+    with pytest.raises(EntriesGone, match="begins with 21"):
+        log.entries(20)
+
+
+def test_a_reader_goes_on_while_its_segment_is_cut(tmp_path: Path) -> None:
+    two_sealed(tmp_path)
+    log = open_log(tmp_path)
+    reading = log.entries(1)
+    next(reading)
+
+    log.cut_below(11)
+
+    assert [index for index, _term, _data in reading] == list(range(2, 31))
+
+
+def test_truncated_entries_are_gone_and_can_be_written_anew(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 10, term=1)
+    write(log, 10, term=2)
+
+    log.truncate_from(8)
+    assert (log.last_index, log.last_term, log.term_at(8)) == (7, 1, None)
+    write(log, 3, term=3)
+    log.close()
+
+    again = open_log(tmp_path)
+    assert indexes(again) == list(range(1, 11))
+    assert [again.term_at(i) for i in (7, 8, 10)] == [1, 3, 3]
+
+
+def test_the_whole_active_segment_can_be_truncated(tmp_path: Path) -> None:
+    two_sealed(tmp_path)
+    log = open_log(tmp_path)
+
+    log.truncate_from(21)
+    assert not log.roll(20)
+    write(log, 1, term=2)
+    log.close()
+
+    assert indexes(open_log(tmp_path)) == list(range(1, 22))
+
+
+def test_a_reset_log_begins_behind_the_snapshot(tmp_path: Path) -> None:
+    two_sealed(tmp_path)
+    log = open_log(tmp_path)
+
+    log.reset(101, 6)
+    assert (log.first_index, log.last_index, log.last_term, log.term_at(100)) == (101, 100, 6, 6)
+    write(log, 2, term=6)
+    log.close()
+
+    again = open_log(tmp_path, committed=102)
+    assert indexes(again) == [101, 102]
+    assert [again.term_at(i) for i in (99, 100, 101, 102)] == [None, 6, 6, 6]
+
+
+def test_a_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    two_sealed(tmp_path)
+    log = open_log(tmp_path)
+    calls = []
+
+    def crash(path: Path) -> None:
+        calls.append(path)
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(raft_log, "sync_directory", crash)
+        with pytest.raises(Crash):
+            log.reset(101, 6)
+
+    assert calls
+    assert indexes(open_log(tmp_path)) == list(range(11, 31))

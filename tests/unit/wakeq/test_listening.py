@@ -1,0 +1,43 @@
+"""A port is the same at every door: where it listens, and what its connections inherit."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.listening import bound_socket
+from wakeq.web.server import WebServer
+
+PORTS: dict[str, Callable[[], Any]] = {
+    "worker": lambda: WorkerTcpListener(lambda door: pytest.fail("nobody sends anything")),
+    "web": WebServer,
+}
+
+
+@pytest.mark.parametrize("door", PORTS)
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6 beside IPv4")
+def test_who_listens_at_all_addresses_is_reached_by_both_kinds(door: str) -> None:
+    async def reached() -> list[int]:
+        port = PORTS[door]()
+        number = await port.start("::", 0)
+        families = []
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, number), timeout=5) as connection:
+                families.append(connection.family)
+        await port.close()
+        return families
+
+    assert asyncio.run(reached()) == [socket.AF_INET, socket.AF_INET6]
+
+
+def test_a_port_that_is_taken_is_an_error_and_leaves_no_socket_open() -> None:
+    async def bind_twice() -> None:
+        with await bound_socket("127.0.0.1", 0) as first:
+            first.listen()
+            await bound_socket("127.0.0.1", first.getsockname()[1])
+
+    with pytest.raises(OSError, match="in use"):
+        asyncio.run(bind_twice())

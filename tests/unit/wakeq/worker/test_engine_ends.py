@@ -1,0 +1,360 @@
+"""Proves how the loop between the broker and the handlers ends: when it is told to, and when it is done."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.unit.wakeq.worker.world import World, in_driven_time
+from wakeq.protocol.errors import Disconnected
+from wakeq.worker.verdict import Dead, Done, Failed
+
+# When it is told to ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("turns", range(40))
+@pytest.mark.parametrize("takes_s", [0.0, 0.5])
+def test_a_stop_at_any_step_leaves_no_message_behind(turns: int, takes_s: float) -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=takes_s)
+        world.broker.publish("a", "a1", "a2", "a3")
+        world.broker.publish("b", "b1", "b2")
+        starting = asyncio.ensure_future(world.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await starting
+        started = list(world.pool.started)
+
+        left = await world.stop()
+
+        assert left == 0
+        assert world.pool.started == started
+        assert world.broker.leased == {}
+        ended = [*world.broker.acked, *world.given_back(), *world.broker.ready["a"], *world.broker.ready["b"]]
+        assert sorted(ended) == ["a1", "a2", "a3", "b1", "b2"]
+        assert all(options["failed"] is False for options in world.given_back().values())
+        assert set(world.broker.acked) == set(world.pool.started)
+
+    in_driven_time(scenario)
+
+
+def test_handlers_that_do_not_end_in_time_are_given_back_with_the_reason() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=100.0)
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+        await asyncio.sleep(1)
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 2
+        assert 25 <= world.loop.time() - began_s < 26
+        assert world.pool.abandoned == ["m1", "m2"] or world.pool.abandoned == ["m2", "m1"]
+        assert world.given_back().keys() == {"m1", "m2"}
+        assert world.given_back()["m1"]["failed"] is False
+        assert "had not ended" in world.given_back()["m1"]["error"]
+
+    in_driven_time(scenario)
+
+
+def test_handlers_that_end_during_the_grace_are_acknowledged_and_nobody_waits_longer() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10.0)
+        world.broker.publish("q", "m1", "m2", "m3")
+        await world.start()
+        await asyncio.sleep(1)
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 0
+        assert sorted(world.broker.acked) == ["m1", "m2"]
+        assert world.broker.ready["q"] == ["m3"]
+        assert 9 <= world.loop.time() - began_s < 10
+
+    in_driven_time(scenario)
+
+
+def test_a_second_signal_ends_the_grace() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=100.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        began_s = world.loop.time()
+        world.loop.call_later(3, world.hurry.set)
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 1
+        assert 3 <= world.loop.time() - began_s < 4
+        assert world.given_back().keys() == {"m1"}
+
+    in_driven_time(scenario)
+
+
+def test_a_broker_that_is_silent_at_the_end_is_not_waited_for_for_ever() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(0.5)
+        world.broker.silent = True
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 1
+        assert world.loop.time() - began_s < 10
+
+    in_driven_time(scenario)
+
+
+def test_a_stop_gives_back_at_once_what_was_fetched_ahead() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=0.001)
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 2.0
+        await asyncio.sleep(0.5)
+        stopping = asyncio.ensure_future(world.stop())
+
+        await asyncio.sleep(0.1)
+
+        assert len(world.broker.leased) == 1  # the one that runs
+        assert await stopping == 0
+        assert world.broker.leased == {}
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_that_ends_in_the_last_moment_has_ended() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=100.0)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        (job,) = world.engine._leases
+        world.engine._returns._woken = True  # the loop has been woken, and has not come to it yet
+        world.engine._returns.put(job, Done(), 1.0)
+
+        left = await world.stop(grace_s=0)
+
+        assert left == 0
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_whose_lease_was_lost_is_waited_for_in_a_stop_and_ended_when_it_ran_for_too_long() -> None:
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=1000.0, max_run=100)
+        world.broker.publish("q", "lost")
+        world.broker.stale.add("lost")
+        await world.start()
+        await asyncio.sleep(99)
+        assert world.pool.abandoned == []
+
+        left = await world.stop(grace_s=25)
+
+        assert left == 0
+        assert world.pool.abandoned == ["lost"]
+        assert world.broker.returned == []
+
+    in_driven_time(scenario)
+
+
+# Handlers that can be ended -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ends_after_s", "hurried", "given_back_s"),
+    [(2.0, False, 2.0), (1000.0, False, 5.5), (0.2, True, 0.2), (1000.0, True, 1.0)],
+)
+def test_a_handler_that_can_be_ended_is_gone_before_its_message_is_given_back(
+    ends_after_s: float, hurried: bool, given_back_s: float
+) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10_000.0)
+        world.pool.ends_after_s = ends_after_s
+        world.pool.verdicts["m1"] = Dead("a bad end")
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        if hurried:
+            world.hurry.set()
+        began_s = world.loop.time()
+
+        left = await world.stop(grace_s=0)
+
+        assert left == 1
+        assert world.loop.time() - began_s == pytest.approx(given_back_s, abs=0.1)
+        assert world.given_back()["m1"]["failed"] is False  # it was not its own fault
+
+    in_driven_time(scenario)
+
+
+def test_an_ending_handler_is_insisted_on_when_there_is_a_hurry() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10_000.0)
+        world.pool.ends_after_s = 1000.0
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        stopping = asyncio.ensure_future(world.stop(grace_s=0))
+        await asyncio.sleep(1)
+        assert world.pool.abandoned == ["m1"]
+
+        world.hurry.set()
+        await asyncio.sleep(0.1)
+
+        assert world.pool.abandoned == ["m1", "m1"]
+        assert await stopping == 1
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_that_ends_well_after_all_is_acknowledged() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10_000.0)
+        world.pool.ends_after_s = 1.0
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+
+        await world.stop(grace_s=0)
+
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10**6, max_run=60, mode="thread")
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+        await asyncio.sleep(1)
+        world.pool.worn_out = True
+        assert not world.engine.done.is_set()
+
+        await asyncio.sleep(60)
+
+        assert world.engine.done.is_set()
+        assert await world.stop() == 1
+
+    in_driven_time(scenario)
+    assert "the worker stops, and is to be started anew" in caplog.text
+    assert "goes on, also beside the next try" in caplog.text
+
+
+def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=10**6)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+
+        assert await world.stop() == 1
+
+    in_driven_time(scenario)
+    assert "not waited for any longer: World.__init__.<locals>.handler with m1 of q" in caplog.text
+
+
+# When it is done ------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_is_done_when_everything_was_handled_and_heard() -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=1.0, drain=True)
+        world.broker.publish("a", "a1", "a2", "a3")
+        world.broker.publish("b", "b1")
+        world.broker.faults["ack"] = [Disconnected("broken")]
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert sorted(world.broker.acked) == ["a1", "a2", "a3", "b1"]
+        assert world.engine.handled == 4
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_a_drain_of_empty_queues_is_done_at_once() -> None:
+    async def scenario() -> None:
+        world = World("a", "b", drain=True)
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert world.engine.handled == 0
+        assert world.broker.fetches == 2
+
+    in_driven_time(scenario)
+
+
+def test_a_drain_waits_for_what_comes_back_and_for_what_follows() -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=1.0, drain=True)
+        world.pool.verdicts["a1"] = Failed("no", 0)
+        world.broker.publish("a", "a1")
+        nack_many, ack_many = world.broker.nack_many, world.broker.ack_many
+
+        async def come_back(messages: Any, **options: Any) -> Any:
+            world.pool.verdicts.clear()
+            settled = await nack_many(messages, **options)
+            world.broker.publish("a", "a1")
+            return settled
+
+        async def follow(messages: Any) -> Any:
+            settled = await ack_many(messages)
+            if messages[0].uid == "a1":
+                world.broker.publish("b", "b1")
+            return settled
+
+        world.broker.nack_many, world.broker.ack_many = come_back, follow  # type: ignore[method-assign]
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert world.broker.acked == ["a1", "b1"]
+        assert world.engine.handled == 3
+
+    in_driven_time(scenario)
+
+
+def test_a_drain_ends_with_a_handler_whose_lease_was_lost() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=30.0, drain=True)
+        world.broker.publish("q", "m1")
+        world.broker.stale.add("m1")
+        await world.start()
+
+        await world.engine.done.wait()
+
+        assert world.broker.acked == []
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 1.0])
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_no_more_is_taken_than_the_limit(limit: int, takes_s: float) -> None:
+    async def scenario() -> None:
+        world = World("a", "b", takes_s=takes_s, limit=limit)
+        world.broker.publish("a", "a1", "a2", "a3")
+        await world.start()
+        await asyncio.sleep(10)
+        assert world.engine.done.is_set() == (limit < 3)
+        world.broker.publish("b", "b1", "b2", "b3")
+
+        await world.engine.done.wait()
+
+        assert len(world.broker.acked) == world.engine.handled == limit
+        assert len(world.broker.ready["a"] + world.broker.ready["b"]) == 6 - limit
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)

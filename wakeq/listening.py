@@ -1,0 +1,58 @@
+"""Listening: a port of any protocol, with TLS or without.
+
+    host, port --> a bound socket --> accept --> whoever connects is served by what `make_door` returns
+
+It knows no protocol, and counts nobody who comes without TLS: that is the matter of the door.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from wakeq.actors.door import Admission
+from wakeq.tls import ServerTls, TlsServer
+
+KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TRIES = 5, 2, 3
+
+Server = asyncio.Server | TlsServer
+
+
+async def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to the first address that a host has."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return listening_socket(found[0][0], found[0][4])
+
+
+def listening_socket(family: int, address: Any) -> socket.socket:
+    """Return a socket that is bound.  On Linux each accepted connection inherits its options."""
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_TRIES)
+        bound.setblocking(False)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+async def accept(
+    bound: socket.socket,
+    make_door: Callable[[], asyncio.Protocol],
+    *,
+    backlog: int,
+    tls: ServerTls | None,
+    admission: Admission,
+) -> Server:
+    """Let clients connect; with TLS a connection is counted by `admission` until its handshake is done."""
+    if tls is None:
+        return await asyncio.get_running_loop().create_server(make_door, sock=bound, backlog=backlog)
+    bound.listen(backlog)
+    return TlsServer(bound, tls, admission, make_door)
