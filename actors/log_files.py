@@ -20,7 +20,6 @@ from wakeq.actors.histogram import GROUP_ENTRIES, SYNC_S, Histogram
 from wakeq.actors.messages import Tick
 from wakeq.actors.payloads import Payloads
 from wakeq.actors.runtime import Process
-from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import Batch
@@ -50,9 +49,9 @@ class LogServices(NamedTuple):
     stamp_ms: Callable[[], int]
     behind_ms: Callable[[], int]  # how far the clock of the stamps has still to lean forward
     call_later: CallLater
-    look_for_room: Callable[[], None] = lambda: None
-    others_write: Callable[[], bool] = lambda: False  # whether the state store is being synced: then a sync is slow
-    monotonic_ms: Callable[[], int] = elapsed_ms
+    look_for_room: Callable[[], None]
+    others_write: Callable[[], bool]  # whether the state store is being synced: then a sync is slow
+    monotonic_ms: Callable[[], int]
 
 
 class Roll(msgspec.Struct, frozen=True, gc=False):

@@ -6,7 +6,6 @@ The leader's memory answers.  It never touches a file: bodies that are no longer
 reader.  It is the lower half of a queue process; what is committed is the business of `queue.py`.
 """
 
-import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -64,9 +63,9 @@ class Services(NamedTuple):
     due_ms: Callable[[int], int]  # when so much true time will have passed
     load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
     later: Callable[[float, Callable[[], None]], Any]
-    chance: Callable[[], float] = random.random
-    refusal: Callable[[], Refusal | None] = lambda: None  # why nothing may be handed out at this moment
-    held_back: Callable[[int], Refusal | None] = lambda level: None  # why nothing of a level may be proposed yet
+    chance: Callable[[], float]
+    refusal: Callable[[], Refusal | None]  # why nothing may be handed out at this moment
+    held_back: Callable[[int], Refusal | None]  # why nothing of a level may be proposed yet
 
 
 class QueueDeliveries(Process):

@@ -156,23 +156,23 @@ class Assembly:
     def _spawn_raft_log(self) -> RaftLog:
         files, around, cluster = self.files, self._around, self._cluster
         services = LogServices(
-            files.log,
-            files.metadata,
-            around.new_disk("wakeq-log"),
-            around.stamp_ms,
-            around.behind_ms,
-            around.call_later,
-            around.look_for_room,
-            lambda: self.state_disk.busy,
-            around.monotonic_ms,
+            log=files.log,
+            metadata=files.metadata,
+            disk=around.new_disk("wakeq-log"),
+            stamp_ms=around.stamp_ms,
+            behind_ms=around.behind_ms,
+            call_later=around.call_later,
+            look_for_room=around.look_for_room,
+            others_write=lambda: self.state_disk.busy,
+            monotonic_ms=around.monotonic_ms,
         )
         neighbours = None
         if cluster is not None:
             neighbours = Neighbours(
-                self._spawn_peer,
-                cluster.dial,
-                cluster.follow_clock,
-                lambda: around.failed(StateReplaced("the state on disk is to be another one")),
+                new_peer=self._spawn_peer,
+                dial=cluster.dial,
+                follow_clock=cluster.follow_clock,
+                start_again=lambda: around.failed(StateReplaced("the state on disk is to be another one")),
             )
         return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
 

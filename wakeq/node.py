@@ -205,10 +205,10 @@ class Node:
             self.files,
             self.security,
             self._places,
-            self._time.now_ms,
-            self._time.step_ms,
-            lambda: self._headroom.is_used_up,
-            self._fail,
+            now_ms=self._time.now_ms,
+            clock_step_ms=self._time.step_ms,
+            publishes_refused=lambda: self._headroom.is_used_up,
+            failed=self._fail,
         )
         self.ports = Ports(self.settings, services)
         return await self.ports.open()

@@ -80,10 +80,10 @@ class Ports:
             assembly.raft_log,
             assembly.queues,
             SubscriberLimits(settings.message_bytes_max, __version__),
-            assembly.queues.exists,
-            self._defaults,
-            assembly.raft_log.refusal,
-            security.gate,
+            exists=assembly.queues.exists,
+            defaults=self._defaults,
+            refusal=assembly.raft_log.refusal,
+            gate=security.gate,
         )
 
         def make_subscriber(door: Door[Reply]) -> Subscriber:
@@ -171,11 +171,11 @@ class Ports:
             assembly.raft_log,
             assembly.queues,
             assembly.timers,
-            self._services.now_ms,
-            self._new_worker,
-            assembly.queues.exists,
-            self._defaults,
-            settings.message_bytes_max,
+            now_ms=self._services.now_ms,
+            new_worker=self._new_worker,
+            exists=assembly.queues.exists,
+            defaults=self._defaults,
+            body_bytes_max=settings.message_bytes_max,
         )
         services = MoniqueServices(
             assembly.runtime,

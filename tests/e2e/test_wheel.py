@@ -35,8 +35,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin directory of an empty environment into which the wheel was installed."""
     folder = tmp_path_factory.mktemp("empty")
-    venv.create(folder, with_pip=True)
-    pip(str(folder / "bin" / "python"), "install", str(wheel))
+    venv.create(folder)  # without a pip of its own: ours installs into it
+    pip(sys.executable, "--python", str(folder / "bin" / "python"), "install", str(wheel))
     return folder / "bin"
 
 

@@ -236,7 +236,7 @@ def test_without_a_broker_it_says_so_and_ends(start_program: StartProgram) -> No
 
 def test_a_handler_that_hogs_the_processor_keeps_its_lease(broker: BrokerProcess, start_program: StartProgram) -> None:
     with Client(broker.address) as client:
-        client.publish("spins", {"seconds": 8}, timeout=5)
+        client.publish("spins", {"seconds": 6.5}, timeout=5)
         program = start_program(broker.address)
         assert program.line()[2:] == ["1"]
 

@@ -211,6 +211,7 @@ class QueueMachine(RuleBasedStateMachine):
         until_ms = PAUSE_MS_MAX if seconds is None else now_ms + 1000 * seconds if seconds else 0
         outcome = self.broker.operate(name, lambda me: Propose([(PauseQueue(name, until_ms), me)]))
         assert outcome.results == [Result.DONE]
+        self.paused_until_ms[name] = min(self.paused_until_ms[name], until_ms)  # a FET that waited is served at once
         self.read()  # what was on its way
         self.paused_until_ms[name] = until_ms
 

@@ -150,9 +150,10 @@ class Nemesis:
     def _restart_others(self, what: "tuple[Machine, Machine]") -> None:
         if self.is_over:
             return
-        for machine in self.world.living():
+        leader = what[0].node_id
+        for machine in self.world.living():  # and from now on nobody can tell that leader of a later term
+            self.world.network.cuts |= {(leader, machine.node_id), (machine.node_id, leader)}
             if machine not in what:
-                self.world.network.cuts.add((what[0].node_id, machine.node_id))
                 machine.crash()
                 machine.boot()
 
