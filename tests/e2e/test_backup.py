@@ -174,14 +174,15 @@ def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
         '{"kind": "message", "queue": "q", "uid": "u", "body": 7}\n',
         "[]\n",
     )
+    not_text = b'{"kind": "message", "queue": "q", "uid": "u", "body": "\xff"}\n'
     not_base64 = '{"kind": "message", "queue": "q", "uid": "u", "body": "?", "encoding": "base64"}\n'
     data = bytearray(to.read_bytes())
     data[len(data) // 2] ^= 1
     (tmp_path / "rotten").write_bytes(data)
     (tmp_path / "half").write_bytes(data[: len(data) // 2])
 
-    for line in wrong:
-        (tmp_path / "lines").write_text(line)
+    for line in (*map(str.encode, wrong), not_text):
+        (tmp_path / "lines").write_bytes(line)
         assert wakeq(broker, "import", tmp_path / "lines") == 1
         assert "line 1 is not one" in capsys.readouterr().err
     (tmp_path / "lines").write_text(not_base64)

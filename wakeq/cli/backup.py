@@ -146,7 +146,7 @@ def _lines_in(file: BinaryIO) -> Iterator[Line]:
     for number, raw in enumerate(file, 1):
         try:
             yield decode(raw)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadField(f"line {number} is not one that export has printed: {error}") from None
 
 

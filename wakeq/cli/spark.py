@@ -3,6 +3,7 @@
 name, what it is for --> SparkSession          what went wrong in it --> a WakeqError
 """
 
+import logging
 import sys
 import threading
 from collections.abc import Iterator
@@ -24,10 +25,17 @@ def spark_for(name: str, doing: str, *, verbose: bool = False) -> Iterator["Spar
     from wakeq.pipeline.session import quiet_session
 
     show_progress("starting Spark ...")
+    nobody = logging.NullHandler()  # Spark's client logs an interrupt with its traceback where nobody listens
+    logging.root.addHandler(nobody)
     try:
-        with quiet_session(name, verbose=verbose) as spark, _progress_of(spark, doing), told_plainly():
+        with (
+            quiet_session(name, verbose=verbose, mute=not verbose) as spark,
+            _progress_of(spark, doing),
+            told_plainly(),
+        ):
             yield spark
     finally:
+        logging.root.removeHandler(nobody)
         show_progress("")
 
 

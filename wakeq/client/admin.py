@@ -91,7 +91,10 @@ class AdminClient:
         response = self._request(method, target, {} if body is None and method in ("POST", "PATCH") else body)
         if response.status != 200:
             raise _refusal(response)
-        return msgspec.json.decode(response.read())
+        try:
+            return msgspec.json.decode(response.read())
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Refused(f"the answer is no JSON ({error}); is this the HTTP port of a broker?") from None
 
     def _opened(self, target: str) -> http.client.HTTPResponse:
         response = self._request("GET", target, None)

@@ -121,7 +121,7 @@ async def _body_of(route: Route, request: web.Request) -> Any:
         raise Denied("TOO_LARGE", f"a body of more than {BODY_BYTES_MAX} bytes")
     try:
         return msgspec.json.decode(await request.read() or b"{}", type=route.body) if route.body else None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         code = "BAD_FIELD" if isinstance(error, msgspec.ValidationError) else "BAD_JSON"
         raise Denied(code, f"body: {error}") from None
 

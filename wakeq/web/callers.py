@@ -13,6 +13,7 @@ from aiohttp import web
 
 from wakeq.actors.access import Access, Gate
 from wakeq.protocol.access import Right
+from wakeq.protocol.errors import BadField
 from wakeq.web.authorization import token_of
 from wakeq.web.questions import Denied
 
@@ -88,10 +89,18 @@ class Callers:
         if self._gate is not None:
             access = self._gate.login(token_of(request), _Lasting(request) if lasts else None, peer=peer)
             return Caller(f"{access.name} at {peer}", access)
-        name = request.url.host or ""
+        name = _host_of(request)
         if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):
             raise Denied("FORBIDDEN", f"{name} is no name of this broker; use its address, or localhost")
         return Caller(peer, None)
+
+
+def _host_of(request: web.Request) -> str:
+    """Return the name by which the sender has found this broker."""
+    try:
+        return request.url.host or ""
+    except ValueError:
+        raise BadField("the Host of the request is no address") from None
 
 
 def _is_address(name: str) -> bool:

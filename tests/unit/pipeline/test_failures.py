@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.pipeline.failures import plain_error
+from wakeq.pipeline.failures import plain_error, told_plainly
 from wakeq.protocol.errors import BrokerUnreachable, DamagedFile, SparkFailed, WakeqError
 
 OF_A_WORKER = """\
@@ -48,3 +48,16 @@ def test_what_spark_itself_fails_of_is_its_first_line(text: str, line: str) -> N
     assert str(error).startswith("Spark failed: ")
     assert line in str(error)
     assert "\n" not in str(error)
+
+
+def test_work_that_was_broken_off_is_an_interrupt_and_no_failure() -> None:
+    errors = pytest.importorskip("pyspark.errors", reason="pyspark is not installed")
+
+    def work() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise errors.PySparkRuntimeError("Job 3 cancelled as part of cancellation of all jobs")
+
+    with pytest.raises(KeyboardInterrupt), told_plainly():
+        work()

@@ -71,10 +71,12 @@ def test_where_there_is_none_one_can_be_had(tmp_path: Path, monkeypatch: pytest.
 def test_the_shim_passes_on_all_but_what_java_would_complain_of(tmp_path: Path, version: str, is_passed: bool) -> None:
     java = java_at(tmp_path / "with a space", version, says="""printf '%s\\n' "$@" """)
     shim = tmp_path / "shim"
-    shim.write_text(shim_of(java))
+    shim.write_text(shim_of(java, tmp_path / "the pid"))
     shim.chmod(0o700)
 
     arguments = ["-cp", "a b:*", "--add-modules=jdk.incubator.vector", "-D$x", GONE, "main"]
-    said = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True, env={"PATH": "/bin"}).stdout
+    process = subprocess.Popen([shim, *arguments], stdout=subprocess.PIPE, text=True, env={"PATH": "/bin"})
+    said, _ = process.communicate()
 
+    assert int((tmp_path / "the pid").read_text()) == process.pid
     assert said.splitlines() == ["-cp", "a b:*", "-D$x", *([GONE] if is_passed else []), "main"]

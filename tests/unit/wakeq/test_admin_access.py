@@ -222,6 +222,7 @@ def test_a_queue_that_is_named_twice_is_none(tmp_path: Path) -> None:
         ({"Sec-Fetch-Site": "same-site"}, 403),
         ({"Host": "localhost:8080"}, 200),
         ({"Host": "evil.example:80"}, 403),
+        ({"Host": "127.0.0.1:x"}, 400),
         ({"Origin": "http://evil.example"}, 403),
         ({"Content-Type": "text/plain"}, 400),
         ({"Content-Type": "application/x-www-form-urlencoded"}, 400),
