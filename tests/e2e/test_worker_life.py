@@ -212,6 +212,7 @@ def test_a_second_signal_ends_it_at_once(
         client.publish("sleeps", {"seconds": 3600})
         program = start_program(broker.address)
         assert program.line()[0] == "began"
+        until("its other place sleeps", lambda: client.stats("sleeps")["sleepers"] == 1)
         program.process.send_signal(signal.SIGTERM)
         until("the first signal was heard", lambda: client.stats("sleeps")["sleepers"] == 0)
         began_s = time.monotonic()
