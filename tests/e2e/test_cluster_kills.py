@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.cluster import Cluster
+from tests.helpers.cluster import SERVES_ON_S, Cluster
 from tests.helpers.crash_loop import Crash, Outcome, crash_loop
 
 OPS_PER_S_MIN = 100
@@ -63,6 +63,8 @@ def test_nodes_are_killed_and_paused_again_and_again_and_nothing_is_lost(cluster
         victims = draw.sample(cluster.nodes, count)
         for node in victims:
             node.kill()
+        if cluster.leading not in victims:  # it is perhaps left alone: what it hands out until it knows is forgotten
+            asyncio.get_running_loop().call_later(SERVES_ON_S, cluster.stepped_down)
         await asyncio.sleep(draw.uniform(*AWAY_S))
         for node in victims:
             node.launch()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.cluster import Cluster
+from tests.helpers.cluster import SERVES_ON_S, Cluster
 from tests.helpers.crash_loop import crash_loop
 from tests.helpers.history import History
 from tests.helpers.namespaces import Network, missing
@@ -24,7 +24,6 @@ PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "28800" if "SOAK" in os.
 FAULT_S = (1.0, 3.0)  # beyond the time that it takes the others to find their leader
 FLAPS = 6
 FLAP_S = (0.0, 0.6)
-SERVES_ON_S = 0.35  # half of `cluster.election_ms`
 AWAY_S_MAX = 3.0 - SERVES_ON_S  # for a majority that can talk to serve again, as p90 of a run on a shared machine ...
 AWAY_S_WORST = 10.0  # ... and at the very worst
 

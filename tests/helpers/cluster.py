@@ -21,6 +21,7 @@ from tests.helpers.started import eventually
 PEER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
 ANSWER_S_MAX = 3.0  # a node that says nothing for so long is left
 NOBODY_LEADS_S = 0.02  # before the next one is asked
+SERVES_ON_S = 0.35  # half of `cluster.election_ms`: for so long a leader hands out that has lost the others
 ELSEWHERE = ("NOT_LEADER", "NO_QUORUM")
 
 
