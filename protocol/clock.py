@@ -17,7 +17,7 @@ then is counted as a `span_on`, by the same 1 % longer, and takes as long as it 
 HEARTBEAT_MS = 500  # the owner reads the clock at least so often
 PAUSE_MS = 2_000  # a longer gap is a pause, and adds no more than this at once
 STEP_REPORT_MS = 1_000  # a change of the distance to the wall clock that is worth a report
-NEAR_MS = 2  # of the wall clock: readings in whole milliseconds do not tell more, and nothing is leaned in
+NEAR_MS = 2  # of the wall clock: readings in whole milliseconds do not tell more
 UNITS = 100  # the clock counts hundredths of a millisecond, so 1 % of a millisecond is one
 
 
@@ -57,10 +57,8 @@ class ClusterClock:
         self.paused_ms += gap_ms - run_ms
         time = self._time + run_ms * UNITS
         lean = wall_ms * UNITS - time
-        if abs(lean) > NEAR_MS * UNITS:
-            lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed
-            time += max(-lean_max, min(lean_max, lean))
-        self._time = time
+        lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed
+        self._time = time + max(-lean_max, min(lean_max, lean))
         self._wall_ms = wall_ms
         self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)
         return self._time // UNITS

@@ -18,7 +18,7 @@ def elapsed_ms() -> int:
 
 
 class Clock(Protocol):
-    """Two readings, in whole milliseconds; a true moment is less than `rounding_ms` later than its reading."""
+    """Two readings, in whole milliseconds; what is made of both is less than `rounding_ms` before the true moment."""
 
     rounding_ms: int
 
@@ -32,7 +32,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks; under freezegun the frozen ones, for both are looked up at each call."""
 
-    rounding_ms = 1
+    rounding_ms = 2
 
     def wall_ms(self) -> int:
         return int(time.time() * 1_000)
