@@ -186,10 +186,15 @@ class Connection(asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
+        """Nothing more for it; nor is it asked what it wants, for it would not take the answer."""
+        assert self._transport is not None, "connected"
         self._is_full = True
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        assert self._transport is not None, "connected"
         self._is_full = False
+        self._transport.resume_reading()
         self._port.can_take()
 
     def connection_lost(self, exc: Exception | None) -> None:
