@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from wakeq.actors.messages import Answered, Delivery, Refusal
 from wakeq.actors.monique_controller import Giver
-from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
+from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed, Rest
 from wakeq.actors.monique_queues import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -79,6 +79,7 @@ class Bridge(QueueUser):
         self._out: dict[int, Out] = {}  # by component: the task that it has, whose lease is not over
         self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
         self._line: deque[tuple[Delivery, Transfer]] = deque()  # fetched, and no component could take it yet
+        self._rests = False  # it gives nothing more
         self._question: object | None = None  # that the queue has to answer
         self._fetches_again_ms = 0
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
@@ -106,6 +107,11 @@ class Bridge(QueueUser):
         """What is out may still be answered to whoever comes next; what is in hand goes back."""
         self._return_line()
 
+    def on_rest(self, message: Rest) -> None:
+        self._rests = True
+        self._return_line()
+        self._end_waiting()
+
     @property
     def out(self) -> int:
         """How many tasks are with components."""
@@ -120,9 +126,12 @@ class Bridge(QueueUser):
         self._free |= {component: None for component in there if component not in self._out}
         if not there:
             self._return_line()
-            if self._question is not None:
-                self._end_wait(self._name, self._question)
+            self._end_waiting()
         self._give()
+
+    def _end_waiting(self) -> None:
+        if self._question is not None:
+            self._end_wait(self._name, self._question)
 
     def _lose(self, components: Iterable[int]) -> None:
         """They have gone: what they had is for others, unless its answer is still on the way."""
@@ -154,7 +163,7 @@ class Bridge(QueueUser):
                 self._tally.tasks["given"] += 1
         self._look_in_time()
         room = len(self._free) - len(self._line)
-        if room > 0 and self._question is None and not self._fetches_again_ms:
+        if room > 0 and self._question is None and not self._fetches_again_ms and not self._rests:
             self._question = object()
             self._fetch(self._name, self._question, room, WAIT_MS)
 
@@ -173,7 +182,7 @@ class Bridge(QueueUser):
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
         if isinstance(answer, Refusal):
             self._fetches_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
-        elif answer is not None and not self._free and not self._out:
+        elif answer is not None and (self._rests or not (self._free or self._out)):
             self._give_back(self._name, answer, Reason.RETURNED)
         elif answer is not None:
             for delivery in answer:
@@ -285,4 +294,5 @@ _HANDLERS: dict[type, Callable[[Bridge, Any], None]] = {
     Alarm: Bridge.on_alarm,
     Done: Bridge.on_nothing,
     Down: Bridge.on_down,
+    Rest: Bridge.on_rest,
 }

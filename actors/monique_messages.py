@@ -113,6 +113,10 @@ class Changed(Struct, frozen=True, gc=False):
     components: Sequence[int]  # who is there now, each by a number that no other one gets
 
 
+class Rest(Struct, frozen=True, gc=False):
+    """Give components nothing more; their answers still count."""
+
+
 class Task(Struct, frozen=True, gc=False):
     """A message with a route; whoever pushed it by WebSocket waits for the outcome of the intent."""
 

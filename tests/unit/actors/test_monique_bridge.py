@@ -6,7 +6,7 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
 from wakeq.actors.messages import Answered, Refusal
-from wakeq.actors.monique_messages import Changed, Parcel, Pushed, Relayed
+from wakeq.actors.monique_messages import Changed, Parcel, Pushed, Relayed, Rest
 from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
 from wakeq.actors.operator_messages import Page
 
@@ -360,4 +360,52 @@ def test_what_is_in_hand_when_the_bridge_ends_goes_back(broker: Broker, place: P
     broker.settle()
 
     assert not bridge.alive
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+def test_one_that_rests_gives_nothing_more_and_still_takes_answers(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    bridge = place.bridge(2)
+    place.client().ask(push(TASK, id="t1"))
+    place.exchange.tell(Relayed([transfer("result sum_it", pid="t1", id="r")]))  # it was read, and is on its way
+
+    bridge.tell(Rest())
+    broker.settle()
+    place.client().ask(push(TASK, id="t2"))
+    place.connect(bridge, 1, 2, 3)
+    broker.advance(1)
+
+    assert worker.figures("sums")["acked"] == 1
+    assert place.port.ids() == ["t1"]
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+def test_what_no_component_has_goes_back_when_it_rests(broker: Broker, place: Place, worker: Client) -> None:
+    bridge = place.bridge()
+    place.port.is_full = True
+    place.client().ask(push(TASK, id="t1"))
+
+    bridge.tell(Rest())
+    broker.settle()
+
+    assert failures_of(worker.fetch("sums")) == 0
+    assert bridge.alive
+
+
+def test_what_is_on_its_way_to_one_that_rests_goes_back(broker: Broker, place: Place, worker: Client) -> None:
+    worker.call("CREATE", "sums", lease="strict")  # so a delivery is on its way until it is on disk
+    bridge = place.bridge()
+    place.connect(bridge)
+    place.client().ask(push(TASK, id="t1"))
+    broker.log_disk.held = True
+    place.connect(bridge, 1)
+
+    bridge.tell(Rest())
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert place.port.ids() == []
     assert failures_of(worker.fetch("sums")) == 0

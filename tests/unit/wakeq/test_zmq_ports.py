@@ -67,6 +67,30 @@ def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
     run(test)
 
 
+def test_what_is_here_when_it_stops_is_taken(run: Run) -> None:
+    """Whoever sent it believes that it was delivered."""
+
+    async def test(ours: Any, theirs: Any) -> None:
+        taken: list[Any] = []
+        port = PullPort(ours, "127.0.0.1", 0, taken.extend)
+        component = connected(theirs, zmq.PUSH, port.address)
+        component.send_multipart([b"tag", b"first"])
+        await until(lambda: bool(taken))
+
+        for number in range(100):
+            component.send_multipart([b"tag", b"%d" % number])
+        while not port._socket.poll(10):  # and the loop does not run meanwhile
+            pass
+        port.stop_reading()
+        seen = len(taken)
+
+        assert seen > 1
+        assert [data for _, data in taken[1:]] == [b"%d" % number for number in range(seen - 1)]
+        port.close()
+
+    run(test)
+
+
 def test_a_message_beyond_the_limit_ends_the_connection_and_no_other(run: Run) -> None:
     async def test(ours: Any, theirs: Any) -> None:
         taken: list[Any] = []
