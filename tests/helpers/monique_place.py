@@ -33,9 +33,13 @@ class Push:
         self.sent: list[dict[str, Any]] = []
         self.has: dict[int, list[str]] = {}  # the ids of the tasks that each component ever got
         self.is_full = False
+        self.full: set[int] = set()  # some of them
+
+    def can_take(self, component: int, /) -> bool:
+        return not self.is_full and component not in self.full
 
     def send(self, component: int, frames: Any, /) -> bool:
-        if self.is_full:
+        if not self.can_take(component):
             return False
         self.sent.append(msgpack.unpackb(frames[1]))
         self.has.setdefault(component, []).append(self.sent[-1]["id"])

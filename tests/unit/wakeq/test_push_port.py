@@ -87,6 +87,7 @@ def test_a_task_goes_to_the_component_that_is_named_and_to_no_other_one(run: Run
         one, one_pull = await place.component()
         other, other_pull = await place.component()
 
+        assert place.port.can_take(other)
         assert place.port.send(other, [b"tag", b"x" * size])
         assert await taken(other_pull) == [b"tag", b"x" * size]
         assert place.port.send(one, [b"tag", b"one"])
@@ -106,6 +107,7 @@ def test_who_has_gone_is_missed_at_once_and_gets_nothing(run: Run) -> None:
         one_pull.close(linger=0)
         await until(lambda: place.there == [other])
 
+        assert not place.port.can_take(one)
         assert not place.port.send(one, [b"tag", b"task"])
         assert place.port.send(other, [b"tag", b"task"])
 
@@ -208,6 +210,7 @@ def test_who_takes_nothing_is_not_asked_what_it_wants_until_it_does(run: Run) ->
             transport = cast(asyncio.Transport, place.port._open[number]._transport)
             while place.port.send(number, [bytes(100_000)]):
                 await asyncio.sleep(0)
+            assert not place.port.can_take(number)
             waiting = transport.get_write_buffer_size()
 
             for _ in range(100):
