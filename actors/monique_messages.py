@@ -90,9 +90,10 @@ class Pushed(Struct, frozen=True, gc=False):
 
 
 class Relayed(Struct, frozen=True, gc=False):
-    """What components sent on the communication layer."""
+    """What components sent on the communication layer; the asker is answered when all have been told."""
 
     transfers: Sequence[Transfer]
+    asker: Asker | None = None
 
 
 class Technical(Struct, frozen=True, gc=False):
