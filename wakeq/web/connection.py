@@ -58,6 +58,11 @@ class HttpConnection(web.RequestHandler):
             self.hears(len(data))
         super().data_received(data)
 
+    def eof_received(self) -> None:
+        """Nothing more is answered: what came behind a request for an upgrade would only make an error."""
+        self._message_tail = b""
+        super().eof_received()
+
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
         error = kw.get("exc_info") or sys.exc_info()[1]
@@ -65,6 +70,15 @@ class HttpConnection(web.RequestHandler):
             self._complaints.say(f"a request that is no HTTP came from {self._peer}")
         else:
             super().log_exception(*args, **kw)
+
+    def handle_error(self, *args: Any, **kw: Any) -> web.StreamResponse:
+        """Answer; then let go of the frames, which hold what failed: only a full collection would find them."""
+        try:
+            return super().handle_error(*args, **kw)
+        finally:
+            for error in (*args, *kw.values()):
+                if isinstance(error, BaseException):
+                    error.__traceback__ = None
 
     @property
     def _peer(self) -> str:

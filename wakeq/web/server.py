@@ -110,7 +110,11 @@ class WebServer:
     @web.middleware
     async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._silent.discard(request.protocol)
-        return await handler(request)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:  # as it is, it and the frames that it went through would hold each other
+            error.__traceback__ = None
+            return web.Response(body=error.body, status=error.status, reason=error.reason, headers=error.headers)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
