@@ -135,7 +135,7 @@ class MoniqueDoors:
     def _open(self) -> dict[str, str]:
         try:
             addresses = self._open_ports()
-        except BadSettings:
+        except BaseException:
             self._close()  # libzmq would wait for what is open when the program ends
             raise
         family = Child("the MoniQue exchange", self._start_family)

@@ -34,12 +34,15 @@ class ZmqPort:
 
         `kept_max` is how many transfers libzmq keeps for one component.
         """
-        self._socket = context.socket(kind)
+        self._loop = asyncio.get_running_loop()
+        where = f"tcp://{host}:{port or '*'}"
+        try:
+            self._socket = context.socket(kind)
+        except zmq.ZMQError as error:
+            raise BadSettings(f"cannot listen on {where}: {error}; allow the broker more open files") from error
         self._socket.set_hwm(kept_max)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-        self._loop = asyncio.get_running_loop()
-        where = f"tcp://{host}:{port or '*'}"
         try:
             self._socket.bind(where)
         except zmq.ZMQError as error:

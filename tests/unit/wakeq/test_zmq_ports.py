@@ -1,6 +1,7 @@
 """ZeroMQ sockets on the loop: everything is read, and nobody is waited for."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import zmq
 
 from tests.helpers.both_loops import LOOPS
 from wakeq.listeners.zmq_ports import TOGETHER_TRANSFERS_MAX, PubPort, PullPort
+from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
 Run = Callable[[Callable[["zmq.Context[Any]", "zmq.Context[Any]"], Awaitable[None]]], None]
@@ -63,6 +65,19 @@ def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
 
         assert max(together) <= TOGETHER_TRANSFERS_MAX
         port.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("fails", ["socket", "bind"])
+def test_a_port_that_cannot_be_made_says_why(run: Run, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    def no_files(*_: Any) -> None:
+        raise zmq.ZMQError(errno.EMFILE)
+
+    async def test(ours: Any, theirs: Any) -> None:
+        monkeypatch.setattr(zmq.Context if fails == "socket" else zmq.Socket, fails, no_files)
+        with pytest.raises(BadSettings, match=r"cannot listen on tcp://127\.0\.0\.1:\*: Too many open files"):
+            PullPort(ours, "127.0.0.1", 0, lambda _: None)
 
     run(test)
 
