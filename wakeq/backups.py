@@ -9,6 +9,7 @@ that the backup was made of.
 
 import os
 import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,11 +157,27 @@ def _message_line(queue: str, uid: str, row: Row) -> Line:
     }
 
 
+def part_beside(path: Path) -> Path:
+    """Make the file that will be given this name; messages are nobody else's business."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f"{path.name}.", suffix=".part")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
+    os.close(descriptor)
+    return Path(name)
+
+
 def keep(part: Path, path: Path) -> None:
-    """Give a file that is complete its name, so that it is either whole or not there."""
+    """Give a file that is complete its name, so that it is either whole or not there; raise if there is one already."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
-    part.rename(path)
+    try:
+        os.link(part, path)  # unlike a renaming it takes nobody's place
+        part.unlink()
+    except FileExistsError as error:
+        raise StorageError(f"{path} is there already; give each backup a name of its own") from error
+    except OSError:  # this file system knows no links
+        part.rename(path)
     descriptor = os.open(path.absolute().parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

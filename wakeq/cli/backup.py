@@ -1,7 +1,6 @@
 """`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and a directory that is damaged."""
 
 import math
-import os
 import sys
 import tempfile
 import time
@@ -33,11 +32,11 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
 
     What was answered before is in it.  The file is checked before it gets its name.
     """
-    from wakeq.backups import keep, verify
+    from wakeq.backups import keep, part_beside, verify
 
     if to.exists():
         raise StorageError(f"{to} is there already; give each backup a name of its own")
-    part = to.with_name(f"{to.name}.{os.getpid()}.part")
+    part = part_beside(to)
     try:
         _download(broker, part)
         facts = verify(part) | {"path": str(to)}
@@ -52,8 +51,7 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
 def _download(broker: Broker, to: Path) -> None:
     with broker.admin() as client:
         try:
-            with to.open("xb") as file:
-                to.chmod(0o600)  # messages are nobody else's business
+            with to.open("wb") as file:
                 client.download("/backup", file.write)
         except OSError as error:
             raise StorageError(f"{to}: {error.strerror}; choose another place") from error

@@ -1,5 +1,7 @@
 """Restoring a backup: the directory is whole, or nothing starts on it."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,7 @@ import pytest
 
 from tests.helpers.node_here import client_of, node_here, run
 from wakeq import backups
-from wakeq.backups import UNFINISHED, restore
+from wakeq.backups import UNFINISHED, keep, part_beside, restore
 from wakeq.opening import open_all
 from wakeq.protocol.errors import DamagedFile, StorageError
 
@@ -83,3 +85,44 @@ def test_a_restored_directory_is_one_like_others_also_where_a_disk_is_mounted(
     opened = open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
     assert opened.directory.identity.node_id == (1 if node is None else node)
     opened.close()
+
+
+def test_a_backup_never_takes_the_place_of_a_file_that_came_meanwhile(tmp_path: Path) -> None:
+    part, to = tmp_path / "to.part", tmp_path / "to"
+    part.write_bytes(b"later")
+    to.write_bytes(b"earlier")
+
+    with pytest.raises(StorageError, match="is there already"):
+        keep(part, to)
+
+    assert to.read_bytes() == b"earlier"
+
+
+def test_a_backup_gets_its_name_also_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    part, to = tmp_path / "to.part", tmp_path / "to"
+    part.write_bytes(b"whole")
+
+    keep(part, to)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["to"]
+
+
+def test_a_backup_is_nobody_elses_business_from_its_first_byte_on(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        part = part_beside(tmp_path / "to")
+    finally:
+        os.umask(before)
+
+    assert part.parent == tmp_path
+    assert part.stat().st_mode & 0o777 == 0o600
+    assert part_beside(tmp_path / "to") != part
+
+
+def test_a_backup_into_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="No such file or directory; choose another place"):
+        part_beside(tmp_path / "nowhere" / "to")
