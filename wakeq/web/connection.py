@@ -24,9 +24,15 @@ HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 class HttpConnection(web.RequestHandler):
     """One connection, counted like those of the other doors."""
 
-    __slots__ = ("_admission", "_complaints", "_counted_at", "_is_counted", "hears")
+    __slots__ = ("_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears")
 
-    def __init__(self, admission: Admission, server: web.Server, complaints: Complaints) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        server: web.Server,
+        complaints: Complaints,
+        ended: Callable[["HttpConnection"], None],
+    ) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -40,6 +46,7 @@ class HttpConnection(web.RequestHandler):
         self.hears: Callable[[int], None] | None = None  # who wants to know how much comes, after an upgrade
         self._admission = admission
         self._complaints = complaints
+        self._ended = ended
         self._is_counted = False
         self._counted_at = ""
 
@@ -90,6 +97,7 @@ class HttpConnection(web.RequestHandler):
         if self._is_counted:
             self._is_counted = False
             self._admission.leave(self._counted_at)
+        self._ended(self)
         super().connection_lost(exc)
 
 
