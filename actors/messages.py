@@ -6,7 +6,7 @@ Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Wo
 Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -220,8 +220,8 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
 class Stats(msgspec.Struct, frozen=True, gc=False):
     """One queue's figures; of all of them with an empty `queue` and `all_queues`.
 
-    Of those whose name begins with `prefix`, by name, the first `limit` (0: all) that come behind `after`.  `brief`
-    asks for the numbers alone, as Gauges: a tenth of the work.
+    Of those that `sees` says yes to and whose name begins with `prefix`, by name, the first `limit` (0: all) that come
+    behind `after`.  `brief` asks for the numbers alone, as Gauges: a tenth of the work.
     """
 
     asker: Asker
@@ -231,6 +231,7 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     after: str | None = None
     limit: int = 0
     brief: bool = False
+    sees: Callable[[str], bool] | None = None
 
 
 # Barrier ----------------------------------------------------------------------------------------------------------

@@ -1,14 +1,15 @@
 """Answers: what workers of any protocol put on the queue of answers goes out as MoniQue messages.
 
-    queue --> Fetch, Answered --> answer_of --> Relayed (exchange) --> Ack
+    queue --> Fetch, Answered --> answer_of --> Relayed (exchange) --> Answered --> Ack
 
+It begins when those who lost their connection with the broker before can be there again: nobody else keeps an answer.
 An answer that a crash lets go out twice has the same id both times.  What is no answer becomes a dead letter.
 """
 
 from hashlib import sha512
 from typing import Any
 
-from wakeq.actors.messages import Answered, Delivery, Refusal
+from wakeq.actors.messages import Answered, Asker, Delivery, Refusal
 from wakeq.actors.monique_messages import Relayed
 from wakeq.actors.monique_queues import LOOK_AGAIN_MS, Acknowledged, QueueServices, QueueUser
 from wakeq.actors.monique_tally import Tally
@@ -21,7 +22,9 @@ from wakeq.protocol.wire.monique.tasks import answer_of, headers_of
 from wakeq.protocol.wire.monique.transfers import Transfer
 
 WAIT_MS = 30_000
+FIRST_AFTER_MS = 5_000  # whoever was connected before comes again within some seconds
 TOGETHER_MAX = 64
+PASSED_ON = object()  # the ticket of answers that the exchange has
 
 
 class Answers(QueueUser):
@@ -33,11 +36,16 @@ class Answers(QueueUser):
         self._creator = creator
         self._exchange = exchange
         self._question: object | None = None  # that the queue has to answer
+        self._under_way: list[Delivery] = []  # what the exchange has not passed on yet
         self._dropped = tally.dropper("answer", f"from queue {queue}")
 
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
-        self._ask()
+        self._services.timers.set(self, self._services.now_ms() + FIRST_AFTER_MS)
+
+    def on_stop(self) -> None:
+        """What was not passed on waits for whoever comes next."""
+        self._give_back(self._name, self._under_way, Reason.RETURNED)
 
     def on_receive(self, message: Any) -> None:
         match message:
@@ -56,12 +64,15 @@ class Answers(QueueUser):
         for ticket, _, answer in message.answers:
             if isinstance(ticket, Acknowledged):
                 self._acknowledged(ticket, answer)
+            elif ticket is PASSED_ON:
+                self._acknowledge_all(self._name, self._under_way)
+                self._under_way = []
+                self._ask()
             elif ticket is not None and ticket is self._question:
                 if isinstance(answer, Refusal):
                     self._services.timers.set(self, self._services.now_ms() + LOOK_AGAIN_MS)
                 else:
                     self._pass_on(answer or [])
-                    self._ask()
 
     def _pass_on(self, deliveries: list[Delivery]) -> None:
         transfers: list[Transfer] = []
@@ -76,8 +87,10 @@ class Answers(QueueUser):
                 done.append(delivery)
         self._tally.taken["queue"] += len(transfers)
         if transfers:
-            self._exchange.tell(Relayed(transfers))
-        self._acknowledge_all(self._name, done)
+            self._under_way = done
+            self._exchange.tell(Relayed(transfers, Asker(self, PASSED_ON, None)))
+        else:
+            self._ask()
 
     def _answer_in(self, delivery: Delivery) -> Transfer:
         return answer_of(

@@ -9,7 +9,6 @@ before is found on the queue, so that its answer counts.  Must never take a task
 killed.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from wakeq.actors.messages import Answered, Delivery, Refusal
 from wakeq.actors.monique_controller import Giver
-from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed
+from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed, Rest
 from wakeq.actors.monique_queues import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -78,7 +77,7 @@ class Bridge(QueueUser):
         self._free: dict[int, None] = {}  # components without a task, who has been so for longest first
         self._out: dict[int, Out] = {}  # by component: the task that it has, whose lease is not over
         self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
-        self._line: deque[tuple[Delivery, Transfer]] = deque()  # fetched, and no component could take it yet
+        self._rests = False  # it gives nothing more
         self._question: object | None = None  # that the queue has to answer
         self._fetches_again_ms = 0
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
@@ -102,9 +101,9 @@ class Bridge(QueueUser):
     def on_down(self, message: Down) -> None:
         self.stop()
 
-    def on_stop(self) -> None:
-        """What is out may still be answered to whoever comes next; what is in hand goes back."""
-        self._return_line()
+    def on_rest(self, message: Rest) -> None:
+        self._rests = True
+        self._end_waiting()
 
     @property
     def out(self) -> int:
@@ -119,10 +118,12 @@ class Bridge(QueueUser):
         self._free = {component: None for component in self._free if component in there}
         self._free |= {component: None for component in there if component not in self._out}
         if not there:
-            self._return_line()
-            if self._question is not None:
-                self._end_wait(self._name, self._question)
-        self._give()
+            self._end_waiting()
+        self._ask()
+
+    def _end_waiting(self) -> None:
+        if self._question is not None:
+            self._end_wait(self._name, self._question)
 
     def _lose(self, components: Iterable[int]) -> None:
         """They have gone: what they had is for others, unless its answer is still on the way."""
@@ -137,26 +138,18 @@ class Bridge(QueueUser):
         if len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
 
-    def _return_line(self) -> None:
-        self._give_back(self._name, [delivery for delivery, _ in self._line], Reason.RETURNED)
-        self._line.clear()
+    def _first_free(self) -> int | None:
+        """Return who has been without a task for longest and can take one."""
+        return None if self._rests else next(filter(self._port.can_take, self._free), None)
 
-    def _give(self) -> None:
-        """Hand out what is here, and fetch as many as there are components without a task."""
-        for component in list(self._free):
-            if not self._line:
-                break
-            delivery, transfer = self._line[0]
-            if self._port.send(component, transfer.frames):
-                self._line.popleft()
-                del self._free[component]
-                self._out[component] = Out(transfer.tag.id, replace(delivery, body=b""))
-                self._tally.tasks["given"] += 1
+    def _ask(self) -> None:
+        """Fetch as many as there are components that can take one."""
         self._look_in_time()
-        room = len(self._free) - len(self._line)
-        if room > 0 and self._question is None and not self._fetches_again_ms:
-            self._question = object()
-            self._fetch(self._name, self._question, room, WAIT_MS)
+        if self._question is None and not self._fetches_again_ms and not self._rests:
+            room = sum(map(self._port.can_take, self._free))
+            if room:
+                self._question = object()
+                self._fetch(self._name, self._question, room, WAIT_MS)
 
     # --- the queue --------------------------------------------------------------------------------------------------
 
@@ -173,15 +166,30 @@ class Bridge(QueueUser):
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
         if isinstance(answer, Refusal):
             self._fetches_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
-        elif answer is not None and not self._free and not self._out:
-            self._give_back(self._name, answer, Reason.RETURNED)
         elif answer is not None:
-            for delivery in answer:
-                self._line_up(delivery)
-        self._give()
+            self._give(answer)
+        self._ask()
 
-    def _line_up(self, delivery: Delivery) -> None:
-        """Have it ready for a component; one that no component could read is a dead letter."""
+    def _give(self, deliveries: Iterable[Delivery]) -> None:
+        """Give each to a component; what none can take now must not wait here, where its lease would end unseen."""
+        returned: list[Delivery] = []
+        for delivery in deliveries:
+            component = self._first_free()
+            if component is None:
+                returned.append(delivery)
+            elif (transfer := self._task_in(delivery)) is not None:
+                self._give_to(component, delivery, transfer)
+        self._give_back(self._name, returned, Reason.RETURNED)
+
+    def _give_to(self, component: int, delivery: Delivery, transfer: Transfer) -> None:
+        sent = self._port.send(component, transfer.frames)
+        assert sent, f"component {component} said that it can take something"
+        del self._free[component]
+        self._out[component] = Out(transfer.tag.id, replace(delivery, body=b""))
+        self._tally.tasks["given"] += 1
+
+    def _task_in(self, delivery: Delivery) -> Transfer | None:
+        """Return the task for a component; one that no component could read is a dead letter."""
         try:
             transfer = task_transfer_of(delivery.body, headers_of(delivery.headers))
             if (transfer.tag.type, transfer.tag.spec) != (TASK, self._spec):
@@ -192,8 +200,8 @@ class Bridge(QueueUser):
         except MoniqueError as error:
             self._dropped.note(error)
             self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
-        else:
-            self._line.append((delivery, transfer))
+            return None
+        return transfer
 
     # --- what was given out before ------------------------------------------------------------------------------------
 
@@ -244,16 +252,13 @@ class Bridge(QueueUser):
             if self._looked_behind is not None and len(self._early) < LATE_MAX:
                 self._early[task_id] = None
         self._acknowledge_all(self._name, done)
-        self._give()
+        self._ask()
 
     def _end(self, task_id: str) -> list[Placed]:
         """Return where a task is that was answered, whoever has it; nobody is to have it any more."""
         components = [component for component, out in self._out.items() if out.task_id == task_id]
         ended: list[Placed] = [self._out.pop(component).delivery for component in components]
         self._free |= dict.fromkeys(components)
-        if any(transfer.tag.id == task_id for _, transfer in self._line):
-            ended += [delivery for delivery, transfer in self._line if transfer.tag.id == task_id]
-            self._line = deque(one for one in self._line if one[1].tag.id != task_id)
         late = self._late.pop(task_id, None)
         return ended if late is None else [*ended, late]
 
@@ -269,7 +274,7 @@ class Bridge(QueueUser):
             self._fetches_again_ms = 0
         if 0 < self._looks_again_ms <= now_ms:
             self._look()
-        self._give()
+        self._ask()
 
     def _look_in_time(self) -> None:
         moments = [one.delivery.until_ms for one in self._out.values()]
@@ -285,4 +290,5 @@ _HANDLERS: dict[type, Callable[[Bridge, Any], None]] = {
     Alarm: Bridge.on_alarm,
     Done: Bridge.on_nothing,
     Down: Bridge.on_down,
+    Rest: Bridge.on_rest,
 }

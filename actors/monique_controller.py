@@ -25,6 +25,9 @@ WAITING_BYTES_MAX = 64 << 20
 class Giver(Protocol):
     """A port with components, of which Changed tells."""
 
+    def can_take(self, component: int, /) -> bool:
+        """Whether it is there and has taken what it was given before."""
+
     def send(self, component: int, frames: Sequence[bytes], /) -> bool:
         """Give it to that component; False if it cannot take it now."""
 

@@ -117,6 +117,8 @@ class MoniqueExchange(Process):
         for transfer in message.transfers:
             self._take(transfer)
         self._tell()
+        if message.asker is not None:
+            message.asker.process.tell(Answered([(message.asker.ticket, message.asker.place, None)]))
 
     def on_kept(self, message: Kept) -> None:
         for parcel in message.parcels:

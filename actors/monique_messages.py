@@ -90,9 +90,10 @@ class Pushed(Struct, frozen=True, gc=False):
 
 
 class Relayed(Struct, frozen=True, gc=False):
-    """What components sent on the communication layer."""
+    """What components sent on the communication layer; the asker is answered when all have been told."""
 
     transfers: Sequence[Transfer]
+    asker: Asker | None = None
 
 
 class Technical(Struct, frozen=True, gc=False):
@@ -111,6 +112,10 @@ class Changed(Struct, frozen=True, gc=False):
     """At a port to which components connect: one came or went, or can take something again."""
 
     components: Sequence[int]  # who is there now, each by a number that no other one gets
+
+
+class Rest(Struct, frozen=True, gc=False):
+    """Give components nothing more; their answers still count."""
 
 
 class Task(Struct, frozen=True, gc=False):

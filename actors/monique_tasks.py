@@ -9,6 +9,7 @@ since this node leads; for others the queues are looked through when one of them
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from wakeq.actors.door import DOOR_MONIQUE
@@ -47,6 +48,14 @@ class Keeping(NamedTuple):
     tasks: list[Task]
 
 
+@dataclass(slots=True)
+class UnderWay:
+    """Tasks with one id that are being kept."""
+
+    count: int = 0
+    is_killed: bool = False
+
+
 class Where(NamedTuple):
     """A queue, and the place there."""
 
@@ -62,7 +71,8 @@ class Tasks(QueueUser):
         self._exchange: Process | None = None
         self._known: dict[str, Where | None] = {}  # tasks by their id, the oldest first; None: at several places
         self._knows_all = False  # what is not in there is on none of the queues
-        self._under_way: dict[str, bool] = {}  # tasks that are being kept; True: it is killed already
+        self._under_way: dict[str, UnderWay] = {}  # tasks that are being kept, by their id
+        self._under_way_count = 0
         self._under_way_bytes = 0
         self._queues = queues
         self._cancels: dict[str, None] = {}  # killed, and to be looked for
@@ -90,7 +100,8 @@ class Tasks(QueueUser):
                 tasks, drafts = batches.setdefault(task.queue, ([], []))
                 tasks.append(task)
                 drafts.append(draft)
-                self._under_way[_id_of(task)] = False
+                self._under_way.setdefault(_id_of(task), UnderWay()).count += 1
+                self._under_way_count += 1
                 self._under_way_bytes += _size_of(task)
         if batches:
             self._propose(
@@ -107,7 +118,7 @@ class Tasks(QueueUser):
         if len(draft.body) > self._services.body_bytes_max:
             size, limit = len(draft.body), self._services.body_bytes_max
             return TooLarge(f"a task of {size} bytes, a queue takes {limit}; raise message_bytes_max")
-        if len(self._under_way) >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
+        if self._under_way_count >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
             return Busy("too many tasks are on their way to the disk; push it again later")
         return None
 
@@ -121,8 +132,7 @@ class Tasks(QueueUser):
                 self._acknowledged(ticket, answer)
 
     def _kept(self, tasks: list[Task], answer: Outcome | Refusal) -> None:
-        killed = [self._under_way.pop(_id_of(task), False) for task in tasks]
-        self._under_way_bytes -= sum(map(_size_of, tasks))
+        killed = [self._arrived(task) for task in tasks]
         if isinstance(answer, Refusal):
             self._end([(task, Refused(f"{answer.code}: {answer.detail}")) for task in tasks])
             return
@@ -134,6 +144,17 @@ class Tasks(QueueUser):
         self._tally.tasks["kept"] += sum(number > 0 for number in answer.results)
         results = zip(tasks, answer.results, strict=True)
         self._end([(task, None if number > 0 else _refused(number)) for task, number in results])
+
+    def _arrived(self, task: Task) -> bool:
+        """It is no longer under way; return whether it was killed meanwhile."""
+        task_id = _id_of(task)
+        under_way = self._under_way[task_id]
+        under_way.count -= 1
+        if not under_way.count:
+            del self._under_way[task_id]
+        self._under_way_count -= 1
+        self._under_way_bytes -= _size_of(task)
+        return under_way.is_killed
 
     def _end(self, outcomes: Sequence[tuple[Task, WakeqError | None]]) -> None:
         """Say what became of tasks; those that are kept, or not wanted any more, are passed on."""
@@ -165,7 +186,7 @@ class Tasks(QueueUser):
     def on_cancel(self, message: Cancel) -> None:
         task_id = message.task_id
         if task_id in self._under_way:
-            self._under_way[task_id] = True
+            self._under_way[task_id].is_killed = True
         where = self._known.get(task_id)
         if where is not None:
             del self._known[task_id]
@@ -235,7 +256,7 @@ def _id_of(task: Task) -> str:
 
 
 def _size_of(task: Task) -> int:
-    return len(task.parcel.transfer.message)
+    return len(task.parcel.transfer.message) + len(task.parcel.transfer.tag.text)
 
 
 def _refused(code: int) -> Refused:

@@ -7,6 +7,7 @@ The lowest part of Queues.  The catalog changes by committed entries alone.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -284,10 +285,11 @@ class QueueRegistry(Process):
         if refusal is not None:
             self._answer(message.asker, refusal)
             return
-        after = message.after
-        names = [name for name in self.catalog.queues if name.startswith(message.prefix)]
-        names = sorted(names if after is None else [name for name in names if name > after])
-        self._ask_figures(Listing(message.asker, names[: message.limit or None], brief=message.brief))
+        after, sees = message.after, message.sees
+        names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
+        behind = (name for name in names if after is None or name > after)
+        seen = (name for name in behind if sees is None or sees(name))  # before the limit: others would show in a page
+        self._ask_figures(Listing(message.asker, list(islice(seen, message.limit or None)), brief=message.brief))
 
     def _ask_figures(self, listing: Listing) -> None:
         """Ask the next queues of a listing; a slice in which none is left is passed over."""

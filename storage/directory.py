@@ -337,6 +337,19 @@ def write_identity(path: Path, identity: Identity) -> None:
     replace_durably(path / "identity", _identity_text(identity))
 
 
+def begin(path: Path, identity: Identity) -> None:
+    """Keep an empty directory for data that are about to come: without its VERSION no node starts on it."""
+    assert not _holds_data(path), f"{path} holds data: its identity never changes"
+    _make_folder(path)
+    replace_durably(path / "identity", _identity_text(identity))
+
+
+def finish(path: Path) -> None:
+    """The data are here."""
+    sync_directory(path)
+    _write_version(path, VERSION)
+
+
 def _identity_text(identity: Identity) -> bytes:
     lines = f"wakeq identity 1\ncluster {identity.cluster_id.hex()}\nnode {identity.node_id}\n".encode()
     return lines + f"crc {crc32(lines):08x}\n".encode()

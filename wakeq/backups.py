@@ -8,6 +8,8 @@ that the backup was made of.
 """
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,10 +26,12 @@ from wakeq.protocol.rows import Row, decode_row
 from wakeq.protocol.wire.worker import text_of
 from wakeq.recovering import recover_alone
 from wakeq.settings import Log
-from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, is_empty, write_identity
+from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin, finish, is_empty, write_identity
 from wakeq.storage.flush import ASIDE_BIT, ID, MEMBERS_KEY
 from wakeq.storage.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
 from wakeq.storage.store import MESSAGES, QUEUES, unsealed
+
+UNFINISHED = "restoring"  # the folder in which a data directory is made, until it is whole
 
 Line = dict[str, Any]
 
@@ -51,27 +55,53 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
     if not is_empty(data_dir):
         raise StorageError(f"{data_dir}: holds data already; restore into a directory that does not exist")
     identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST if node is None else node)
-    write_identity(data_dir, identity)
-    (data_dir / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
-    _, items = read_snapshot(path, None)
-    mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
-    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
-    write_snapshot(data_dir / "consensus" / SNAPSHOT_NAME, mine, kept)
-    opened = open_all(data_dir, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    begin(data_dir, identity)
+    part = data_dir / UNFINISHED
     try:
-        opened.metadata.save(term=header.last_term, committed=header.last_index)
-        with opened.store.read() as view:
-            messages = view.count(MESSAGES)
-    finally:
-        opened.close()
-    if node is not None:
-        recover_alone(data_dir)
+        messages = _build(part, path, header, identity)
+        if node is not None:
+            recover_alone(part)
+    except Exception:
+        _clear(data_dir)  # so that it can be done again; whoever is killed here leaves what no node starts on
+        raise
+    _move_up(part, data_dir)
+    finish(data_dir)
+    shutil.rmtree(part)
     return {
         "data_dir": str(data_dir),
         "cluster": identity.cluster_id.hex(),
         "node": identity.node_id,
         "messages": messages,
     }
+
+
+def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -> int:
+    """Make a data directory of a backup; return how many messages it has."""
+    write_identity(part, identity)
+    (part / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
+    _, items = read_snapshot(path, None)
+    mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
+    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
+    write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
+    opened = open_all(part, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    try:
+        opened.metadata.save(term=header.last_term, committed=header.last_index)
+        with opened.store.read() as view:
+            return view.count(MESSAGES)
+    finally:
+        opened.close()
+
+
+def _move_up(part: Path, data_dir: Path) -> None:
+    """Put the data where they belong; all of them are on one disk, whatever is mounted there."""
+    for entry in part.iterdir():
+        if entry.is_dir():
+            entry.rename(data_dir / entry.name)
+
+
+def _clear(data_dir: Path) -> None:
+    shutil.rmtree(data_dir / UNFINISHED, ignore_errors=True)
+    (data_dir / "identity").unlink()
 
 
 # JSON lines ---------------------------------------------------------------------------------------------------------
@@ -127,11 +157,27 @@ def _message_line(queue: str, uid: str, row: Row) -> Line:
     }
 
 
+def part_beside(path: Path) -> Path:
+    """Make the file that will be given this name; messages are nobody else's business."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f"{path.name}.", suffix=".part")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
+    os.close(descriptor)
+    return Path(name)
+
+
 def keep(part: Path, path: Path) -> None:
-    """Give a file that is complete its name, so that it is either whole or not there."""
+    """Give a file that is complete its name, so that it is either whole or not there; raise if there is one already."""
     with part.open("rb") as file:
         os.fsync(file.fileno())
-    part.rename(path)
+    try:
+        os.link(part, path)  # unlike a renaming it takes nobody's place
+        part.unlink()
+    except FileExistsError as error:
+        raise StorageError(f"{path} is there already; give each backup a name of its own") from error
+    except OSError:  # this file system knows no links
+        part.rename(path)
     descriptor = os.open(path.absolute().parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

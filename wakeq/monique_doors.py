@@ -18,6 +18,7 @@ from wakeq.actors.monique_bridge import Bridge
 from wakeq.actors.monique_components import Components
 from wakeq.actors.monique_controller import Controller
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
+from wakeq.actors.monique_messages import Rest
 from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.monique_subscriber import MoniqueSubscriber, PushingDoor
 from wakeq.actors.monique_tally import Tally
@@ -134,7 +135,7 @@ class MoniqueDoors:
     def _open(self) -> dict[str, str]:
         try:
             addresses = self._open_ports()
-        except BadSettings:
+        except BaseException:
             self._close()  # libzmq would wait for what is open when the program ends
             raise
         family = Child("the MoniQue exchange", self._start_family)
@@ -161,7 +162,8 @@ class MoniqueDoors:
         if self._zmq is not None:
             self._zmq.stop_reading()
         for taker in self._takers.values():
-            taker.stop()  # what no component has yet goes back to its queue
+            if isinstance(taker, Bridge):
+                taker.tell(Rest())  # behind it answers of components may still be on their way to it
 
     async def close(self, reason: str = "the broker stops") -> None:
         """Close everything."""

@@ -33,13 +33,14 @@ class BadPeer(MoniqueError):
 class Pusher:
     """See the head of this file."""
 
-    __slots__ = ("_buffer", "_greeted", "_unsent", "is_open")
+    __slots__ = ("_buffer", "_greeted", "_pong", "_ready", "is_open")
 
     def __init__(self) -> None:
         self.is_open = False  # both have said who they are: frames may be sent
         self._greeted = False
         self._buffer = bytearray()
-        self._unsent = b""
+        self._ready = b""
+        self._pong = b""
 
     def receive(self, data: bytes) -> None:
         """Take what the socket gave, or raise BadPeer."""
@@ -50,8 +51,9 @@ class Pusher:
             self._obey(command)
 
     def bytes_to_send(self) -> bytes:
-        """Return what has to be said behind GREETING, once."""
-        unsent, self._unsent = self._unsent, b""
+        """Return what has to be said behind GREETING, once; of many PINGs the last one is answered, as by libzmq."""
+        unsent = self._ready + self._pong
+        self._ready = self._pong = b""
         return unsent
 
     def _greet(self) -> bool:
@@ -67,7 +69,7 @@ class Pusher:
             raise BadPeer("it wants to be secured by another mechanism than NULL, which there is not")
         del self._buffer[: len(GREETING)]
         self._greeted = True
-        self._unsent += _command(b"READY", _property(b"Socket-Type", b"PUSH"))
+        self._ready = _command(b"READY", _property(b"Socket-Type", b"PUSH"))
         return True
 
     def _commands(self) -> Iterator[bytes]:
@@ -97,7 +99,7 @@ class Pusher:
                 raise BadPeer("it is no PULL socket")
             self.is_open = True
         elif name == b"PING" and self.is_open:
-            self._unsent += _command(b"PONG", data[_PING_TTL_BYTES:][:_PING_CONTEXT_BYTES_MAX])
+            self._pong = _command(b"PONG", data[_PING_TTL_BYTES:][:_PING_CONTEXT_BYTES_MAX])
         elif name == b"ERROR":
             raise BadPeer("it refuses us")
         elif not self.is_open:

@@ -12,7 +12,7 @@ import msgpack
 
 from tests.helpers.broker import Broker
 from tests.helpers.monique_by_hand import HandMonique, transfer
-from wakeq.actors.monique_answers import Answers
+from wakeq.actors.monique_answers import FIRST_AFTER_MS, Answers
 from wakeq.actors.monique_bridge import Bridge
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
 from wakeq.actors.monique_messages import Changed, Relayed, Technical
@@ -33,9 +33,13 @@ class Push:
         self.sent: list[dict[str, Any]] = []
         self.has: dict[int, list[str]] = {}  # the ids of the tasks that each component ever got
         self.is_full = False
+        self.full: set[int] = set()  # some of them
+
+    def can_take(self, component: int, /) -> bool:
+        return not self.is_full and component not in self.full
 
     def send(self, component: int, frames: Any, /) -> bool:
-        if self.is_full:
+        if not self.can_take(component):
             return False
         self.sent.append(msgpack.unpackb(frames[1]))
         self.has.setdefault(component, []).append(self.sent[-1]["id"])
@@ -73,6 +77,11 @@ class Place:
 
     def serve_answers(self) -> None:
         """Have answers on the queue passed on."""
+        self.begin_answers()
+        self.broker.advance(FIRST_AFTER_MS / 1000)
+
+    def begin_answers(self) -> None:
+        """The same, but for those that stand there already and are waited for."""
         self.broker.runtime.spawn(Answers, "monique.answers", "wakeq", self.exchange, self.services, self.tally)
         self.broker.settle()
 

@@ -1,12 +1,12 @@
 """`wakeq backup`, `restore`, `export`, `import`, `repair`: the state as a file, and a directory that is damaged."""
 
 import math
-import os
 import sys
 import tempfile
 import time
 from base64 import b64decode
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -32,11 +32,11 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
 
     What was answered before is in it.  The file is checked before it gets its name.
     """
-    from wakeq.backups import keep, verify
+    from wakeq.backups import keep, part_beside, verify
 
     if to.exists():
         raise StorageError(f"{to} is there already; give each backup a name of its own")
-    part = to.with_name(f"{to.name}.{os.getpid()}.part")
+    part = part_beside(to)
     try:
         _download(broker, part)
         facts = verify(part) | {"path": str(to)}
@@ -51,8 +51,7 @@ def backup(broker: Broker, to: Path, as_json: bool) -> None:
 def _download(broker: Broker, to: Path) -> None:
     with broker.admin() as client:
         try:
-            with to.open("xb") as file:
-                to.chmod(0o600)  # messages are nobody else's business
+            with to.open("wb") as file:
                 client.download("/backup", file.write)
         except OSError as error:
             raise StorageError(f"{to}: {error.strerror}; choose another place") from error
@@ -129,6 +128,7 @@ class MessageLine(msgspec.Struct, tag_field="kind", tag="message"):
     queue: str
     uid: str
     body: str
+    published_ms: int = 0
     encoding: Literal["text", "base64"] = "text"
     headers: dict[str, str] = {}
     priority: int = 0
@@ -165,7 +165,7 @@ async def _publish_all(address: str, lines: Iterable[Line], into: str | None) ->
                 if into is None and queue:
                     await _made(client, queue, line.policies)
                 continue
-            waiting.append(client.publish(queue, _body(line), id=f"import-{line.uid}", **_options(line)))
+            waiting.append(client.publish(queue, _body(line), id=_id_of(line), **_options(line)))
             messages += 1
             if len(waiting) == TOGETHER:
                 await asyncio.gather(*waiting)
@@ -180,6 +180,12 @@ async def _made(client: Any, queue: str, policies: dict[str, Any]) -> None:
         await client.create_queue(queue, **{name: value for name, value in policies.items() if value is not None})
     except QueueExists:
         say(f"queue {queue} is there already, and keeps its policies")
+
+
+def _id_of(line: MessageLine) -> str:
+    """Return what tells a message from all others: brokers that were begun alike give the same uids."""
+    digest = blake2b(line.body.encode(), digest_size=8).hexdigest()
+    return f"import-{line.uid}-{line.published_ms}-{digest}"
 
 
 def _body(line: MessageLine) -> bytes:

@@ -72,10 +72,10 @@ class MoniqueZmq:
         return port
 
     def stop_reading(self) -> None:
-        """Take nothing more from components."""
+        """Take what components have sent, and then nothing more."""
         for port in self._ports:
             if isinstance(port, PullPort):
-                port.close()
+                port.stop_reading()
 
     def close(self) -> None:
         """End all of it; what was not sent is lost."""

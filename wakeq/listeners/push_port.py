@@ -53,6 +53,11 @@ class PushPort:
         """How many are connected."""
         return len(self._open)
 
+    def can_take(self, component: int) -> bool:
+        """Whether this component is there, and has taken what it got before."""
+        connection = self._open.get(component)
+        return connection is not None and connection.can_take
+
     def send(self, component: int, frames: Sequence[bytes]) -> bool:
         """Give it to this component; False if it has gone, or has not taken what it got before."""
         connection = self._open.get(component)
@@ -118,7 +123,7 @@ class PushPort:
         self._open[connection.id] = connection
         self.look()
 
-    def can_take(self) -> None:
+    def took(self) -> None:
         """A component has taken what it was given."""
         if not self._is_closed:
             self.look()
@@ -155,6 +160,11 @@ class Connection(asyncio.Protocol):
         """Whether the loop looks after it."""
         return self._transport is not None
 
+    @property
+    def can_take(self) -> bool:
+        """Whether nothing that was written is still here."""
+        return self._transport is not None and not self._transport.is_closing() and not self._is_full
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0)  # a task had better wait where all can have it
@@ -180,17 +190,22 @@ class Connection(asyncio.Protocol):
 
     def send(self, frames: Sequence[bytes]) -> bool:
         """Write it, unless what was written before is still here."""
-        if self._transport is None or self._transport.is_closing() or self._is_full:
+        if self._transport is None or not self.can_take:
             return False
         self._transport.write(encode(frames))
         return True
 
     def pause_writing(self) -> None:
+        """Nothing more for it; nor is it asked what it wants, for it would not take the answer."""
+        assert self._transport is not None, "connected"
         self._is_full = True
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        assert self._transport is not None, "connected"
         self._is_full = False
-        self._port.can_take()
+        self._transport.resume_reading()
+        self._port.took()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

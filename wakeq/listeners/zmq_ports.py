@@ -16,6 +16,7 @@ from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
 TOGETHER_TRANSFERS_MAX = 256  # read in one turn of the loop
+LAST_TRANSFERS_MAX = 4_096  # read when it stops
 RECEIVED_MAX = 256  # transfers of one component that libzmq keeps until we read
 UNSENT_MAX = 1_000  # transfers for one subscriber of PUB; what is more, it misses
 COPIED_BYTES_MAX = 64 * 1024  # a longer frame is not copied when it is sent
@@ -33,12 +34,15 @@ class ZmqPort:
 
         `kept_max` is how many transfers libzmq keeps for one component.
         """
-        self._socket = context.socket(kind)
+        self._loop = asyncio.get_running_loop()
+        where = f"tcp://{host}:{port or '*'}"
+        try:
+            self._socket = context.socket(kind)
+        except zmq.ZMQError as error:
+            raise BadSettings(f"cannot listen on {where}: {error}; allow the broker more open files") from error
         self._socket.set_hwm(kept_max)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-        self._loop = asyncio.get_running_loop()
-        where = f"tcp://{host}:{port or '*'}"
         try:
             self._socket.bind(where)
         except zmq.ZMQError as error:
@@ -69,11 +73,15 @@ class PullPort(ZmqPort):
 
     def _read(self) -> None:
         """Read what is there; come back in the next turn if that was a lot."""
+        if self._read_up_to(TOGETHER_TRANSFERS_MAX):
+            self._loop.call_soon(self._read)
+
+    def _read_up_to(self, count: int) -> bool:
+        """Read that many; False if there are not so many."""
         taken: list[Frames] = []
         try:
-            while len(taken) < TOGETHER_TRANSFERS_MAX:
+            while len(taken) < count:
                 taken.append(self._socket.recv_multipart(zmq.NOBLOCK))
-            self._loop.call_soon(self._read)
         except zmq.Again:
             pass  # it is empty; the file descriptor says when it no longer is
         except zmq.ZMQError:
@@ -81,6 +89,13 @@ class PullPort(ZmqPort):
                 raise
         if taken:
             self._take(taken)
+        return len(taken) == count
+
+    def stop_reading(self) -> None:
+        """Take what has come, and then no more: whoever sent it believes that it was delivered."""
+        if not self._socket.closed:
+            self._read_up_to(LAST_TRANSFERS_MAX)
+            self.close()
 
     def close(self) -> None:
         if not self._socket.closed:

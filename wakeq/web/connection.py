@@ -24,9 +24,15 @@ HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 class HttpConnection(web.RequestHandler):
     """One connection, counted like those of the other doors."""
 
-    __slots__ = ("_admission", "_complaints", "_counted_at", "_is_counted", "hears")
+    __slots__ = ("_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears")
 
-    def __init__(self, admission: Admission, server: web.Server, complaints: Complaints) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        server: web.Server,
+        complaints: Complaints,
+        ended: Callable[["HttpConnection"], None],
+    ) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -40,6 +46,7 @@ class HttpConnection(web.RequestHandler):
         self.hears: Callable[[int], None] | None = None  # who wants to know how much comes, after an upgrade
         self._admission = admission
         self._complaints = complaints
+        self._ended = ended
         self._is_counted = False
         self._counted_at = ""
 
@@ -58,6 +65,11 @@ class HttpConnection(web.RequestHandler):
             self.hears(len(data))
         super().data_received(data)
 
+    def eof_received(self) -> None:
+        """Nothing more is answered: what came behind a request for an upgrade would only make an error."""
+        self._message_tail = b""
+        super().eof_received()
+
     def log_exception(self, *args: Any, **kw: Any) -> None:
         """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
         error = kw.get("exc_info") or sys.exc_info()[1]
@@ -65,6 +77,15 @@ class HttpConnection(web.RequestHandler):
             self._complaints.say(f"a request that is no HTTP came from {self._peer}")
         else:
             super().log_exception(*args, **kw)
+
+    def handle_error(self, *args: Any, **kw: Any) -> web.StreamResponse:
+        """Answer; then let go of the frames, which hold what failed: only a full collection would find them."""
+        try:
+            return super().handle_error(*args, **kw)
+        finally:
+            for error in (*args, *kw.values()):
+                if isinstance(error, BaseException):
+                    error.__traceback__ = None
 
     @property
     def _peer(self) -> str:
@@ -76,6 +97,7 @@ class HttpConnection(web.RequestHandler):
         if self._is_counted:
             self._is_counted = False
             self._admission.leave(self._counted_at)
+        self._ended(self)
         super().connection_lost(exc)
 
 

@@ -68,9 +68,13 @@ class Questions:
         found: list[Gauges] = await self.ask(self._queues, lambda me: Stats(me, "", all_queues=True, brief=True))
         return found
 
-    async def queues(self, prefix: str, after: str | None, limit: int) -> list[dict[str, Any]]:
+    async def queues(
+        self, prefix: str, after: str | None, limit: int, sees: Callable[[str], bool]
+    ) -> list[dict[str, Any]]:
+        """Return the figures of one page of the queues that `sees` says yes to."""
+
         def make(me: Asker) -> Stats:
-            return Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit)
+            return Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees)
 
         found: list[dict[str, Any]] = await self.ask(self._queues, make)
         return found

@@ -106,7 +106,7 @@ def queue_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Ro
         ),
         Route("POST", "/queues", "Create a queue", LOOK, routes.create, None, CreateBody, Done, by_caller=True),
         Route("GET", "/queue", "Show the figures and policies of a queue", LOOK, routes.show, QueueQuery),
-        Route("PATCH", "/queue", "Change policies", ADMIN, routes.update, QueueQuery, UpdateBody, Done),
+        Route("PATCH", "/queue", "Change policies", ADMIN, routes.update, QueueQuery, UpdateBody, Done, by_caller=True),
         Route("DELETE", "/queue", "Delete a queue with its messages", ADMIN, routes.delete, QueueQuery, None, Emptied),
         Route("POST", "/queue/pause", "Hand out nothing", ADMIN, routes.pause, QueueQuery, PauseBody, Paused),
         Route("POST", "/queue/resume", "Hand out again", ADMIN, routes.resume, QueueQuery, NoBody, Done),
@@ -119,21 +119,22 @@ class _QueueRoutes:
         self._now_ms = now_ms
 
     async def list(self, caller: Caller, query: ListQuery) -> Listed:
-        found = await self._questions.queues(query.prefix, query.after, query.limit)
-        after = found[-1]["qname"] if len(found) == query.limit else None
-        return Listed([row for row in found if caller.sees(row["qname"])], after)
+        found = await self._questions.queues(query.prefix, query.after, query.limit, caller.sees)
+        return Listed(found, found[-1]["qname"] if len(found) == query.limit else None)
 
     async def show(self, query: QueueQuery) -> dict[str, Any]:
         return await self._questions.stats(check_name(query.queue))
 
     async def create(self, caller: Caller, body: CreateBody) -> Done:
         caller.require(ADMIN, body.queue)
+        _require_dead_letter(caller, body.policies)
         policies = changed(Policies(), body.policies)
         check(check_name(body.queue), policies)
         await self._questions.change(CreateQueue(body.queue, policies))
         return Done(body.queue)
 
-    async def update(self, query: QueueQuery, body: UpdateBody) -> Done:
+    async def update(self, caller: Caller, query: QueueQuery, body: UpdateBody) -> Done:
+        _require_dead_letter(caller, body.policies)
         for name in body.policies:
             if name not in FIELDS:
                 raise BadField(f"{name} is not a policy; known are {', '.join(FIELDS)}")
@@ -159,3 +160,10 @@ class _QueueRoutes:
     async def resume(self, query: QueueQuery, _: NoBody) -> Done:
         await self._questions.change(PauseQueue(check_name(query.queue), 0))
         return Done(query.queue)
+
+
+def _require_dead_letter(caller: Caller, policies: dict[str, Any]) -> None:
+    """Where dead letters go is a way into that queue too."""
+    target = policies.get("dead_letter")
+    if isinstance(target, str):
+        caller.require(ADMIN, target)

@@ -48,7 +48,7 @@ class WebServer:
         self._tls = tls
         self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
         self._open: set[web.AbstractRoute] = set()  # what is served to strangers too
-        self._silent: set[asyncio.BaseProtocol] = set()  # connections that have not sent a request yet
+        self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}  # connections without a request yet
         self._server: Server | None = None
         self._runner: web.AppRunner | None = None
         self._app = web.Application(middlewares=[self._heard, self._guard], client_max_size=BODY_BYTES_MAX)
@@ -97,20 +97,29 @@ class WebServer:
     def _connection(self) -> asyncio.Protocol:
         assert self._runner is not None
         assert self._runner.server is not None
-        protocol = HttpConnection(self.admission, self._runner.server, self._complaints)
-        self._silent.add(protocol)
-        asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._close_silent, protocol)
+        protocol = HttpConnection(self.admission, self._runner.server, self._complaints, self._is_not_silent)
+        later = asyncio.get_running_loop().call_later(HANDSHAKE_S_MAX, self._close_silent, protocol)
+        self._silent[protocol] = later
         return protocol
 
+    def _is_not_silent(self, protocol: Any) -> None:
+        """It has sent a request, or is gone."""
+        timer = self._silent.pop(protocol, None)
+        if timer is not None:
+            timer.cancel()
+
     def _close_silent(self, protocol: Any) -> None:
-        if protocol in self._silent:
-            self._silent.discard(protocol)
-            protocol.force_close()
+        del self._silent[protocol]
+        protocol.force_close()
 
     @web.middleware
     async def _heard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._silent.discard(request.protocol)
-        return await handler(request)
+        self._is_not_silent(request.protocol)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:  # as it is, it and the frames that it went through would hold each other
+            error.__traceback__ = None
+            return web.Response(body=error.body, status=error.status, reason=error.reason, headers=error.headers)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -90,7 +90,10 @@ class WebSocketPath(Generic[DoorT]):
             timeout=FRAME_S_MAX / 2,
             decode_text=self.decodes_text,
         )
-        await socket.prepare(request)
+        try:
+            await socket.prepare(request)
+        except ConnectionError:  # it has gone already; nobody reads this
+            return web.Response()
         assert request.transport is not None
         door = self.make_door(socket, request.transport)
         try:
@@ -113,6 +116,7 @@ class WebSocketPath(Generic[DoorT]):
             self._watched.discard(door)
             part.discard(door)
             door.end(reason)
+            _forget_frames(socket.exception())
         return socket
 
     def _ask_who_it_is(self, door: DoorT, token: str | None) -> None:
@@ -154,3 +158,10 @@ class WebSocketPath(Generic[DoorT]):
         self.sweep()
         if self.doors:
             self._sweep_later()
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """The socket keeps why it failed, and the frames of that the socket: only a full collection would find them."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__

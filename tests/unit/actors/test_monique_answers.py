@@ -1,10 +1,16 @@
 """Answers on a broker by hand: what workers say goes out as messages of MoniQue, or is a dead letter."""
 
+from typing import Any
+
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, subscribe
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place
+from wakeq.actors.monique_answers import FIRST_AFTER_MS
+from wakeq.actors.monique_exchange import _HANDLERS as HANDLERS
+from wakeq.actors.monique_exchange import FamilyEnded
+from wakeq.actors.monique_messages import Relayed
 
 
 @pytest.fixture
@@ -33,6 +39,43 @@ def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Clien
         ["result", "sum_it", "t1", "me"],
     ]
     assert worker.figures("monique.answers")["size"] == 0
+
+
+def test_answers_wait_until_those_who_lost_their_connection_can_be_there_again(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.publish("monique.answers", "1", headers={"monique-tag": "config:sum_it:t1::me"})
+    place.begin_answers()
+    broker.advance(FIRST_AFTER_MS / 1000 - 1)
+    client = place.client()
+    client.ask(subscribe("* *"))
+    assert (client.pushed(), worker.figures("monique.answers")["ready"]) == ([], 1)
+
+    broker.advance(1)
+
+    assert len(client.pushed()) == 1
+    assert worker.figures("monique.answers")["size"] == 0
+
+
+@pytest.mark.parametrize("how", ["stopped", "failed"])
+def test_an_answer_that_the_exchange_has_not_passed_on_stays(
+    broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def fails(*_: Any) -> None:
+        raise FamilyEnded("a bug")
+
+    place.serve_answers()
+    if how == "failed":
+        monkeypatch.setitem(HANDLERS, Relayed, fails)
+    else:
+        monkeypatch.setitem(HANDLERS, Relayed, lambda exchange, _: exchange.stop())
+    worker.send({"cmd": "PUB", "qname": "monique.answers", "message": "1", "headers": {"monique-tag": "config:a:1::m"}})
+    broker.settle()
+
+    assert not place.exchange.alive
+    worker.take()
+    figures = worker.figures("monique.answers")
+    assert (figures["acked"], figures["ready"]) == (0, 1)
 
 
 def test_what_is_no_answer_is_a_dead_letter(place: Place, worker: Client) -> None:

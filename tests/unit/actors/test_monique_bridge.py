@@ -6,7 +6,7 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
 from wakeq.actors.messages import Answered, Refusal
-from wakeq.actors.monique_messages import Changed, Parcel, Pushed, Relayed
+from wakeq.actors.monique_messages import Changed, Parcel, Pushed, Relayed, Rest
 from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
 from wakeq.actors.operator_messages import Page
 
@@ -285,25 +285,54 @@ def test_what_was_on_its_way_when_the_last_component_went_goes_back(
     assert place.port.has == {1: ["t1", "t2"]}
 
 
-def test_what_no_component_has_taken_goes_back_when_the_last_one_goes(place: Place, worker: Client) -> None:
-    bridge = place.bridge()
-    place.port.is_full = True
+def test_what_components_can_no_longer_take_when_it_comes_goes_back_at_once(place: Place, worker: Client) -> None:
+    place.bridge()
+    place.port.is_full = True  # since it was asked for
     place.client().ask(push(TASK, id="t1"))
-    assert worker.figures("sums")["leased"] == 1
 
-    place.connect(bridge)
-
+    assert worker.figures("sums")["leased"] == 0
     assert failures_of(worker.fetch("sums")) == 0
 
 
 def test_no_more_is_fetched_than_components_can_take(place: Place, worker: Client) -> None:
-    bridge = place.bridge(2)
-    place.port.is_full = True
+    place.port.full = {1, 3}
+    bridge = place.bridge(3)
 
     place.client().ask(*[push(TASK, id=f"t{number}") for number in range(5)])
+    assert place.port.has == {2: ["t0"]}
+    assert worker.figures("sums")["leased"] == 1
+    place.port.full = {3}
+    place.connect(bridge, 1, 2, 3)
+
+    assert place.port.has == {2: ["t0"], 1: ["t1"]}
+    assert worker.figures("sums")["leased"] == 2
+
+
+def test_a_task_that_no_component_had_is_no_dead_letter(broker: Broker, place: Place, worker: Client) -> None:
+    worker.call("CREATE", "sums", max_deliveries=1)
+    place.bridge()
+    place.port.is_full = True
+    place.client().ask(push(TASK, id="t1"))
+
+    broker.advance(TIMEOUT_S + 1)
+
+    assert worker.figures("sums")["size"] == 1
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+def test_a_task_is_with_one_component_also_if_nobody_could_take_it_for_long(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    bridge = place.bridge()
+    place.port.is_full = True
+    place.client().ask(push(TASK, id="t1"))
+    broker.advance(TIMEOUT_S + 1)
+
+    place.port.is_full = False
     place.connect(bridge, 1, 2)
 
-    assert worker.figures("sums")["leased"] == 2
+    assert place.port.has == {1: ["t1"]}
+    assert (bridge.out, worker.figures("sums")["leased"]) == (1, 1)
 
 
 def test_a_queue_that_cannot_be_asked_is_asked_again(
@@ -350,14 +379,37 @@ def test_what_is_no_task_of_these_components_is_a_dead_letter(place: Place, work
     assert place.port.ids() == []
 
 
-def test_what_is_in_hand_when_the_bridge_ends_goes_back(broker: Broker, place: Place, worker: Client) -> None:
-    bridge = place.bridge()
-    place.port.is_full = True
+def test_one_that_rests_gives_nothing_more_and_still_takes_answers(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    bridge = place.bridge(2)
     place.client().ask(push(TASK, id="t1"))
-    assert worker.figures("sums")["leased"] == 1
+    place.exchange.tell(Relayed([transfer("result sum_it", pid="t1", id="r")]))  # it was read, and is on its way
 
-    place.exchange.stop()
+    bridge.tell(Rest())
+    broker.settle()
+    place.client().ask(push(TASK, id="t2"))
+    place.connect(bridge, 1, 2, 3)
+    broker.advance(1)
+
+    assert worker.figures("sums")["acked"] == 1
+    assert place.port.ids() == ["t1"]
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+def test_what_is_on_its_way_to_one_that_rests_goes_back(broker: Broker, place: Place, worker: Client) -> None:
+    worker.call("CREATE", "sums", lease="strict")  # so a delivery is on its way until it is on disk
+    bridge = place.bridge()
+    place.connect(bridge)
+    place.client().ask(push(TASK, id="t1"))
+    broker.log_disk.held = True
+    place.connect(bridge, 1)
+
+    bridge.tell(Rest())
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
     broker.settle()
 
-    assert not bridge.alive
+    assert place.port.ids() == []
     assert failures_of(worker.fetch("sums")) == 0

@@ -283,8 +283,11 @@ class Push:
         self.sent: list[bytes] = []
         self.given: list[int] = []  # to whom
 
+    def can_take(self, component: int, /) -> bool:
+        return bool(self.room.get(component))
+
     def send(self, component: int, frames: Any, /) -> bool:
-        if not self.room.get(component):
+        if not self.can_take(component):
             return False
         self.room[component] -= 1
         self.sent.append(frames[0])

@@ -6,7 +6,7 @@ import msgpack
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from tests.helpers.monique_by_hand import push, subscribe
+from tests.helpers.monique_by_hand import push, subscribe, transfer
 from tests.helpers.monique_place import BODY_BYTES_MAX, TASK, Place, kinds
 from wakeq.actors import monique_tasks
 from wakeq.actors.messages import Answered, Pressure, Propose, Refusal
@@ -290,6 +290,46 @@ def test_a_component_that_has_a_killed_task_need_not_answer(place: Place, worker
     assert worker.figures("sums")["acked"] == 1
     assert bridge.alive
     assert (place.tally.tasks["killed"], place.tally.tasks["answered"]) == (1, 0)
+
+
+def test_a_kill_holds_also_if_its_task_is_pushed_again_before_it_is_kept(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    place.kill("none")  # it knows behind that what there is
+    broker.log_disk.held = True
+    client = place.client()
+    client.say(push(TASK, id="t1"))
+    broker.settle()
+    place.kill("t1")
+    client.say(push(TASK, id="t1"))
+    broker.settle()
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert (worker.figures("sums")["size"], place.tally.tasks["killed"]) == (0, 2)
+    client.ask(push(TASK, id="t1"))
+    assert worker.figures("sums")["size"] == 1, "the kill is over"
+
+
+@pytest.mark.parametrize("bound", ["UNDER_WAY_MAX", "UNDER_WAY_BYTES_MAX"])
+def test_tasks_with_one_id_count_as_often_as_they_come(
+    broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    size = len(transfer(TASK, id="t1").tag.text) + len(transfer(TASK, id="t1").message)
+    monkeypatch.setattr(monique_tasks, bound, 3 if bound == "UNDER_WAY_MAX" else 3 * size)
+    broker.log_disk.held = True
+
+    for _ in range(5):
+        place.relay(TASK, id="t1")
+    refused = place.tally.tasks["refused"]
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    place.relay(TASK, id="t1")
+
+    assert (refused, worker.figures("sums")["size"]) == (2, 4)
 
 
 def test_what_cannot_reach_the_disk_soon_is_refused_beyond_a_bound(

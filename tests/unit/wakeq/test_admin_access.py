@@ -176,6 +176,36 @@ def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> 
     assert told(tmp_path, story) == (403, 200)
 
 
+def test_a_policy_does_not_open_the_queue_that_it_sends_dead_letters_to(tmp_path: Path) -> None:
+    async def story(node: Asked) -> Any:
+        asked = []
+        for target in ("other", "team.letters"):
+            body = {"policies": {"dead_letter": target, "max_deliveries": 1}}
+            asked.append(await node.ask(TEAM, "POST", "/queues", body | {"queue": f"team.to-{target}"}))
+            asked.append(await node.ask(TEAM, "PATCH", "/queue", body, queue="team.a"))
+        return asked, await node.ask(TEAM, "PATCH", "/queue", {"policies": {"dead_letter": None}}, queue="team.a")
+
+    assert told(tmp_path, story) == ([403, 403, 200, 200], 200)
+
+
+@pytest.mark.parametrize("query", [{}, {"prefix": "o"}, {"after": "a"}], ids=str)
+def test_no_page_of_a_list_tells_the_name_of_a_queue_of_others(tmp_path: Path, query: dict[str, str]) -> None:
+    """Not even where the next page begins."""
+
+    async def story(node: Asked) -> Any:
+        pages, after = [], query
+        while True:
+            _, text = await node.answer(TEAM, "GET", "/api/v1/queues", params={"limit": "1"} | query | after)
+            page = msgspec.json.decode(text)
+            pages.append(([row["qname"] for row in page["queues"]], page["after"]))
+            if page["after"] is None:
+                return pages
+            after = {"after": page["after"]}
+
+    whole = [(["team.a"], "team.a"), (["team.a.dead"], "team.a.dead"), ([], None)]
+    assert told(tmp_path, story) == ([([], None)] if "prefix" in query else whole)
+
+
 def test_whoever_has_any_right_everywhere_may_scrape_and_only_an_administrator_close(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         scraped = [(await node.answer(secret, "GET", "/metrics"))[0] for secret in (SCRAPER, TEAM, OWNER)]

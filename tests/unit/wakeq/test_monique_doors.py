@@ -108,6 +108,32 @@ def test_a_node_that_leads_no_longer_closes_what_it_has_and_opens_it_again(run: 
     run(test)
 
 
+def test_ports_are_let_go_of_whatever_goes_wrong_when_they_are_opened(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would seem to be another scheduler's from then on."""
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json", sum_it=free_port())) as (place, _):
+            place.refusal = FOLLOWS
+            place.doors.look()
+            place.refusal = None
+            with monkeypatch.context() as patched:
+                patched.setattr(place.doors, "_open_controller", fails)
+                with pytest.raises(RuntimeError):
+                    place.doors.look()
+            assert place.doors._zmq is None
+
+            place.doors.look()
+
+            assert await (await place.client()).ask("ping", 1) == {"command": "pong", "data": 1}
+
+    run(test)
+
+
 def test_too_few_nodes_for_a_moment_are_no_reason_to_close(run: Run) -> None:
     async def test() -> None:
         async with doors() as (place, _):

@@ -3,7 +3,8 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -15,6 +16,8 @@ from wakeq.listeners.push_port import PushPort
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.zmtp import GREETING
 
+READY = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PULL"
+PING = b"\x04\x07\x04PING\0\0"
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 Run = Callable[[Callable[["Place"], Awaitable[None]]], None]
 
@@ -84,6 +87,7 @@ def test_a_task_goes_to_the_component_that_is_named_and_to_no_other_one(run: Run
         one, one_pull = await place.component()
         other, other_pull = await place.component()
 
+        assert place.port.can_take(other)
         assert place.port.send(other, [b"tag", b"x" * size])
         assert await taken(other_pull) == [b"tag", b"x" * size]
         assert place.port.send(one, [b"tag", b"one"])
@@ -103,6 +107,7 @@ def test_who_has_gone_is_missed_at_once_and_gets_nothing(run: Run) -> None:
         one_pull.close(linger=0)
         await until(lambda: place.there == [other])
 
+        assert not place.port.can_take(one)
         assert not place.port.send(one, [b"tag", b"task"])
         assert place.port.send(other, [b"tag", b"task"])
 
@@ -190,6 +195,34 @@ def test_who_says_nothing_is_no_component_and_is_shown_out_in_time(run: Run, mon
                 await asyncio.to_thread(read_all, stranger)
         assert place.there == [number]
         assert not pull.closed
+
+    run(test)
+
+
+def test_who_takes_nothing_is_not_asked_what_it_wants_until_it_does(run: Run) -> None:
+    """Else the answers to its PINGs would fill the memory, and it needs nothing but the port."""
+
+    async def test(place: Place) -> None:
+        with place.knock(GREETING + READY) as peer:
+            peer.setblocking(False)
+            await until(lambda: bool(place.there))
+            (number,) = place.there
+            transport = cast(asyncio.Transport, place.port._open[number]._transport)
+            while place.port.send(number, [bytes(100_000)]):
+                await asyncio.sleep(0)
+            assert not place.port.can_take(number)
+            waiting = transport.get_write_buffer_size()
+
+            for _ in range(100):
+                peer.send(PING)
+                await asyncio.sleep(0)
+
+            assert transport.get_write_buffer_size() == waiting
+            said = bytearray()
+            while not said.endswith(b"PONG"):
+                with suppress(BlockingIOError):
+                    said += peer.recv(1 << 20)
+                await asyncio.sleep(0)
 
     run(test)
 

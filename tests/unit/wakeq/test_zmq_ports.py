@@ -1,6 +1,7 @@
 """ZeroMQ sockets on the loop: everything is read, and nobody is waited for."""
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import zmq
 
 from tests.helpers.both_loops import LOOPS
 from wakeq.listeners.zmq_ports import TOGETHER_TRANSFERS_MAX, PubPort, PullPort
+from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
 Run = Callable[[Callable[["zmq.Context[Any]", "zmq.Context[Any]"], Awaitable[None]]], None]
@@ -62,6 +64,43 @@ def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
         await until(lambda: taken[-1] == [b"one", b"more"])
 
         assert max(together) <= TOGETHER_TRANSFERS_MAX
+        port.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("fails", ["socket", "bind"])
+def test_a_port_that_cannot_be_made_says_why(run: Run, monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    def no_files(*_: Any) -> None:
+        raise zmq.ZMQError(errno.EMFILE)
+
+    async def test(ours: Any, theirs: Any) -> None:
+        monkeypatch.setattr(zmq.Context if fails == "socket" else zmq.Socket, fails, no_files)
+        with pytest.raises(BadSettings, match=r"cannot listen on tcp://127\.0\.0\.1:\*: Too many open files"):
+            PullPort(ours, "127.0.0.1", 0, lambda _: None)
+
+    run(test)
+
+
+def test_what_is_here_when_it_stops_is_taken(run: Run) -> None:
+    """Whoever sent it believes that it was delivered."""
+
+    async def test(ours: Any, theirs: Any) -> None:
+        taken: list[Any] = []
+        port = PullPort(ours, "127.0.0.1", 0, taken.extend)
+        component = connected(theirs, zmq.PUSH, port.address)
+        component.send_multipart([b"tag", b"first"])
+        await until(lambda: bool(taken))
+
+        for number in range(100):
+            component.send_multipart([b"tag", b"%d" % number])
+        while not port._socket.poll(10):  # and the loop does not run meanwhile
+            pass
+        port.stop_reading()
+        seen = len(taken)
+
+        assert seen > 1
+        assert [data for _, data in taken[1:]] == [b"%d" % number for number in range(seen - 1)]
         port.close()
 
     run(test)

@@ -13,6 +13,7 @@ from wakeq.protocol.wire.zmtp import COMMAND_BYTES_MAX, GREETING, BadPeer, Pushe
 PEER_GREETING = bytes.fromhex("ff00000000000000017f" + "0301" + "4e554c4c".ljust(40, "0") + "00" * 32)
 PEER_READY = b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"
 OUR_READY = b"\x04\x1a\x05READY\x0bSocket-Type\x00\x00\x00\x04PUSH"
+SAID_BYTES_MAX = len(b"\4\0\4PONG") + 16  # in answer to one read, however long
 
 
 def opened() -> Pusher:
@@ -101,4 +102,13 @@ def test_garbage_is_refused_or_nothing(garbage: bytes, before: bytes) -> None:
     except WakeqError:
         return
 
-    assert len(pusher.bytes_to_send()) <= len(OUR_READY) + 32 * len(garbage)
+    assert len(pusher.bytes_to_send()) <= len(OUR_READY) + SAID_BYTES_MAX
+
+
+def test_of_many_pings_in_one_read_the_last_one_is_answered() -> None:
+    pusher = opened()
+
+    pusher.receive(command(b"PING", b"\0\1first") + command(b"PING", b"\0\1last") * 1_000)
+
+    assert pusher.bytes_to_send() == command(b"PONG", b"last")
+    assert pusher.bytes_to_send() == b""
