@@ -22,8 +22,11 @@ from wakeq.protocol.commands import (
     PurgeQueue,
     Reason,
     Released,
+    Requeued,
+    Result,
 )
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
+from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.uid import uid_of
 
 JOBS = CreateQueue("jobs", Policies())
@@ -105,6 +108,41 @@ def test_what_was_refused_has_no_number_and_is_told_apart(tmp_path: Path) -> Non
         (3, "published", None, "repeated"),
         (4, "published", uid_of(1, 3), "done"),
     ]
+
+
+def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    to_other = publish("a", "b", queue="other")
+    files.write(
+        JOBS,
+        publish("a", "b", "c", "d"),
+        Ack("jobs", 1, [1, 2], [(0, 0)] * 2, publishes=[to_other], moved=True),
+        Ack("jobs", 1, [3, 9], [(0, 0)] * 2, moved=True),
+        Requeued("jobs", 1, [4]),
+        publish("later", queue="other"),
+    )
+    files.outcomes(0, (4, 1, Result.UNKNOWN), queues=[(1, 5, "jobs"), (3, 4, "other")])
+
+    assert short(files.path)[5:] == [
+        (3, "moved", uid_of(1, 1), "done"),
+        (3, "moved", uid_of(1, 2), "done"),
+        (3, "published", uid_of(3, 1), "done"),
+        (3, "published", uid_of(3, 2), "done"),
+        (4, "moved", uid_of(1, 3), "done"),
+        (4, "moved", uid_of(1, 9), "unknown"),
+        (5, "requeued", uid_of(1, 4), "done"),
+        (6, "published", uid_of(3, 3), "done"),
+    ]
+    bodies = [row["body"] for row in rows_of(files.path, wanted=EVERYTHING) if row["queue"] == "other"]
+    assert bodies == [b"a", b"b", b"later"]
+
+
+def test_a_queue_is_there_although_its_creation_was_set_aside(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0, (1, WHOLE, Result.SET_ASIDE), queues=[(1, 2, "jobs")])
+
+    assert short(files.path)[1:] == [(2, "published", uid_of(1, 1), "done")]
 
 
 def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
