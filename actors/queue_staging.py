@@ -142,7 +142,7 @@ class QueueStaging(QueueEndings):
         results = self.ledger.claim(entry, term, at_ms)
         leases = self.leases
         if entry.action is ClaimAction.STAGED:
-            self._note_passed_over(entry, index)
+            self._note_passed_over(entry, index, results)
         if entry.action is ClaimAction.SETTLED:
             self._forget([number for number, code in zip(entry.numbers, results, strict=True) if not code])
         elif leases is not None and entry.queue_id == self.ledger.id:
@@ -153,14 +153,15 @@ class QueueStaging(QueueEndings):
         self._watch((SOURCE, entry.source))
         return results
 
-    def _note_passed_over(self, entry: Claim, index: int) -> None:
+    def _note_passed_over(self, entry: Claim, index: int, results: Results) -> None:
         """Remember for the readers of the log which messages of an entry its claim does not have."""
         made = None if self.ledger.staging is None else self.ledger.staging.epoch(entry.source, entry.epoch)
         is_mine = made is not None and made.first_sequence == entry.first_sequence
         taken = set(made.numbers) if made is not None and is_mine else set()
         if len(taken) < len(entry.numbers):
+            code = min(results[0], Result.UNKNOWN)  # that of the refusal, if it was refused as a whole
             passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
-            self._unchanged += [(index, place, int(Result.UNKNOWN)) for place in passed_over]
+            self._unchanged += [(index, place, int(code)) for place in passed_over]
 
     def _take_back(self, entry: Claim, results: Results) -> None:
         """A claim has lapsed, or its end was put off: what was withheld for its sake takes its course."""

@@ -36,7 +36,7 @@ class Life:
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
             self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
-            self.move, self.requeue,
+            self.move, self.requeue, self.renew, self.settle_and_renew_at_once,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -99,6 +99,21 @@ class Life:
 
     def settle(self) -> None:
         self.client.call("SETTLE", self.queue(), source=self.chance.choice("xy"), epoch=max(1, self.epochs))
+
+    def renew(self) -> None:
+        self.client.call("RENEW", self.queue(), source=self.chance.choice("xy"), timeout=30)
+
+    def settle_and_renew_at_once(self) -> None:
+        """The renewal comes on another connection, while the log is still being written."""
+        name, source, other = self.queue(), self.chance.choice("xy"), self.broker.client()
+        self.broker.log_disk.held = True
+        self.client.send({"cmd": "SETTLE", "qname": name, "source": source, "epoch": max(1, self.epochs)})
+        self.broker.settle()
+        other.send({"cmd": "RENEW", "qname": name, "source": source, "timeout": 30})
+        self.broker.settle()
+        self.broker.log_disk.held = False
+        self.broker.log_disk.complete()
+        self.client.take()
 
     def stash(self) -> None:
         stash = self.chance.choice("pqr")

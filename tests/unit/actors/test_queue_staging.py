@@ -170,6 +170,23 @@ def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: C
     broker.check("q")
 
 
+def test_a_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_that_it_has_not(
+    client: Client, worker: Client, broker: Broker
+) -> None:
+    publish(client, "a")
+    stage(client, 1)
+    broker.log_disk.held = True
+    client.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 1})
+    broker.settle()
+    worker.send({"cmd": "RENEW", "qname": "q", "source": "s"})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert worker.take()[0]["err"] == "EPOCH_EXPIRED"
+    assert broker.queue("q")._unchanged == []
+
+
 def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
     client.call("CREATE", "q", max_deliveries=1)
     publish(client, "a", "b")

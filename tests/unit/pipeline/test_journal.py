@@ -12,6 +12,8 @@ from wakeq.pipeline.journal_schema import Wanted
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     Delivered,
     Draft,
@@ -135,6 +137,19 @@ def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(t
     ]
     bodies = [row["body"] for row in rows_of(files.path, wanted=EVERYTHING) if row["queue"] == "other"]
     assert bodies == [b"a", b"b", b"later"]
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_note_about_an_item_that_an_entry_does_not_have_is_about_no_other_entry(tmp_path: Path, more: int) -> None:
+    files = JournalFiles(tmp_path / "data")
+    renewal = Claim("jobs", 1, ClaimAction.RENEWED, "s", until_ms=9)
+    files.write(JOBS, publish("a"), renewal, *[publish("innocent")] * more)
+    files.outcomes(0, (3, 0, Result.EPOCH_EXPIRED), queues=[(1, 2 + more, "jobs")])
+
+    assert short(files.path)[1:] == [
+        (2, "published", uid_of(1, 1), "done"),
+        *((4 + place, "published", uid_of(1, 2 + place), "done") for place in range(more)),
+    ]
 
 
 def test_a_queue_is_there_although_its_creation_was_set_aside(tmp_path: Path) -> None:
