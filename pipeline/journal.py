@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from wakeq.pipeline.journal_columns import Bools, Entries, Items, entries_of, items_of
+from wakeq.pipeline.journal_files import Stretch
 from wakeq.pipeline.journal_numbers import Numbering
 from wakeq.pipeline.journal_outcomes import Codes, codes_of, dropped_by, notes_in
-from wakeq.pipeline.journal_plan import History, Span, Stretch
+from wakeq.pipeline.journal_plan import History, Span
 from wakeq.pipeline.journal_rows import EVENT_WORDS, EventRows
 from wakeq.pipeline.journal_schema import ALL, Wanted
 from wakeq.pipeline.journal_walk import Piece, pieces_of

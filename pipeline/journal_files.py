@@ -61,6 +61,15 @@ class Segment:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Entries of one segment, both ends included; `last_index` None is as far as the file goes."""
+
+    segment: Segment
+    first_index: int
+    last_index: int | None
+
+
 class OpenSegment:
     """A segment's file, its header, and its footer if it is sealed."""
 

@@ -1,6 +1,7 @@
 """The journal's reader: one row an event, from files live, stopped, copied, torn, damaged, old, or of several nodes."""
 
 import shutil
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,51 @@ def test_several_nodes_tell_each_entry_once(tmp_path: Path) -> None:
 
     assert [row["index"] for row in rows_of(one.path, two.path)] == [1, 2, 3, 4]
     assert [row["index"] for row in rows_of(two.path, one.path)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_what_only_a_lost_leader_had_is_not_told_in_place_of_what_was_committed(
+    tmp_path: Path, is_sealed: bool
+) -> None:
+    lost, winner, third = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2, 3))
+    for files in (lost, winner, third):
+        files.write(JOBS, publish("a"))
+    lost.outcomes(0, queues=[(1, 2, "jobs")])
+    lost.write(publish("ghost"), publish("ghost"), publish("ghost"))
+    for files in (winner, third):
+        files.write(publish("b"), term=2)
+    third.outcomes(0, queues=[(1, 3, "jobs")])
+    winner.write(publish("c"), term=2)
+    winner.outcomes(0, queues=[(1, 4, "jobs")])
+    winner.write(publish("open"), term=2)
+    if is_sealed:
+        lost.seal()
+        third.seal()
+
+    expected = rows_of(winner.path, wanted=EVERYTHING)
+
+    assert [(row["body"], row["outcome"]) for row in expected[1:]] == [
+        (b"a", "done"), (b"b", "done"), (b"c", "done"), (b"open", "open"),
+    ]  # fmt: skip
+    for order in permutations([lost.path, winner.path, third.path]):
+        assert rows_of(*order, wanted=EVERYTHING) == expected
+    assert rows_of(lost.path, third.path, wanted=EVERYTHING) == expected[:3], "the lost one has the lower term"
+
+
+def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_told(tmp_path: Path) -> None:
+    slow, fast = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2))
+    for files in (slow, fast):
+        files.write(JOBS, publish("a"))
+    fast.seal()
+    for files in (slow, fast):
+        files.write(publish("b"))
+    fast.seal()
+    fast.write(publish("c"))
+    slow.outcomes(0, queues=[(1, 3, "jobs")])
+    fast.outcomes(0, queues=[(1, 4, "jobs")])
+    next((fast.path / "consensus").glob("raft.log.*1")).unlink()
+
+    assert [row["index"] for row in rows_of(slow.path, fast.path)] == [1, 2, 3, 4]
 
 
 def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
