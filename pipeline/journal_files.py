@@ -151,8 +151,10 @@ def _look_at(directory: Path, path: Path) -> Segment:
 
 def _is_whole(segments: list[Segment]) -> bool:
     """Whether the newest segments follow each other; where the journal was switched off for a while, others may not."""
+    if len(segments) == 1:  # another may have been sealed while they were listed
+        return segments[0].first_index == 1
     last_two = segments[-2:]
-    return len(last_two) < 2 or last_two[0].last_index == last_two[1].first_index - 1
+    return not last_two or last_two[0].last_index == last_two[1].first_index - 1
 
 
 def outcomes_of(directory: Path) -> list[Outcomes]:

@@ -316,6 +316,26 @@ def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_p
         segment.open()
 
 
+def test_the_first_segment_is_found_although_it_is_sealed_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    exists, active = Path.exists, files.path / "consensus" / "raft.log"
+    seals = [files.seal]
+
+    def exists_after_a_seal(path: Path) -> bool:
+        if path == active and seals:
+            seals.pop()()
+            files.write(publish("b"))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", exists_after_a_seal)
+
+    assert History([files.path]).first_index == 1
+
+
 def test_queue_and_time_choose_rows(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"), publish("b", queue="other"), publish("c"))
