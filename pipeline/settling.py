@@ -2,8 +2,8 @@
 
     progress of a query --> its offsets --> SETTLE          a checkpoint --> the offsets of its last batch --> SETTLE
 
-Spark tells a source of a batch when it plans the next one, and of the last one never.  Both ways here do what it would
-do, and doing it again changes nothing.
+A running query settles a batch when the next one is planned, or is looked for.  Both ways here do the same earlier, or
+for a query that was stopped before it looked again; doing it once more changes nothing.
 """
 
 from collections.abc import Iterable

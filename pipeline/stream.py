@@ -1,7 +1,7 @@
 """QueueStreamReader: a queue as a stream, at least once, with batches that stay what they were.
 
-    latestOffset --> STAGE: the messages of an epoch are fixed          partitions --> its slices
-    read --> SLICE: no side effect, so a task may be tried again        commit --> SETTLE
+    latestOffset --> SETTLE what ran, STAGE: the messages of an epoch are fixed         partitions --> its slices
+    read --> SLICE: no side effect, so a task may be tried again                        commit --> SETTLE
 
 An offset names broker, queue, source and epoch, so that whoever finds one in a checkpoint can settle it.  Claims are
 renewed by a thread of the driver's process for as long as that lives; then they lapse, and the messages go back.
@@ -49,6 +49,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = options.source or secrets.token_hex(8)
         self._left: int | None = None  # messages that this run may still take; None: as many as come
         self._looked_s = 0.0
+        self._settled: tuple[str, int] | None = None  # the last epoch that was settled here
         self._renewing: str | None = None
 
     # --- in the driver ---------------------------------------------------------------------------------------------
@@ -73,6 +74,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         self._check(start)
+        self.commit(start)  # Spark asks for more when all up to here has run and is noted in the checkpoint
         count = BLOCK_ROWS_MAX if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", BLOCK_ROWS_MAX)
         if self._left is not None:
             count = min(count, self._left)
@@ -119,8 +121,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Slice(end["source"], end["epoch"], place) for place in range(end["slices"])]
 
     def commit(self, end: dict[str, Any]) -> None:
-        if end["epoch"]:
+        """Settle everything up to an offset: Spark itself tells of a batch late, and of the last one never."""
+        named = end["source"], end["epoch"]
+        if end["epoch"] and named != self._settled:
             settle_offset(end, client_of(self._options.broker))
+            self._settled = named
 
     def _check(self, offset: dict[str, Any]) -> None:
         if offset.get("queue") != self._options.queue:
