@@ -282,6 +282,8 @@ class Staging:
     def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
         writer = self.writers.get(entry.writer)
         highest = 0 if writer is None else writer.highest
+        if 0 < entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
+            return [Result.EPOCH_OLD], []
         if entry.epoch <= highest:
             return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
         for name, size in entry.stashes:

@@ -330,6 +330,19 @@ def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> N
     assert client.figures("q")["stashed"] == 0
 
 
+def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
+    stash(client, "t", "a")
+    unstash(client, 5, ("t", 1))
+    stash(client, "another", "b")
+
+    for epoch in (1, 4):
+        refused = unstash(client, epoch, ("another", 1))
+        assert (refused["err"], "another writer" in refused["detail"]) == ("EPOCH_OLD", True)
+
+    assert unstash(client, 6, ("another", 1))["rows"] == 1
+    assert fetched(client) == ["a", "b"]
+
+
 def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     for _ in range(2):
         stash(client, "t", "a")
