@@ -114,11 +114,14 @@ class QueueStaging(QueueEndings):
         self._propose_one(renewed, message.asker)
 
     def on_settle(self, message: Settle) -> None:
-        """Acknowledge what is open up to an epoch; nothing is answered by 0, at once."""
+        """Acknowledge what is open up to an epoch; nothing is answered by 0, at once, or that it comes too late."""
         if self._is_refused(message.asker):
             return
         staging = self.ledger.staging
         epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
+        if staging is not None and staging.has_lapsed(message.source, message.epoch):
+            self._say_code(message.asker, Result.EPOCH_EXPIRED)
+            return
         if not epochs:
             self._say(message.asker, Outcome(self.name, self.ledger.id, []))
             return

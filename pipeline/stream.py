@@ -117,15 +117,34 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(end)
         if end["epoch"] == start["epoch"] and end["source"] == start["source"]:
             return []
+        if not self._options.fails_on_data_loss and self._is_over(end):
+            return []
         self._renew(end["source"])
         return [Slice(end["source"], end["epoch"], place) for place in range(end["slices"])]
+
+    def _is_over(self, offset: dict[str, Any]) -> bool:
+        """Whether the messages of a batch are back: then all of it is left to a later one, and not a part."""
+        options, part = self._options, (offset["source"], offset["epoch"], 0)
+        try:
+            client_of(options.broker).read_slice(options.queue, *part, offset=0, count=1)
+        except EpochExpired:
+            return True
+        return False
 
     def commit(self, end: dict[str, Any]) -> None:
         """Settle everything up to an offset: Spark itself tells of a batch late, and of the last one never."""
         named = end["source"], end["epoch"]
-        if end["epoch"] and named != self._settled:
+        if not end["epoch"] or named == self._settled:
+            return
+        try:
             settle_offset(end, client_of(self._options.broker))
-            self._settled = named
+        except EpochExpired as error:
+            if self._options.fails_on_data_loss:
+                raise EpochExpired(
+                    f"epoch {end['epoch']} of queue {end['queue']} was not settled in time: its messages are back in "
+                    "the queue, and what the batch did may be done twice; set failOnDataLoss to false to go on"
+                ) from error
+        self._settled = named
 
     def _check(self, offset: dict[str, Any]) -> None:
         if offset.get("queue") != self._options.queue:
@@ -161,8 +180,6 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 block = client.read_slice(options.queue, *part, offset=offset, count=READ_ROWS)
             except EpochExpired as error:
-                if not options.fails_on_data_loss:
-                    return
                 raise EpochExpired(
                     f"epoch {partition.epoch} of queue {options.queue} was not settled in time: its messages are back "
                     "in the queue; start with a new checkpoint, or set failOnDataLoss to false to go on with what comes"

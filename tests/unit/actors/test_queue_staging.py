@@ -134,10 +134,24 @@ def test_a_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Clie
         client.call("SLICE", "q", source="s", epoch=1),
         client.call("RENEW", "q", source="s"),
         stage(client, 1),
+        client.call("SETTLE", "q", source="s", epoch=1),
     ]
-    assert [reply["err"] for reply in refused] == ["EPOCH_EXPIRED"] * 3
-    assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 0
+    assert [reply["err"] for reply in refused] == ["EPOCH_EXPIRED"] * 4
     assert stage(client, 2)["sizes"] == [1]
+
+
+def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client, broker: Broker) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, count=1)
+    client.call("SETTLE", "q", source="s", epoch=1)
+    stage(client, 2, timeout=10)
+    broker.advance(11)
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 0
+    assert client.call("SETTLE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
 
 
 def test_a_renewed_claim_stays(client: Client) -> None:
