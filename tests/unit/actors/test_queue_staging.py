@@ -8,11 +8,13 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from tests.helpers.hand_cluster import HandCluster
+from wakeq.actors.operator_messages import Requeue
 from wakeq.protocol import staging
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Unstash, UnstashAction
+from wakeq.protocol.commands import Result, Unstash, UnstashAction
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
 
 
@@ -497,6 +499,17 @@ def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
     assert stash(client, "u", "c")["err"] == "QUEUE_FULL"
     assert client.call("PUB", "q", message="d")["err"] == "QUEUE_FULL"
     assert unstash(client, 1, ("t", 2))["rows"] == 2
+
+
+def test_what_is_stashed_is_not_let_go_by_an_operator(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    ledger = broker.queue("q").ledger
+    (number,) = ledger.living_numbers()
+
+    outcome = broker.operate("q", lambda me: Requeue(me, "q", [uid_of(ledger.id, number)]))
+
+    assert outcome.results == [Result.UNKNOWN]
+    assert fetched(client) == []
 
 
 def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:
