@@ -50,6 +50,7 @@ from wakeq.protocol.catalog import Policies, changed
 from wakeq.protocol.commands import (
     Ack,
     Claim,
+    ClaimAction,
     CreateQueue,
     DeleteQueue,
     Delivered,
@@ -67,6 +68,7 @@ from wakeq.protocol.commands import (
     Unstash,
     UpdateQueue,
 )
+from wakeq.protocol.outcomes import Note
 from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
@@ -135,7 +137,7 @@ class QueueProcess(QueueSight):
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
             if type(results) is list:
                 if results and min(results) < 0:
-                    self._unchanged += [(index, place, code) for place, code in enumerate(results) if code < 0]
+                    self._unchanged += _refusals_in(entry, index, results)
             elif type(results) is not range:
                 assert isinstance(entry, Publish), "only what is published can be repeated"
                 self._unchanged += [(index, place, code) for place, code in unchanged(results, len(entry.drafts))]
@@ -280,6 +282,17 @@ class QueueProcess(QueueSight):
     def on_flushed(self, message: Flushed) -> None:
         line = self.leases.next_numbers if self.leases is not None else lambda count: []
         self.bodies.flushed(line, message.bodies_bytes_max)
+
+
+def _refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
+    """Return what the readers of the log are told of items that did nothing, by their place in the entry.
+
+    The answer to a claim need not be one for each item: a renewal has none, and one that stages says itself what it
+    passed over.
+    """
+    if type(entry) is Claim:
+        results = [] if entry.action is ClaimAction.STAGED else results[: len(entry.numbers)]
+    return [(index, place, code) for place, code in enumerate(results) if code < 0]
 
 
 _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {

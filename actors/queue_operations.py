@@ -125,9 +125,10 @@ class QueueOperations(QueueStaging):
         return [Result.DONE]
 
     def _apply_requeued(self, entry: Requeued, index: int, term: int, at_ms: int) -> Results:
-        living = [n for n in entry.numbers if self.ledger.lives(n)] if entry.queue_id == self.ledger.id else []
+        is_ours = entry.queue_id == self.ledger.id
+        waiting = [number for number in entry.numbers if is_ours and self.ledger.may_be_operated(number)]
         if self.leases is not None:
-            self.leases.requeued(dict.fromkeys(living), self._now_ms())
+            self.leases.requeued(dict.fromkeys(waiting), self._now_ms())
         return self.ledger.requeue(entry)
 
 

@@ -114,11 +114,14 @@ class QueueStaging(QueueEndings):
         self._propose_one(renewed, message.asker)
 
     def on_settle(self, message: Settle) -> None:
-        """Acknowledge what is open up to an epoch; nothing is answered by 0, at once."""
+        """Acknowledge what is open up to an epoch; nothing is answered by 0, at once, or that it comes too late."""
         if self._is_refused(message.asker):
             return
         staging = self.ledger.staging
         epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
+        if staging is not None and staging.has_lapsed(message.source, message.epoch):
+            self._say_code(message.asker, Result.EPOCH_EXPIRED)
+            return
         if not epochs:
             self._say(message.asker, Outcome(self.name, self.ledger.id, []))
             return
@@ -142,7 +145,7 @@ class QueueStaging(QueueEndings):
         results = self.ledger.claim(entry, term, at_ms)
         leases = self.leases
         if entry.action is ClaimAction.STAGED:
-            self._note_passed_over(entry, index)
+            self._note_passed_over(entry, index, results)
         if entry.action is ClaimAction.SETTLED:
             self._forget([number for number, code in zip(entry.numbers, results, strict=True) if not code])
         elif leases is not None and entry.queue_id == self.ledger.id:
@@ -153,14 +156,15 @@ class QueueStaging(QueueEndings):
         self._watch((SOURCE, entry.source))
         return results
 
-    def _note_passed_over(self, entry: Claim, index: int) -> None:
+    def _note_passed_over(self, entry: Claim, index: int, results: Results) -> None:
         """Remember for the readers of the log which messages of an entry its claim does not have."""
         made = None if self.ledger.staging is None else self.ledger.staging.epoch(entry.source, entry.epoch)
         is_mine = made is not None and made.first_sequence == entry.first_sequence
         taken = set(made.numbers) if made is not None and is_mine else set()
         if len(taken) < len(entry.numbers):
+            code = min(results[0], Result.UNKNOWN)  # that of the refusal, if it was refused as a whole
             passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
-            self._unchanged += [(index, place, int(Result.UNKNOWN)) for place in passed_over]
+            self._unchanged += [(index, place, int(code)) for place in passed_over]
 
     def _take_back(self, entry: Claim, results: Results) -> None:
         """A claim has lapsed, or its end was put off: what was withheld for its sake takes its course."""

@@ -41,6 +41,10 @@ REFUSALS = {
         "the claim of this epoch is over: settled, or its messages are back in line",
     ),
     Result.STASH_EXPIRED: ("STASH_EXPIRED", "a stash that is to be published is gone, or has another size"),
+    Result.EPOCH_OLD: (
+        "EPOCH_OLD",
+        "this writer has published a later epoch already; give a higher epoch, or another writer",
+    ),
 }
 
 

@@ -120,22 +120,30 @@ def archive(
     lake: Path,
     *,
     bodies: bool = False,
+    skip_gaps: bool = False,
     tell: Callable[[int, int], None] = lambda done, through: None,
 ) -> Archived:
-    """Bring a lake up to date; `tell` hears how many events were archived, and up to which entry."""
+    """Bring a lake up to date; `tell` hears how many events were archived, and up to which entry.
+
+    A lake that has begun ends before entries that none of the directories has, unless it is to skip them for ever.
+    """
     history = History(directories)
     if not history.stretches:
         raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
     with _alone(lake):
-        return _bring_up_to_date(history, Archive(lake, history.cluster, has_bodies=bodies), tell)
+        return _bring_up_to_date(history, Archive(lake, history.cluster, has_bodies=bodies), skip_gaps, tell)
 
 
-def _bring_up_to_date(history: History, kept: Archive, tell: Callable[[int, int], None]) -> Archived:
+def _bring_up_to_date(history: History, kept: Archive, skip_gaps: bool, tell: Callable[[int, int], None]) -> Archived:
     before = kept.note.events
-    missing = max(0, history.first_index - kept.note.next_index)
+    missing = 0
     wanted = Wanted(columns=kept.columns)
     for span in history.spans(cores=1, after=kept.note.next_index - 1, settled_only=True):
         first = span.stretches[0].first_index
+        if kept.note.next_index < first:
+            if kept.note.next_index > 1 and not skip_gaps:
+                raise _gap(kept.note.next_index, first - 1)
+            missing += first - kept.note.next_index
         if first == kept.note.next_index and kept.note.counters is not None:
             span = replace(span, counters=kept.note.counters, complete=True)
         numbering = Numbering(span.counters, complete=span.complete)
@@ -145,6 +153,13 @@ def _bring_up_to_date(history: History, kept: Archive, tell: Callable[[int, int]
             tell(kept.note.events - before, reached)
         kept.finish(reached, numbering)
     return Archived(kept.note.events - before, kept.files, missing, kept.note.next_index)
+
+
+def _gap(first_index: int, last_index: int) -> StorageError:
+    return StorageError(
+        f"entries {first_index} to {last_index} are in none of these directories; give those of the other nodes of the "
+        "cluster too, or with --skip-gaps leave these entries out for ever"
+    )
 
 
 def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:

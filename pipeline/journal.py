@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 
 from wakeq.pipeline.journal_columns import Bools, Entries, Items, entries_of, items_of
+from wakeq.pipeline.journal_files import Stretch
 from wakeq.pipeline.journal_numbers import Numbering
 from wakeq.pipeline.journal_outcomes import Codes, codes_of, dropped_by, notes_in
-from wakeq.pipeline.journal_plan import History, Span, Stretch
+from wakeq.pipeline.journal_plan import History, Span
 from wakeq.pipeline.journal_rows import EVENT_WORDS, EventRows
 from wakeq.pipeline.journal_schema import ALL, Wanted
 from wakeq.pipeline.journal_walk import Piece, pieces_of
-from wakeq.protocol.commands import Kind
+from wakeq.protocol.commands import Kind, Result
 
 _HAS_EVENT = np.array([word is not None for word in EVENT_WORDS])
 
@@ -71,10 +72,16 @@ def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -
     added = np.concatenate([[0], np.cumsum(codes.item >= 0)])
     bounds = np.append(items.first, len(items.entry))
     accepted = np.where(entries.kind == Kind.PUBLISH, added[bounds[1:]] - added[bounds[:-1]], 0)
-    numbered = numbering.number(entries, accepted, codes.entry < 0)
+    numbered = numbering.number(entries, accepted, _without_effect(entries, codes))
     ordinal = added[:-1] - added[items.first][items.entry]  # among those of its entry that were not refused
     rows = EventRows(entries, items, codes, numbered, ordinal, _chosen(entries, items, codes, wanted))
     return pa.RecordBatch.from_arrays([rows.column(name) for name in wanted.columns], schema=wanted.schema)
+
+
+def _without_effect(entries: Entries, codes: Codes) -> Bools:
+    """Return which entries did nothing; a queue is made also by a creation that was set aside later."""
+    is_made = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
+    return (codes.entry < 0) & ~is_made
 
 
 def _chosen(entries: Entries, items: Items, codes: Codes, wanted: Wanted) -> Bools:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from wakeq.pipeline.journal_walk import Piece
 from wakeq.protocol.commands import ClaimAction, Kind
 from wakeq.protocol.log_format import RECORD_BYTES
-from wakeq.protocol.record_layout import FLAG_DELIVERED, HEAD, ITEM
+from wakeq.protocol.record_layout import FLAG_DELIVERED, FLAG_REQUEUED, HEAD, ITEM
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
@@ -39,11 +39,14 @@ SIZE_FIELD = np.dtype([("size", ">u4")])
 assert HEAD_FIELDS.itemsize == HEAD.size
 assert ITEM_FIELDS.itemsize == ITEM.size
 _SIZE = Struct(">I").unpack_from
-READ_AS = {
+REQUEUED = 255  # as what a Moved is read that leaves messages where they are: it has no kind of its own
+READ_AS: dict[tuple[int, int], int] = {
     (Kind.CLAIM, ClaimAction.STAGED): Kind.DELIVERED,
     (Kind.CLAIM, ClaimAction.SETTLED): Kind.ACK,
     (Kind.CLAIM, ClaimAction.LAPSED): Kind.RELEASED,
+    (Kind.MOVED, FLAG_REQUEUED): REQUEUED,
 }  # and a stash, whatever its flags, as a publish
+WITH_FOLLOW_UPS = (Kind.ACK, Kind.DEAD, Kind.MOVED)
 OF_QUEUES = (Kind.CREATE, Kind.UPDATE, Kind.DELETE, Kind.PURGE)  # without items: the event is of the queue
 
 
@@ -117,8 +120,8 @@ def _with_heads(data: bytes, index: Ints, starts: Ints, ends: Ints, is_follow_up
 def _kinds_of(heads: Rows) -> Ints:
     kind = heads["kind"].astype(np.int64)
     if (kind >= Kind.CLAIM).any():
-        for (claim, action), read_as in READ_AS.items():
-            kind[(heads["kind"] == claim) & (heads["flags"] == action)] = read_as
+        for (written_as, flags), read_as in READ_AS.items():
+            kind[(heads["kind"] == written_as) & (heads["flags"] == flags)] = read_as
         kind[heads["kind"] == Kind.STASH] = Kind.PUBLISH
     return kind
 
@@ -150,9 +153,9 @@ def _encoded(raw: Rows, size: int) -> tuple[list[str], Ints]:
 
 
 def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:
-    """Return (entry, start, end) of each publish within an acknowledgement."""
-    is_ack = (entries.heads["kind"] == Kind.ACK) | (entries.heads["kind"] == Kind.DEAD)
-    acks = np.flatnonzero(is_ack & (entries.ends > entries.items_end + 4))
+    """Return (entry, start, end) of each publish within an acknowledgement, or within a move."""
+    may_have = np.isin(entries.heads["kind"], WITH_FOLLOW_UPS)
+    acks = np.flatnonzero(may_have & (entries.ends > entries.items_end + 4))
     data, found = entries.data, []
     for place in acks.tolist():
         position, end = int(entries.items_end[place]), int(entries.ends[place])

@@ -61,6 +61,15 @@ class Segment:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Entries of one segment, both ends included; `last_index` None is as far as the file goes."""
+
+    segment: Segment
+    first_index: int
+    last_index: int | None
+
+
 class OpenSegment:
     """A segment's file, its header, and its footer if it is sealed."""
 
@@ -142,8 +151,10 @@ def _look_at(directory: Path, path: Path) -> Segment:
 
 def _is_whole(segments: list[Segment]) -> bool:
     """Whether the newest segments follow each other; where the journal was switched off for a while, others may not."""
+    if len(segments) == 1:  # another may have been sealed while they were listed
+        return segments[0].first_index == 1
     last_two = segments[-2:]
-    return len(last_two) < 2 or last_two[0].last_index == last_two[1].first_index - 1
+    return not last_two or last_two[0].last_index == last_two[1].first_index - 1
 
 
 def outcomes_of(directory: Path) -> list[Outcomes]:

@@ -77,7 +77,11 @@ def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:
 
 
 def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: Ints) -> None:
-    rows = items.first[np.searchsorted(entries.index, notes[:, 0])] + notes[:, 1]
+    """Notes about items that their entry does not have are dropped: earlier builds wrote some about renewals."""
+    entry = np.searchsorted(entries.index, notes[:, 0])
+    sizes = np.diff(np.append(items.first, len(items.entry)))
+    is_own = notes[:, 1] < sizes[entry]
+    notes, rows = notes[is_own], (items.first[entry] + notes[:, 1])[is_own]
     refused = notes[:, 2] < 0
     item[rows[refused]] = notes[refused, 2]
     found[rows[~refused]] = notes[~refused, 2]

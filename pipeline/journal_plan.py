@@ -14,23 +14,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from wakeq.pipeline.journal_files import Segment, outcomes_of, segments_of
+from wakeq.pipeline.journal_files import Segment, Stretch, outcomes_of, segments_of
+from wakeq.pipeline.journal_walk import end_of
 from wakeq.protocol.errors import StorageError
-from wakeq.protocol.outcomes import Note
+from wakeq.protocol.outcomes import Note, Outcomes
 
 SPAN_BYTES_MIN = 64 * 1024 * 1024
 SPANS_A_CORE = 2
 Counters = dict[str, tuple[int, int]]  # name -> queue id, next number
 Numbers = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Entries of one segment, both ends included; `last_index` None is as far as the file goes."""
-
-    segment: Segment
-    first_index: int
-    last_index: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +43,39 @@ class Span:
 NOTHING = Span((), {}, False, 0, np.zeros((0, 3), dtype=np.int64))
 
 
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """What one node has."""
+
+    segments: list[Segment]
+    outcomes: list[Outcomes]
+
+    @property
+    def through(self) -> int:
+        """Up to where this node knows its entries to be committed."""
+        return max((outcomes.through for outcomes in self.outcomes), default=0)
+
+    def stretches(self) -> Iterator[Stretch]:
+        """Yield all that it has, each with its end."""
+        for segment in self.segments:
+            last_index = end_of(segment)[0] if segment.last_index is None else segment.last_index
+            yield Stretch(segment, segment.first_index, last_index)
+
+
 class History:
     """What the directories hold together."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         places = [Path(directory) for directory in directories]
-        segments = [segment for place in places for segment in segments_of(place)]
+        logs = [_Log(segments_of(place), outcomes_of(place)) for place in places]
+        segments = [segment for log in logs for segment in log.segments]
         _check_cluster(segments)
-        outcomes = [outcome for place in places for outcome in outcomes_of(place)]
+        outcomes = [outcome for log in logs for outcome in log.outcomes]
         self._outcomes = sorted(outcomes, key=lambda outcome: outcome.through)  # of several nodes, side by side
         self._ends = [outcomes.through for outcomes in self._outcomes]
         self.cluster = segments[0].identity.cluster_id.hex() if segments else ""
         self.through = self._ends[-1] if self._ends else 0
-        self.stretches = list(_covering(segments, self.through))
+        self.stretches = list(_covering(logs))
 
     @property
     def size_bytes(self) -> int:
@@ -141,28 +153,39 @@ def _check_cluster(segments: Sequence[Segment]) -> None:
         raise StorageError(f"{places} are of different clusters; read them one after the other")
 
 
-def _covering(segments: Sequence[Segment], through: int) -> Iterator[Stretch]:
-    """Yield stretches in log order that hold each entry once, from whichever node has it.
+def _covering(logs: Sequence[_Log]) -> list[Stretch]:
+    """Return stretches in log order that hold each entry once, from whichever node has it.
 
-    Of segments that are being written nobody knows the end before reading them: those of several nodes all follow, and
-    a reader passes over what it has had.  Behind what is known to be committed they may differ, and so end there.
+    A node is asked for what it knows to be committed, and never for what lies behind: a leader that was lost may have
+    written entries there that no other node has.  What none knows to be committed comes from the log that would win an
+    election.
     """
-    sealed = sorted((s for s in segments if s.last_index is not None), key=lambda s: (s.first_index, -_last(s)))
-    position = 0
-    for segment in sealed:
-        if _last(segment) > position:
-            first = max(position + 1, segment.first_index)
-            yield Stretch(segment, first, _last(segment))
-            position = _last(segment)
-    active = sorted((s for s in segments if s.last_index is None), key=lambda s: s.first_index)
-    for segment in active if through else active[-1:]:
-        last_index = through if len(active) > 1 and through else None
-        yield Stretch(segment, max(position + 1, segment.first_index), last_index)
+    if len(logs) == 1:  # of which nobody needs to know the end before it is read
+        return [Stretch(segment, segment.first_index, segment.last_index) for segment in logs[0].segments]
+    kept = [log for log in logs if log.segments]
+    stretches = [(log, stretch) for log in kept for stretch in log.stretches()]
+    known = [_clipped(stretch, 0, log.through) for log, stretch in stretches]
+    covering = _each_once(stretch for stretch in known if stretch is not None)
+    through = max((log.through for log in kept), default=0)
+    newest = max(kept, key=lambda log: end_of(log.segments[-1])[::-1], default=None)  # by term, then by length
+    open_ones = [_clipped(stretch, through, None) for log, stretch in stretches if log is newest]
+    return covering + [stretch for stretch in open_ones if stretch is not None]
 
 
-def _last(segment: Segment) -> int:
-    assert segment.last_index is not None, "a sealed one"
-    return segment.last_index
+def _each_once(stretches: Iterable[Stretch]) -> list[Stretch]:
+    """Cut off what another stretch before has as well."""
+    covering, position = list[Stretch](), 0
+    for stretch in sorted(stretches, key=lambda one: (one.first_index, -_last(one), one.segment.identity.node_id)):
+        rest = _clipped(stretch, position, None)
+        if rest is not None:
+            covering.append(rest)
+            position = _last(rest)
+    return covering
+
+
+def _last(stretch: Stretch) -> int:
+    assert stretch.last_index is not None, "it was read up to there"
+    return stretch.last_index
 
 
 def _clipped(stretch: Stretch, after: int, through: int | None) -> Stretch | None:

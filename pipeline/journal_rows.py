@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal_columns import OF_QUEUES, SIZE_FIELD, Bools, Entries, Ints, Items, windows
+from wakeq.pipeline.journal_columns import OF_QUEUES, REQUEUED, SIZE_FIELD, Bools, Entries, Ints, Items, windows
 from wakeq.pipeline.journal_numbers import Numbered
 from wakeq.pipeline.journal_outcomes import Codes, outcome_words
 from wakeq.pipeline.journal_schema import KINDS
@@ -24,8 +24,11 @@ from wakeq.protocol.record_layout import FLAG_ID, FLAG_SESSION, ITEM
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
     Kind.ACK: "acked", Kind.EXPIRED: "expired", Kind.DEAD: "dead", Kind.CREATE: "created", Kind.UPDATE: "updated",
-    Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.UNSTASH: "dropped",
+    Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.UNSTASH: "dropped", Kind.MOVED: "moved", REQUEUED: "requeued",
 }  # fmt: skip
+WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}  # they do nothing to a message
+READ_AS_OTHERS = {Kind.CLAIM, Kind.STASH}
+assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED}, "each kind is told, or has nothing to tell"
 EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
 REASON_WORDS: list[str | None] = [None] + [reason.name.lower() for reason in Reason if reason]
 DOOR_WORDS: list[str | None] = ["broker", "worker", "websocket", "taskflux", "monique", "other"]  # as in actors/door.py

@@ -14,8 +14,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from wakeq.pipeline.journal_files import RESTORE, OpenSegment
-from wakeq.pipeline.journal_plan import Stretch
+from wakeq.pipeline.journal_files import RESTORE, OpenSegment, Segment, Stretch
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import HEADER_BYTES, RECORD, RECORD_BYTES, Block, Footer
 
@@ -48,6 +47,21 @@ def pieces_of(stretch: Stretch) -> Iterator[Piece]:
                 yield clipped
     finally:
         segment.close()
+
+
+def end_of(segment: Segment) -> tuple[int, int]:
+    """Return index and term of the last record; of one that is being written, by reading all of it."""
+    opened = segment.open()
+    try:
+        if opened.footer is not None:
+            return opened.footer.last_index, opened.footer.last_term
+        index, term = segment.first_index - 1, opened.header.previous_term
+        for piece in _active_pieces(opened):
+            index = piece.first_index + len(piece.starts) - 1
+            term = RECORD.unpack_from(piece.data, int(piece.starts[-1]))[3]
+        return index, term
+    finally:
+        opened.close()
 
 
 def _clipped(piece: Piece, stretch: Stretch) -> Piece:

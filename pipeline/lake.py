@@ -21,3 +21,9 @@ def check_lake(lake: Path) -> None:
 def happened(spark: "SparkSession", lake: Path) -> "DataFrame":
     """Return what was done and not refused."""
     return spark.read.parquet(str(lake)).where("outcome = 'done'")
+
+
+def arrived(events: "DataFrame") -> "DataFrame":
+    """Return what was published, without what was put aside and dropped: nobody ever could have that."""
+    dropped = events.where("event = 'dropped'").select("queue", "uid")
+    return events.where("event = 'published'").join(dropped, ["queue", "uid"], "left_anti")

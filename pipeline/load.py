@@ -21,7 +21,7 @@ import pyarrow.parquet
 
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.arrow_blocks import columns_of
-from wakeq.protocol.errors import BadSettings, QueueNotFound
+from wakeq.protocol.errors import BadSettings, EpochOld, QueueNotFound
 
 BATCH_ROWS = 10_000
 STASH_S = 600
@@ -77,7 +77,11 @@ def _publish(client: BulkClient, queue: str, writer: str, epoch: int, batch: pa.
     stash = f"{writer}-{epoch}"
     for part, columns in enumerate(columns_of(batch)):
         client.stash(queue, stash, part, columns, keep=STASH_S)
-    client.publish_stashes(queue, [(stash, batch.num_rows)], writer=writer, epoch=epoch)
+    stashes = [(stash, batch.num_rows)]
+    try:
+        client.publish_stashes(queue, stashes, writer=writer, epoch=epoch)
+    except EpochOld:  # somebody else is loading the same, and was faster
+        client.drop_stashes(queue, stashes)
 
 
 def _epochs_done(client: BulkClient, queue: str, writer: str) -> int:

@@ -46,7 +46,7 @@ class WriteOptions:
     broker: str
     queue: str
     writer: str  # "" is a new one for each job, or that of the query
-    epoch: int
+    epoch: int  # 0: not given
     keep_s: int
     checkpoint: str
     delay: int
@@ -77,7 +77,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         broker=options.get("broker") or default_address(),
         queue=_queue(options),
         writer=options.get("writer", ""),
-        epoch=_number(options, "epoch", 1),
+        epoch=_number(options, "epoch", 0),
         keep_s=_number(options, "keep", STASH_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
         checkpoint=options.get("checkpointlocation", ""),
         delay=_number(options, "delay", 0, least=0),

@@ -14,13 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from wakeq.pipeline.report_queries import middle_ms
+from wakeq.pipeline.report_queries import LEAVING, middle_ms
 
 BUCKETS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 POINTS_MAX = 240
 PERCENTILES = (50, 90, 99)
 EVENTS = ("published", "delivered", "acked", "released", "expired", "dead")
-LEAVING = ("acked", "expired", "dead", "dropped")
 WORKERS_MAX = 20
 WORKER_MESSAGES_MIN = 5  # of fewer a worker's percentile says nothing
 HOUR_S = 3600

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COUNT_COLUMNS = ("at", "queue", "event", "outcome", "reason", "size", "incarnation", "index")
 LIFE_COLUMNS = ("at", "event", "until", "worker", "incarnation", "number")
+LEAVING = ("acked", "expired", "dead", "dropped", "moved")  # the events by which a message is not in its queue any more
 FACTS = ("redelivered", "redeliveries", "cancelled", "from_before")
 SPAN_KINDS = ("waiting", "working", "life")
 BIN_GROWTH = 1.01
@@ -58,7 +59,7 @@ def lives_of(events: "DataFrame") -> "DataFrame":
             f.max_by("worker", when("delivered", at)).alias("worker"),
             f.max(when("acked", at)).alias("acked_ms"),
             f.count(when("delivered", f.lit(1))).alias("deliveries"),
-            f.max(event.isin("acked", "dead", "expired", "dropped")).alias("is_over"),
+            f.max(event.isin(*LEAVING)).alias("is_over"),
         )
     )
 

@@ -2,17 +2,18 @@
 
     progress of a query --> its offsets --> SETTLE          a checkpoint --> the offsets of its last batch --> SETTLE
 
-Spark tells a source of a batch when it plans the next one, and of the last one never.  Both ways here do what it would
-do, and doing it again changes nothing.
+A running query settles a batch when the next one is planned, or is looked for.  Both ways here do the same earlier, or
+for a query that was stopped before it looked again; doing it once more changes nothing.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wakeq.pipeline.connections import client_of
 from wakeq.pipeline.stream import offset_of, settle_offset
-from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.errors import BadSettings, EpochExpired
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +30,9 @@ def autoack(spark: "SparkSession") -> Any:
             """Nothing is finished yet."""
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            settle_all(source.endOffset for source in event.progress.sources)
+            for source in event.progress.sources:
+                with suppress(EpochExpired):  # the query itself hears of it when it looks for its next batch
+                    settle_all([source.endOffset])
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing was finished since."""

@@ -72,13 +72,17 @@ class QueueWriter(_Writer, DataSourceArrowWriter):
         super().__init__(options, names)
         if overwrite:
             raise BadSettings('a queue cannot be overwritten; write with .mode("append")')
+        if options.writer and not options.epoch:
+            raise BadSettings(
+                f"writer {options.writer!r} needs option epoch, a number that grows with each write; or leave both out"
+            )
         self._writer = options.writer or f"job-{secrets.token_hex(12)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Stashed:
         return self._stash(iterator)
 
     def commit(self, messages: Sequence[Any]) -> None:
-        self._publish(messages, self._writer, self._options.epoch)
+        self._publish(messages, self._writer, self._options.epoch or 1)
 
     def abort(self, messages: Sequence[Any]) -> None:
         self._drop(messages)

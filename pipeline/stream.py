@@ -1,7 +1,7 @@
 """QueueStreamReader: a queue as a stream, at least once, with batches that stay what they were.
 
-    latestOffset --> STAGE: the messages of an epoch are fixed          partitions --> its slices
-    read --> SLICE: no side effect, so a task may be tried again        commit --> SETTLE
+    latestOffset --> SETTLE what ran, STAGE: the messages of an epoch are fixed         partitions --> its slices
+    read --> SLICE: no side effect, so a task may be tried again                        commit --> SETTLE
 
 An offset names broker, queue, source and epoch, so that whoever finds one in a checkpoint can settle it.  Claims are
 renewed by a thread of the driver's process for as long as that lives; then they lapse, and the messages go back.
@@ -49,6 +49,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = options.source or secrets.token_hex(8)
         self._left: int | None = None  # messages that this run may still take; None: as many as come
         self._looked_s = 0.0
+        self._settled: tuple[str, int] | None = None  # the last epoch that was settled here
         self._renewing: str | None = None
 
     # --- in the driver ---------------------------------------------------------------------------------------------
@@ -73,6 +74,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         self._check(start)
+        self.commit(start)  # Spark asks for more when all up to here has run and is noted in the checkpoint
         count = BLOCK_ROWS_MAX if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", BLOCK_ROWS_MAX)
         if self._left is not None:
             count = min(count, self._left)
@@ -115,12 +117,34 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._check(end)
         if end["epoch"] == start["epoch"] and end["source"] == start["source"]:
             return []
+        if not self._options.fails_on_data_loss and self._is_over(end):
+            return []
         self._renew(end["source"])
         return [Slice(end["source"], end["epoch"], place) for place in range(end["slices"])]
 
+    def _is_over(self, offset: dict[str, Any]) -> bool:
+        """Whether the messages of a batch are back: then all of it is left to a later one, and not a part."""
+        options, part = self._options, (offset["source"], offset["epoch"], 0)
+        try:
+            client_of(options.broker).read_slice(options.queue, *part, offset=0, count=1)
+        except EpochExpired:
+            return True
+        return False
+
     def commit(self, end: dict[str, Any]) -> None:
-        if end["epoch"]:
+        """Settle everything up to an offset: Spark itself tells of a batch late, and of the last one never."""
+        named = end["source"], end["epoch"]
+        if not end["epoch"] or named == self._settled:
+            return
+        try:
             settle_offset(end, client_of(self._options.broker))
+        except EpochExpired as error:
+            if self._options.fails_on_data_loss:
+                raise EpochExpired(
+                    f"epoch {end['epoch']} of queue {end['queue']} was not settled in time: its messages are back in "
+                    "the queue, and what the batch did may be done twice; set failOnDataLoss to false to go on"
+                ) from error
+        self._settled = named
 
     def _check(self, offset: dict[str, Any]) -> None:
         if offset.get("queue") != self._options.queue:
@@ -156,8 +180,6 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 block = client.read_slice(options.queue, *part, offset=offset, count=READ_ROWS)
             except EpochExpired as error:
-                if not options.fails_on_data_loss:
-                    return
                 raise EpochExpired(
                     f"epoch {partition.epoch} of queue {options.queue} was not settled in time: its messages are back "
                     "in the queue; start with a new checkpoint, or set failOnDataLoss to false to go on with what comes"

@@ -97,6 +97,7 @@ class Result(IntEnum):
     REPEATED = -13  # stored before, under the same id or number in its session: never an answer, only a note
     EPOCH_EXPIRED = -14
     STASH_EXPIRED = -15
+    EPOCH_OLD = -16
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -93,6 +93,12 @@ class StashExpired(Refused):
     code = "STASH_EXPIRED"
 
 
+class EpochOld(Refused):
+    """The writer has published a later epoch: what comes now is no repetition, but somebody else of this name."""
+
+    code = "EPOCH_OLD"
+
+
 class MessageNotFound(Refused):
     """An acknowledgement with follow-ups whose message is gone: nothing of it was done."""
 
@@ -255,7 +261,7 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        StaleLease, EpochExpired, StashExpired, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown, Busy,
-        OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
+        StaleLease, EpochExpired, StashExpired, EpochOld, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown,
+        Busy, OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip

@@ -128,7 +128,7 @@ class Ledger(Deliveries):
                 return code
             if entry.dead and not self.is_out(number):  # the delivery has ended otherwise: the message came back
                 return Result.UNKNOWN
-            if entry.moved and not self._may_be_operated(number):  # a worker has it meanwhile
+            if entry.moved and not self.may_be_operated(number):  # a worker has it meanwhile
                 return Result.UNKNOWN
         return 0
 
@@ -207,7 +207,7 @@ class Ledger(Deliveries):
         """Remove what an operator takes away, but for what is out."""
         results: list[int] = []
         for number in self._own_numbers(entry):
-            if not self._may_be_operated(number):
+            if not self.may_be_operated(number):
                 results.append(_UNKNOWN)
             else:
                 self._remove(number)
@@ -215,7 +215,7 @@ class Ledger(Deliveries):
         self.totals.moved += results.count(0)
         return results
 
-    def _may_be_operated(self, number: int) -> bool:
+    def may_be_operated(self, number: int) -> bool:
         """Whether an operator may take it: it is not with a worker, nor staged."""
         return self.lives(number) and not self.is_out(number) and not self.is_hidden(number)
 
@@ -225,7 +225,7 @@ class Ledger(Deliveries):
         return [self._requeue(number) if is_ours else Result.UNKNOWN for number in entry.numbers]
 
     def _requeue(self, number: int) -> int:
-        if not self._may_be_operated(number):
+        if not self.may_be_operated(number):
             return Result.UNKNOWN
         side, chunk = self.sides.get(number), self.chunks[number >> CHUNK_SHIFT]
         if side is not None:

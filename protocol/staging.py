@@ -69,11 +69,12 @@ class Epoch(msgspec.Struct):
 
 
 class Source(msgspec.Struct):
-    """Who claims: its open epochs, and the highest that it ever staged."""
+    """Who claims: its open epochs, the highest that it ever staged, and the last ones that lapsed."""
 
     highest: int
     used_ms: int
     epochs: list[Epoch]
+    lapsed: list[int] = []
 
 
 class Put(msgspec.Struct):
@@ -137,6 +138,11 @@ class Staging:
         """Return the open epochs of a source up to one."""
         found = self.sources.get(source)
         return [] if found is None else [one for one in found.epochs if one.epoch <= through]
+
+    def has_lapsed(self, source: str, epoch: int) -> bool:
+        """Whether an epoch ended by itself: nobody settled it, and its messages went back."""
+        found = self.sources.get(source)
+        return found is not None and epoch in found.lapsed
 
     def refusal(self, source: str, epoch: int) -> int:
         """Return 0 if an epoch may be staged anew, else why not."""
@@ -238,6 +244,7 @@ class Staging:
         if source is None or over is None or over.until_ms > at_ms:
             return [Result.UNKNOWN] * len(entry.numbers)  # renewed or settled meanwhile
         source.epochs.remove(over)
+        source.lapsed = [*source.lapsed, over.epoch][-OPEN_EPOCHS_MAX:]
         self._dirty.add((SOURCE, entry.source))
         queue, count = self._queue, len(entry.numbers)
         return queue.release(Released(queue.name, queue.id, entry.numbers, [0] * count, entry.tokens, Reason.TIMEOUT))
@@ -282,6 +289,8 @@ class Staging:
     def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
         writer = self.writers.get(entry.writer)
         highest = 0 if writer is None else writer.highest
+        if 0 < entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
+            return [Result.EPOCH_OLD], []
         if entry.epoch <= highest:
             return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
         for name, size in entry.stashes:

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 Row = dict[str, Any]
-OVER = ("acked", "dead", "expired", "dropped")
+OVER = ("acked", "dead", "expired", "dropped", "moved")
 
 
 @dataclass

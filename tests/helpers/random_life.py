@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.broker import Broker, Client
+from wakeq.actors.operator_messages import Move, Requeue
+from wakeq.protocol.uid import uid_of
 from wakeq.storage.journal import Keep
 
 QUEUES = ("a", "b-long-name", "limited", "")
@@ -34,6 +36,7 @@ class Life:
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
             self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
+            self.move, self.requeue, self.renew, self.settle_and_renew_at_once,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -97,6 +100,21 @@ class Life:
     def settle(self) -> None:
         self.client.call("SETTLE", self.queue(), source=self.chance.choice("xy"), epoch=max(1, self.epochs))
 
+    def renew(self) -> None:
+        self.client.call("RENEW", self.queue(), source=self.chance.choice("xy"), timeout=30)
+
+    def settle_and_renew_at_once(self) -> None:
+        """The renewal comes on another connection, while the log is still being written."""
+        name, source, other = self.queue(), self.chance.choice("xy"), self.broker.client()
+        self.broker.log_disk.held = True
+        self.client.send({"cmd": "SETTLE", "qname": name, "source": source, "epoch": max(1, self.epochs)})
+        self.broker.settle()
+        other.send({"cmd": "RENEW", "qname": name, "source": source, "timeout": 30})
+        self.broker.settle()
+        self.broker.log_disk.held = False
+        self.broker.log_disk.complete()
+        self.client.take()
+
     def stash(self) -> None:
         stash = self.chance.choice("pqr")
         messages = [stash] * STASH_MESSAGES
@@ -106,6 +124,28 @@ class Life:
         stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]
         writer: dict[str, Any] = {"writer": "w", "epoch": self.chance.randrange(1, 9)}
         self.client.call("UNSTASH", self.queue(), stashes=stashes, **self.chance.choice((writer, {})))
+
+    def any_living(self, name: str) -> str | None:
+        """Return the uid of a message of a queue, whatever its state."""
+        if self.broker.runtime.whereis(("queue", name)) is None:
+            return None
+        ledger = self.broker.queue(name).ledger
+        numbers = list(ledger.living_numbers())
+        return uid_of(ledger.id, self.chance.choice(numbers)) if numbers else None
+
+    def move(self) -> None:
+        """An operator moves a message to another queue, or throws it away."""
+        name, to = self.queue(), self.chance.choice((*QUEUES, "moved", None))
+        uid = self.any_living(name)
+        if uid is not None and to != name:
+            moved = self.broker.operate(name, lambda me: Move(me, name, [uid], to))
+            self.uids += [new for new in moved.uids.values() if new]
+
+    def requeue(self) -> None:
+        name = self.queue()
+        uid = self.any_living(name)
+        if uid is not None:
+            self.broker.operate(name, lambda me: Requeue(me, name, [uid]))
 
     def wait(self) -> None:
         self.broker.advance(self.chance.choice((0.1, 3, 61)))

@@ -126,7 +126,9 @@ class StagingModel(LedgerModel):
 
         if action is UnstashAction.LAPSED:
             names = [name for name in names if self.stashed_until_ms.get(name, UNENDING_MS) <= self.now_ms]
-        if action is not UnstashAction.PUBLISHED or epoch <= self.written.get("w", 0):
+        if action is UnstashAction.PUBLISHED and epoch < self.written.get("w", 0):
+            assert results == [Result.EPOCH_OLD]
+        elif action is not UnstashAction.PUBLISHED or epoch == self.written.get("w", 0):
             assert results[0] == Result.DONE
             for number in self.take_stashes(names):
                 if number in self.messages:

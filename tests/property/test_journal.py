@@ -19,7 +19,7 @@ from tests.helpers.random_life import SEGMENT_BYTES, Life
 from wakeq.pipeline import journal_plan
 from wakeq.protocol.uid import prefix
 
-EVENTS_OF_TOTALS = ("published", "delivered", "acked", "released", "expired", "dead")
+EVENTS_OF_TOTALS = ("published", "delivered", "acked", "released", "expired", "dead", "moved")
 
 
 @pytest.fixture

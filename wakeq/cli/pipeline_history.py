@@ -55,8 +55,9 @@ def report(
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
               help="The folder of Parquet files; made if it is not there.")  # fmt: skip
 @click.option("--bodies", is_flag=True, help="Archive what was published, too, not only that it was.")
+@click.option("--skip-gaps", is_flag=True, help="Leave out for ever what none of the directories has any more.")
 @json_option
-def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, as_json: bool) -> None:
+def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
     """Add what has happened since the last time to a lake, each event once.
 
     It may be killed at any moment, and goes on where it was. Run it more often than the journal is kept.
@@ -69,7 +70,7 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, as_json: bool
     def tell(events: int, _through: int) -> None:
         show_progress(f"{events:,} events archived ...")
 
-    done = bring_up_to_date(data_dirs, lake, bodies=bodies, tell=tell)
+    done = bring_up_to_date(data_dirs, lake, bodies=bodies, skip_gaps=skip_gaps, tell=tell)
     show_progress("")
     if done.missing:
         say(f"{done.missing:,} entries were gone before they were archived; keep more, or archive more often")

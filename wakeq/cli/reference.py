@@ -103,6 +103,7 @@ MEANINGS = {
     "STALE_LEASE": "The message timed out and was delivered again: this lease is over. Do not repeat it.",
     "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time. Stage another one.",
     "STASH_EXPIRED": "A stash that is to be published is gone, or has another size. Make what was in it again.",
+    "EPOCH_OLD": "The writer has published a later epoch already. Give a higher epoch, or another writer.",
     "UNKNOWN_UID": "An ACK with `publish` of a message that is gone, or was never there. Nothing of it was done.",
     "NOT_LEADER": "This node does not serve now; `leader` says who does.",
     "NO_QUORUM": "The node has no majority behind it. Try another node, or later.",

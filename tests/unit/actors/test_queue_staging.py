@@ -8,11 +8,13 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from tests.helpers.hand_cluster import HandCluster
+from wakeq.actors.operator_messages import Requeue
 from wakeq.protocol import staging
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Unstash, UnstashAction
+from wakeq.protocol.commands import Result, Unstash, UnstashAction
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
 
 
@@ -134,10 +136,24 @@ def test_a_claim_that_is_not_renewed_lapses_and_its_epoch_is_fenced(client: Clie
         client.call("SLICE", "q", source="s", epoch=1),
         client.call("RENEW", "q", source="s"),
         stage(client, 1),
+        client.call("SETTLE", "q", source="s", epoch=1),
     ]
-    assert [reply["err"] for reply in refused] == ["EPOCH_EXPIRED"] * 3
-    assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 0
+    assert [reply["err"] for reply in refused] == ["EPOCH_EXPIRED"] * 4
     assert stage(client, 2)["sizes"] == [1]
+
+
+def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client, broker: Broker) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, count=1)
+    client.call("SETTLE", "q", source="s", epoch=1)
+    stage(client, 2, timeout=10)
+    broker.advance(11)
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 0
+    assert client.call("SETTLE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
 
 
 def test_a_renewed_claim_stays(client: Client) -> None:
@@ -168,6 +184,23 @@ def test_a_renewal_that_stands_before_the_end_in_the_log_makes_it_void(client: C
 
     assert read(client, 1) == ["a"]
     broker.check("q")
+
+
+def test_a_renewal_that_comes_too_late_in_the_log_leaves_no_note_about_an_item_that_it_has_not(
+    client: Client, worker: Client, broker: Broker
+) -> None:
+    publish(client, "a")
+    stage(client, 1)
+    broker.log_disk.held = True
+    client.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 1})
+    broker.settle()
+    worker.send({"cmd": "RENEW", "qname": "q", "source": "s"})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert worker.take()[0]["err"] == "EPOCH_EXPIRED"
+    assert broker.queue("q")._unchanged == []
 
 
 def test_what_lapses_for_the_last_time_becomes_a_dead_letter(client: Client) -> None:
@@ -313,6 +346,19 @@ def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> N
     assert client.figures("q")["stashed"] == 0
 
 
+def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
+    stash(client, "t", "a")
+    unstash(client, 5, ("t", 1))
+    stash(client, "another", "b")
+
+    for epoch in (1, 4):
+        refused = unstash(client, epoch, ("another", 1))
+        assert (refused["err"], "another writer" in refused["detail"]) == ("EPOCH_OLD", True)
+
+    assert unstash(client, 6, ("another", 1))["rows"] == 1
+    assert fetched(client) == ["a", "b"]
+
+
 def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
     for _ in range(2):
         stash(client, "t", "a")
@@ -453,6 +499,17 @@ def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
     assert stash(client, "u", "c")["err"] == "QUEUE_FULL"
     assert client.call("PUB", "q", message="d")["err"] == "QUEUE_FULL"
     assert unstash(client, 1, ("t", 2))["rows"] == 2
+
+
+def test_what_is_stashed_is_not_let_go_by_an_operator(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    ledger = broker.queue("q").ledger
+    (number,) = ledger.living_numbers()
+
+    outcome = broker.operate("q", lambda me: Requeue(me, "q", [uid_of(ledger.id, number)]))
+
+    assert outcome.results == [Result.UNKNOWN]
+    assert fetched(client) == []
 
 
 def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:

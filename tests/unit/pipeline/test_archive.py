@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,23 @@ def test_what_was_gone_before_it_was_archived_is_counted(tmp_path: Path) -> None
 
     assert done.missing == 3
     assert archived(lake)[0]["index"] == 4
+
+
+def test_a_lake_that_has_begun_waits_for_entries_that_are_gone_until_it_is_told_to_skip_them(tmp_path: Path) -> None:
+    files, lake, skipping = history(tmp_path), tmp_path / "lake", tmp_path / "skipping"
+    shutil.copytree(files.path, tmp_path / "other")
+    files.log.cut_below(6)
+    sorted((files.path / "journal").glob("raft.log.*"))[1].unlink()
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"entries 4 to 5 are in none .* other nodes .* --skip-gaps"):
+            archive([files.path], lake, bodies=True)
+        assert [row["index"] for row in archived(lake)] == [1, 2, 2, 2, 3, 3]
+    skipped = archive([files.path], skipping, bodies=True, skip_gaps=True)
+    archive([files.path, tmp_path / "other"], lake, bodies=True)
+
+    assert (skipped.missing, skipped.events) == (2, 16)
+    assert same(archived(lake), rows_of(tmp_path / "other", wanted=EVERYTHING))
 
 
 def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The journal's reader: one row an event, from files live, stopped, copied, torn, damaged, old, or of several nodes."""
 
 import shutil
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from wakeq.pipeline.journal_schema import Wanted
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
+    Claim,
+    ClaimAction,
     CreateQueue,
     Delivered,
     Draft,
@@ -22,8 +25,11 @@ from wakeq.protocol.commands import (
     PurgeQueue,
     Reason,
     Released,
+    Requeued,
+    Result,
 )
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
+from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.uid import uid_of
 
 JOBS = CreateQueue("jobs", Policies())
@@ -105,6 +111,54 @@ def test_what_was_refused_has_no_number_and_is_told_apart(tmp_path: Path) -> Non
         (3, "published", None, "repeated"),
         (4, "published", uid_of(1, 3), "done"),
     ]
+
+
+def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    to_other = publish("a", "b", queue="other")
+    files.write(
+        JOBS,
+        publish("a", "b", "c", "d"),
+        Ack("jobs", 1, [1, 2], [(0, 0)] * 2, publishes=[to_other], moved=True),
+        Ack("jobs", 1, [3, 9], [(0, 0)] * 2, moved=True),
+        Requeued("jobs", 1, [4]),
+        publish("later", queue="other"),
+    )
+    files.outcomes(0, (4, 1, Result.UNKNOWN), queues=[(1, 5, "jobs"), (3, 4, "other")])
+
+    assert short(files.path)[5:] == [
+        (3, "moved", uid_of(1, 1), "done"),
+        (3, "moved", uid_of(1, 2), "done"),
+        (3, "published", uid_of(3, 1), "done"),
+        (3, "published", uid_of(3, 2), "done"),
+        (4, "moved", uid_of(1, 3), "done"),
+        (4, "moved", uid_of(1, 9), "unknown"),
+        (5, "requeued", uid_of(1, 4), "done"),
+        (6, "published", uid_of(3, 3), "done"),
+    ]
+    bodies = [row["body"] for row in rows_of(files.path, wanted=EVERYTHING) if row["queue"] == "other"]
+    assert bodies == [b"a", b"b", b"later"]
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_note_about_an_item_that_an_entry_does_not_have_is_about_no_other_entry(tmp_path: Path, more: int) -> None:
+    files = JournalFiles(tmp_path / "data")
+    renewal = Claim("jobs", 1, ClaimAction.RENEWED, "s", until_ms=9)
+    files.write(JOBS, publish("a"), renewal, *[publish("innocent")] * more)
+    files.outcomes(0, (3, 0, Result.EPOCH_EXPIRED), queues=[(1, 2 + more, "jobs")])
+
+    assert short(files.path)[1:] == [
+        (2, "published", uid_of(1, 1), "done"),
+        *((4 + place, "published", uid_of(1, 2 + place), "done") for place in range(more)),
+    ]
+
+
+def test_a_queue_is_there_although_its_creation_was_set_aside(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0, (1, WHOLE, Result.SET_ASIDE), queues=[(1, 2, "jobs")])
+
+    assert short(files.path)[1:] == [(2, "published", uid_of(1, 1), "done")]
 
 
 def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
@@ -194,6 +248,51 @@ def test_several_nodes_tell_each_entry_once(tmp_path: Path) -> None:
     assert [row["index"] for row in rows_of(two.path, one.path)] == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_what_only_a_lost_leader_had_is_not_told_in_place_of_what_was_committed(
+    tmp_path: Path, is_sealed: bool
+) -> None:
+    lost, winner, third = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2, 3))
+    for files in (lost, winner, third):
+        files.write(JOBS, publish("a"))
+    lost.outcomes(0, queues=[(1, 2, "jobs")])
+    lost.write(publish("ghost"), publish("ghost"), publish("ghost"))
+    for files in (winner, third):
+        files.write(publish("b"), term=2)
+    third.outcomes(0, queues=[(1, 3, "jobs")])
+    winner.write(publish("c"), term=2)
+    winner.outcomes(0, queues=[(1, 4, "jobs")])
+    winner.write(publish("open"), term=2)
+    if is_sealed:
+        lost.seal()
+        third.seal()
+
+    expected = rows_of(winner.path, wanted=EVERYTHING)
+
+    assert [(row["body"], row["outcome"]) for row in expected[1:]] == [
+        (b"a", "done"), (b"b", "done"), (b"c", "done"), (b"open", "open"),
+    ]  # fmt: skip
+    for order in permutations([lost.path, winner.path, third.path]):
+        assert rows_of(*order, wanted=EVERYTHING) == expected
+    assert rows_of(lost.path, third.path, wanted=EVERYTHING) == expected[:3], "the lost one has the lower term"
+
+
+def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_told(tmp_path: Path) -> None:
+    slow, fast = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2))
+    for files in (slow, fast):
+        files.write(JOBS, publish("a"))
+    fast.seal()
+    for files in (slow, fast):
+        files.write(publish("b"))
+    fast.seal()
+    fast.write(publish("c"))
+    slow.outcomes(0, queues=[(1, 3, "jobs")])
+    fast.outcomes(0, queues=[(1, 4, "jobs")])
+    next((fast.path / "consensus").glob("raft.log.*1")).unlink()
+
+    assert [row["index"] for row in rows_of(slow.path, fast.path)] == [1, 2, 3, 4]
+
+
 def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
     one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", cluster=CLUSTER[::-1])
 
@@ -215,6 +314,26 @@ def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_p
     shutil.rmtree(files.path / "journal")
     with pytest.raises(HistoryGone, match="removed meanwhile"):
         segment.open()
+
+
+def test_the_first_segment_is_found_although_it_is_sealed_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    exists, active = Path.exists, files.path / "consensus" / "raft.log"
+    seals = [files.seal]
+
+    def exists_after_a_seal(path: Path) -> bool:
+        if path == active and seals:
+            seals.pop()()
+            files.write(publish("b"))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", exists_after_a_seal)
+
+    assert History([files.path]).first_index == 1
 
 
 def test_queue_and_time_choose_rows(tmp_path: Path) -> None:

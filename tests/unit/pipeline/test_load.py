@@ -66,6 +66,20 @@ def test_the_same_load_begun_again_goes_on_behind_what_was_published(client: Mem
     assert bodies(client) == [f"m{i}".encode() for i in range(10)]
 
 
+def test_two_loads_of_the_same_at_once_publish_each_row_once(client: MemoryClient, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", [{"text": f"m{i}"} for i in range(9)])
+
+    class Overtaken(MemoryClient):
+        def publish_stashes(self, *args: Any, **named: Any) -> int:
+            load(client, [file], "q", Mapping(body="text"), batch_rows=3)
+            return super().publish_stashes(*args, **named)
+
+    load(Overtaken(client.machine), [file], "q", Mapping(body="text"), batch_rows=3)
+
+    assert bodies(client) == [f"m{i}".encode() for i in range(9)]
+    assert client.stats("q")["stashed"] == 0
+
+
 def test_a_batch_that_was_stashed_and_not_published_is_published_once(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": "a"}])
 

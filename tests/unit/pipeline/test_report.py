@@ -47,12 +47,14 @@ def report(
 
 
 def test_the_backlog_is_on_a_full_grid_and_counts_all_that_leave() -> None:
-    made = report([count(0, "published", 5), count(3, "acked", 2), count(5, "dead", 1), count(8, "expired", 1)])
+    leaving = [count(3, "acked", 2), count(5, "dead", 1), count(8, "expired", 1), count(9, "moved", 1)]
 
-    assert made.queues[0].backlog == [5, 5, 5, 3, 3, 2, 2, 2, 1, 1]
-    assert (made.queues[0].backlog_max, made.queues[0].backlog_last) == (5, 1)
-    assert made.queues[0].published == [5] + [0] * 9
-    assert made.queues[0].done == [0, 0, 0, 2, 0, 1, 0, 0, 1, 0]
+    made = report([count(0, "published", 6), *leaving])
+
+    assert made.queues[0].backlog == [6, 6, 6, 4, 4, 3, 3, 3, 2, 1]
+    assert (made.queues[0].backlog_max, made.queues[0].backlog_last) == (6, 1)
+    assert made.queues[0].published == [6] + [0] * 9
+    assert made.queues[0].done == [0, 0, 0, 2, 0, 1, 0, 0, 1, 1]
 
 
 def test_what_was_in_a_queue_that_is_emptied_is_gone_and_the_next_incarnation_counts_anew() -> None:
