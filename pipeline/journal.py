@@ -80,8 +80,9 @@ def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -
 
 def _without_effect(entries: Entries, codes: Codes) -> Bools:
     """Return which entries did nothing; a queue is made also by a creation that was set aside later."""
-    is_made = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
-    return (codes.entry < 0) & ~is_made
+    is_made: Bools = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
+    without: Bools = (codes.entry < 0) & ~is_made
+    return without
 
 
 def _chosen(entries: Entries, items: Items, codes: Codes, wanted: Wanted) -> Bools:
