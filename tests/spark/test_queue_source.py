@@ -18,7 +18,7 @@ from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack
 from wakeq.pipeline.archive import archive
 from wakeq.pipeline.options import write_options
-from wakeq.pipeline.settling import finished_offsets, settle_all
+from wakeq.pipeline.settling import Settled, settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -131,10 +131,9 @@ def test_a_checkpoint_can_be_settled_to_its_last_finished_batch(world: World) ->
     world.run(world.stream("q"), Kept(), once=True)  # it does not look for a second batch
     assert world.client.stats("q")["staged"] == 5
 
-    offsets = finished_offsets(world.tmp_path / "checkpoint")
+    settled = [settle_checkpoint(world.tmp_path / "checkpoint") for _ in range(2)]
 
-    assert settle_all(offsets) == 5
-    assert settle_all(offsets) == 0
+    assert settled == [[Settled("q", world.address, 5)], [Settled("q", world.address, 0)]]
     assert world.client.stats("q")["size"] == world.client.stats("q")["leased"] == 0
 
 
