@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.broker import Broker
 from tests.helpers.journal_files import CLUSTER, EVERYTHING, JournalFiles, rows_of
 from wakeq.pipeline import journal_plan
 from wakeq.pipeline.journal_plan import History
@@ -27,10 +28,14 @@ from wakeq.protocol.commands import (
     Released,
     Requeued,
     Result,
+    Stash,
+    Unstash,
+    UnstashAction,
 )
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
 from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.uid import uid_of
+from wakeq.storage.journal import Keep
 
 JOBS = CreateQueue("jobs", Policies())
 
@@ -138,6 +143,62 @@ def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(t
     ]
     bodies = [row["body"] for row in rows_of(files.path, wanted=EVERYTHING) if row["queue"] == "other"]
     assert bodies == [b"a", b"b", b"later"]
+
+
+def test_what_is_put_aside_is_published_when_its_stash_is_and_never_if_it_is_dropped(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(
+        JOBS,
+        Stash("jobs", [Draft(b"lost"), Draft(b"lost")], "lost attempt", 0, 1000, worker=4),
+        Stash("jobs", [Draft(b"x", 5, delay_ms=90_000), Draft(b"y")], "attempt", 0, 1000),
+        publish("between"),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 2)], "writer", 1),
+        Stash("jobs", [Draft(b"x")], "again", 0, 1000),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("again", 1)], "writer", 1),
+        Unstash("jobs", UnstashAction.LAPSED, [("lost attempt", 0)]),
+        publish("later"),
+    )
+    repeated = (7, WHOLE, Result.REPEATED)
+    files.outcomes(0, (5, 2, 3), repeated, (7, 1, 6), (8, 2, 1), queues=[(1, 8, "jobs")])
+
+    rows = rows_of(files.path, wanted=EVERYTHING)
+
+    told = [(row["index"], row["event"], row["number"], row["outcome"]) for row in rows]
+    assert told[1:] == [
+        (2, "stashed", 1, "done"), (2, "stashed", 2, "done"),
+        (3, "stashed", 3, "done"), (3, "stashed", 4, "done"),
+        (4, "published", 5, "done"),
+        (5, "published", 3, "done"), (5, "published", 4, "done"),
+        (6, "stashed", 6, "done"),
+        (7, "published", 6, "repeated"),
+        (8, "dropped", 1, "done"), (8, "dropped", 2, "done"),
+        (9, "published", 7, "done"),
+    ]  # fmt: skip
+    stashed, revealed = rows[3], rows[6]
+    assert [stashed[name] for name in ("priority", "size", "body")] == [5, 1, b"x"]
+    assert (stashed["until"] - stashed["at"]).total_seconds() == 90
+    assert [revealed[name] for name in ("uid", "body", "size", "until")] == [uid_of(1, 3), None, None, None]
+
+
+def test_a_broker_tells_which_stashes_it_published_and_which_came_again(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    client = broker.client()
+    for name, count in (("attempt", 2), ("again", 1), ("lost", 1)):
+        client.call("STASH", "q", stash=name, messages=["x"] * count)
+    for stash in (("attempt", 2), ("again", 1)):
+        client.call("UNSTASH", "q", writer="w", epoch=1, stashes=[stash])
+    client.call("UNSTASH", "q", stashes=[("lost", 1)])
+    uids = [client.call("FET", "q")["uid"] for _ in range(2)]
+    broker.advance(0.1)
+    broker.flush()
+    broker.close()
+
+    rows = rows_of(tmp_path / "data")
+    told = [(row["event"], row["uid"], row["outcome"]) for row in rows if row["event"] in ("published", "dropped")]
+
+    assert told[:2] == [("published", uid, "done") for uid in uids]
+    assert [(event, outcome) for event, _, outcome in told[2:]] == [("published", "repeated"), ("dropped", "done")]
+    assert len({uid for _, uid, _ in told}) == 4
 
 
 @pytest.mark.parametrize("more", [0, 2])
