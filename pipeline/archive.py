@@ -157,8 +157,8 @@ def _bring_up_to_date(history: History, kept: Archive, skip_gaps: bool, tell: Ca
 
 def _gap(first_index: int, last_index: int) -> StorageError:
     return StorageError(
-        f"entries {first_index} to {last_index} are in none of these directories; give those of the other nodes of the "
-        "cluster too, or with --skip-gaps leave these entries out for ever"
+        f"entries {first_index} to {last_index} are in none of these directories, or nothing in them says what became "
+        "of them; give those of the other nodes of the cluster too, or with --skip-gaps leave them out for ever"
     )
 
 

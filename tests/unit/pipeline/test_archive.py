@@ -227,6 +227,26 @@ def test_a_lake_that_has_begun_waits_for_entries_that_are_gone_until_it_is_told_
     assert same(archived(lake), rows_of(tmp_path / "other", wanted=EVERYTHING))
 
 
+def test_entries_of_which_nobody_says_what_became_of_them_are_a_gap(tmp_path: Path) -> None:
+    files, lake, other = history(tmp_path, batches=1), tmp_path / "lake", tmp_path / "other"
+    files.write(Publish("jobs", [Draft(b"refused")]))
+    shutil.copytree(files.path, other)
+    files.outcomes(3, queues=[(1, 4, "jobs")])
+    shutil.copytree(files.path / "journal", other / "journal", dirs_exist_ok=True)
+    for path in (files.path / "journal").glob(f"outcomes.{4:019d}"):
+        path.unlink()
+    add(files, 1)
+
+    with pytest.raises(StorageError, match="or nothing in them says what became of them"):
+        archive([files.path], lake, bodies=True)
+    before = archived(lake)
+    archive([files.path, other], lake, bodies=True)
+
+    assert [row["index"] for row in before] == [1, 2, 2, 2, 3, 3]
+    assert same(archived(lake), rows_of(files.path, other, wanted=EVERYTHING))
+    assert {row["outcome"] for row in archived(lake)} == {"done", "unknown"}
+
+
 def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:
     one, lake = history(tmp_path / "one"), tmp_path / "lake"
     two = JournalFiles(tmp_path / "two" / "data", cluster=CLUSTER[::-1])

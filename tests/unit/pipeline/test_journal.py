@@ -235,6 +235,38 @@ def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
     assert History([files.path]).spans(cores=1, settled_only=True)[0].stretches[-1].last_index == 2
 
 
+def test_what_no_file_tells_of_is_open_and_uids_go_on_behind_the_next_note_of_the_counters(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    files.write(publish("refused"), publish("b"))
+    files.write(publish("c"))
+    files.outcomes(4, queues=[(1, 4, "jobs")])
+    files.write(publish("d"))
+    files.outcomes(5, queues=[(1, 5, "jobs")])
+    files.write(publish("e"))
+
+    told = [(row["index"], row["uid"], row["outcome"]) for row in rows_of(files.path)]
+
+    assert [(index, outcome) for index, _, outcome in told] == [
+        (1, "done"), (2, "done"), (3, "open"), (4, "open"), (5, "done"), (6, "done"), (7, "open"),
+    ]  # fmt: skip
+    assert [uid for _, uid, _ in told[4:]] == [None, uid_of(1, 4), uid_of(1, 5)]
+
+
+def test_where_the_journal_begins_in_the_middle_uids_are_known_from_the_first_note_of_the_counters_on(
+    tmp_path: Path,
+) -> None:
+    files = JournalFiles(tmp_path / "data", first_index=50)
+    files.write(publish("a"), publish("b"))
+    files.outcomes(40, queues=[(7, 12, "jobs")])
+    files.write(publish("c"))
+    files.seal()
+    files.outcomes(51, queues=[(7, 13, "jobs")])
+
+    assert [row["uid"] for row in rows_of(files.path)] == [None, None, uid_of(7, 12)]
+
+
 def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a"), publish("b"))
@@ -352,6 +384,19 @@ def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_to
     next((fast.path / "consensus").glob("raft.log.*1")).unlink()
 
     assert [row["index"] for row in rows_of(slow.path, fast.path)] == [1, 2, 3, 4]
+
+
+def test_what_only_a_directory_without_outcomes_has_is_told_as_far_as_it_is_sealed(tmp_path: Path) -> None:
+    old, new = JournalFiles(tmp_path / "old"), JournalFiles(tmp_path / "new", node=2, first_index=3)
+    old.write(JOBS, publish("a"))
+    old.seal()
+    old.write(publish("ghost"))
+    new.write(publish("b"))
+    new.outcomes(2, queues=[(1, 3, "jobs")])
+
+    for order in permutations([old.path, new.path]):
+        rows = rows_of(*order, wanted=EVERYTHING)
+        assert [(row["body"], row["outcome"]) for row in rows] == [(None, "open"), (b"a", "open"), (b"b", "done")]
 
 
 def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
