@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.broker import Broker
 from tests.helpers.journal_files import CLUSTER, EVERYTHING, JournalFiles, rows_of
-from wakeq.pipeline import journal_plan
+from wakeq.pipeline import journal_files, journal_plan
 from wakeq.pipeline.journal_plan import History
 from wakeq.pipeline.journal_schema import Wanted
 from wakeq.protocol.catalog import Policies
@@ -420,6 +420,28 @@ def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_p
     shutil.rmtree(files.path / "journal")
     with pytest.raises(HistoryGone, match="removed meanwhile"):
         segment.open()
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_a_segment_that_is_sealed_between_two_looks_for_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    segment = History([files.path]).stretches[0].segment
+    looks, opened = 0, journal_files.OpenSegment.__init__
+
+    def sealed_meanwhile(self: journal_files.OpenSegment, path: Path) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == look:
+            files.seal()
+        opened(self, path)
+
+    monkeypatch.setattr(journal_files.OpenSegment, "__init__", sealed_meanwhile)
+
+    assert segment.open().path.name == f"raft.log.{1:019d}"
 
 
 def test_the_first_segment_is_found_although_it_is_sealed_between_two_looks(
