@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wakeq.pipeline.journal_files import Segment, Stretch, outcomes_of, segments_of
-from wakeq.pipeline.journal_walk import end_of
+from wakeq.pipeline.journal_walk import end_of, first_moment_of
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.outcomes import Note, Outcomes
 
@@ -93,13 +93,44 @@ class History:
     def first_index(self) -> int:
         return self.stretches[0].first_index if self.stretches else 1
 
-    def spans(self, *, cores: int, after: int = 0, settled_only: bool = False) -> list[Span]:
-        """Cut the entries behind `after` into spans; with `settled_only` none of which the outcome is open."""
-        through = self.through if settled_only else None
+    def spans(
+        self,
+        *,
+        cores: int,
+        after: int = 0,
+        settled_only: bool = False,
+        since_ms: int | None = None,
+        until_ms: int | None = None,
+    ) -> list[Span]:
+        """Cut the entries behind `after` into spans; with `settled_only` none of which the outcome is open.
+
+        Of what was before or after a time as much is left out as is seen without reading it.
+        """
+        through = self.through if settled_only else self._last_before(until_ms)
+        after = max(after, self._last_known_before(since_ms))
         parts = [_clipped(part, after, through) for stretch in self.stretches for part in self._parts_of(stretch)]
         kept = [part for part in parts if part is not None and not (settled_only and self._is_in_hole(part))]
         bytes_min = max(SPAN_BYTES_MIN, self.size_bytes // (SPANS_A_CORE * cores))
         return [self._span(group) for group in self._groups(kept, bytes_min)]
+
+    def _moments(self) -> Iterator[tuple[int, int]]:
+        """Yield first entries of segments and their moments in ms, which never go back."""
+        for stretch in self.stretches:
+            at_ms = first_moment_of(stretch.segment) if stretch.first_index == stretch.segment.first_index else None
+            if at_ms is not None:
+                yield stretch.first_index, at_ms
+
+    def _last_before(self, until_ms: int | None) -> int | None:
+        """Return an entry behind which none is of before a moment."""
+        if until_ms is None:
+            return None
+        return next((index - 1 for index, at_ms in self._moments() if at_ms >= until_ms), None)
+
+    def _last_known_before(self, since_ms: int | None) -> int:
+        """Return an entry of before a moment behind which the counters are known, as all before it are."""
+        firsts = [] if since_ms is None else [index for index, at_ms in self._moments() if at_ms < since_ms]
+        place = bisect_right(self._ends, max(firsts, default=1) - 1) - 1
+        return self._ends[place] if place >= 0 else 0
 
     def _find_borders(self) -> list[int]:
         """Return the entries behind which a span begins: about holes, and where unknown counters become known."""

@@ -476,6 +476,25 @@ def test_queue_and_time_choose_rows(tmp_path: Path) -> None:
     assert rows_of(files.path, wanted=Wanted(queue="nowhere")) == []
 
 
+def test_segments_that_are_of_another_time_are_not_read(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS)
+    for after in range(6):
+        files.write(publish("a"))
+        files.outcomes(after + (after > 0), queues=[(1, 2 + after, "jobs")])
+        files.seal()
+    everything = rows_of(files.path)
+    at = {row["index"]: int(row["at"].timestamp() * 1000) for row in everything}
+
+    chosen = Wanted(since_ms=at[4], until_ms=at[6])
+    (span,) = History([files.path]).spans(cores=1, since_ms=at[4], until_ms=at[6])
+
+    assert [stretch.first_index for stretch in span.stretches] == [3, 4, 5], "entry 3 may be of the same moment as 4"
+    assert rows_of(files.path, wanted=chosen) == [row for row in everything if 4 <= row["index"] < 6]
+    assert rows_of(files.path, wanted=Wanted(since_ms=at[7] + 1)) == []
+    assert rows_of(files.path, wanted=Wanted(until_ms=at[1])) == []
+
+
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no data directory"):
         History([tmp_path])
