@@ -64,12 +64,16 @@ def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:
 
 
 def _service_of(events: "DataFrame") -> dict[tuple[str, int | None], float]:
-    """Return the mean time from a delivery to its acknowledgement, by queue and hour, and by queue alone."""
+    """Return the mean time from a delivery to its acknowledgement, by queue and hour, and by queue alone.
+
+    A claim, which no worker acknowledges, is as long as its batch; what is handed out and acknowledged at once has no
+    time of its own, and no lease.  Neither says how long work takes.
+    """
     from pyspark.sql import functions as f
 
     at, event = f.col("at").cast("double"), f.col("event")
     lives = (
-        events.where(event.isin("delivered", "acked"))
+        events.where("event = 'delivered' and until is not null or event = 'acked' and worker is not null")
         .groupBy(*MESSAGE)
         .agg(f.max(f.when(event == "delivered", at)).alias("begun"), f.max(f.when(event == "acked", at)).alias("acked"))
     )

@@ -5,12 +5,24 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.journal_files import CLUSTER, JournalFiles
+from tests.helpers.journal_files import AT_MS, CLUSTER, JournalFiles
 from wakeq.pipeline.archive import archive
 from wakeq.pipeline.forecast import forecast
 from wakeq.pipeline.replay import published
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import CreateQueue, Draft, Publish, Stash, Unstash, UnstashAction
+from wakeq.protocol.commands import (
+    Ack,
+    Claim,
+    ClaimAction,
+    CreateQueue,
+    Delivered,
+    Draft,
+    Noop,
+    Publish,
+    Stash,
+    Unstash,
+    UnstashAction,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -39,6 +51,27 @@ def test_what_was_put_aside_arrives_when_it_is_published_and_never_if_it_is_not(
     assert bodies(spark, lake) == [b"x", b"y", b"z"]
     assert bodies(spark, lake, "priority = 7") == [b"x"]
     assert hour.arrivals_mean * 3600 == pytest.approx(3)
+
+
+def test_only_a_delivery_that_somebody_acknowledges_later_tells_how_long_work_takes(spark: Any, tmp_path: Path) -> None:
+    files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
+    lease = [AT_MS + 60_000]
+    files.write(
+        CreateQueue("jobs", Policies()),
+        Publish("jobs", [Draft(b"worked"), Draft(b"claimed"), Draft(b"at once")]),
+        Claim("jobs", 1, ClaimAction.STAGED, "source", 1, [2], until_ms=lease[0]),
+        Delivered("jobs", 1, [1], lease, 2, worker=5),
+        Ack("jobs", 1, [1], [(1, 2)], worker=5),
+        Ack("jobs", 1, [3], [(0, 0)], worker=6, delivered=True),
+        *[Noop()] * 100,
+        Claim("jobs", 1, ClaimAction.SETTLED, "source", 1, [2], [(1, 1)]),
+    )
+    files.outcomes(0, queues=[(1, 4, "jobs")])
+    archive([files.path], lake)
+
+    (hour,) = forecast(spark, lake, wait_s=1, percent=95)
+
+    assert hour.service_s == 1
 
 
 def test_what_becomes_of_a_stash_after_an_archive_is_told_by_the_next_one(spark: Any, tmp_path: Path) -> None:
