@@ -32,6 +32,7 @@ from wakeq.protocol.commands import (
     UnstashAction,
 )
 from wakeq.protocol.level import STAGING
+from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.rows import decode_row
 from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
 
@@ -197,8 +198,9 @@ class QueueStaging(QueueEndings):
 
     def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
         results, ranges = self.ledger.unstash(entry, at_ms)
-        if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
-            self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
+        self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]  # the log has only their names
+        if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
+            self._unchanged.append((index, WHOLE, Result.REPEATED))
         for numbers in ranges:
             living = self.ledger.living_among(numbers)
             if len(living) < len(numbers):
