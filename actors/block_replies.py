@@ -137,6 +137,8 @@ def _reply_renew(command: wire.Renew, outcome: Outcome) -> wire.Reply:
 
 
 def _reply_settle(command: wire.SettleEpochs, outcome: Outcome) -> wire.Reply:
+    if not command.epoch:
+        return wire.Oksettle(qname=command.qname, count=0, next=outcome.results[0], cmd_id=command.cmd_id)
     if Result.EPOCH_EXPIRED in outcome.results:
         return refusal_of(Result.EPOCH_EXPIRED, command.cmd_id)
     done = sum(code == Result.DONE for code in outcome.results)

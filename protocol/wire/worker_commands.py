@@ -303,11 +303,11 @@ class Renew(CommandBase, tag="RENEW", frozen=True):
 
 
 class SettleEpochs(CommandBase, tag="SETTLE", frozen=True):
-    """Acknowledge all open epochs of a source up to this one."""
+    """Acknowledge all open epochs of a source up to this one; epoch 0 asks which one to stage next."""
 
     qname: str
     source: StagedName
-    epoch: Positive
+    epoch: Size
 
 
 class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):

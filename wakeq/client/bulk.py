@@ -90,6 +90,11 @@ class BulkClient(Client):
         command = wire.SettleEpochs(qname=queue, source=source, epoch=epoch)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).count))
 
+    def next_epoch(self, queue: str, source: str) -> int:
+        """The first epoch of a source that is open, or else the one to stage next."""
+        command = wire.SettleEpochs(qname=queue, source=source, epoch=0)
+        return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).next or 1))
+
     # Stashes ----------------------------------------------------------------------------------------------
 
     def stash(self, queue: str, stash: str, part: int, columns: Columns, *, keep: int, **options: Any) -> None:

@@ -114,6 +114,30 @@ def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: C
     assert client.figures("q")["acked"] == 2
 
 
+def test_a_source_is_told_which_epoch_to_stage_next(client: Client, broker: Broker) -> None:
+    publish(client, *"abc")
+
+    def next_epoch() -> int:
+        reply = client.call("SETTLE", "q", source="s", epoch=0)
+        assert reply["count"] == 0
+        return int(reply["next"])
+
+    assert next_epoch() == 1
+    stage(client, 4, count=1, timeout=10)
+    stage(client, 7, count=1, timeout=60)
+    assert next_epoch() == 4, "it is open"
+    broker.log_disk.held = True
+    broker.advance(11)
+    client.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 0})
+    broker.settle()
+    assert [reply["next"] for reply in client.door.sent[-1:]] == [7], "the other one is about to end"
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+    client.call("SETTLE", "q", source="s", epoch=7)
+    assert next_epoch() == 8
+
+
 def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=1)
