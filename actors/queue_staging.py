@@ -293,7 +293,7 @@ class QueueStaging(QueueEndings):
         return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
 
     def on_leaf(self, message: Leaf) -> None:
-        """Answer with messages in the order of publication, whatever their state."""
+        """Answer with messages in the order of publication, whatever their state; what is stashed is nobody's yet."""
         if self._is_refused(message.asker):
             return
         last = min(message.last or self.ledger.next_number, self.ledger.next_number - 1)

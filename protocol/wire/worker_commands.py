@@ -320,7 +320,7 @@ class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):
 
 
 class Unstash(CommandBase, tag="UNSTASH", frozen=True):
-    """Publish stashes, each named with its size, as one epoch of a writer; without a writer, drop them."""
+    """Publish stashes, each named with its size, as one epoch of a writer, or as a job; without a writer, drop them."""
 
     qname: str
     stashes: Annotated[list[tuple[StagedName, Size]], Meta(max_length=STASHES_MAX)]

@@ -198,7 +198,7 @@ def living(broker: Broker) -> dict[str, tuple[list[int], Any]]:
 
 
 def staged(staging: Staging | None) -> Any:
-    return ({}, {}, {}) if staging is None else (staging.sources, staging.stashes, staging.writers)
+    return ({}, {}, {}, {}) if staging is None else (staging.sources, staging.stashes, staging.writers, staging.jobs)
 
 
 @pytest.mark.parametrize("seed", range(12))
