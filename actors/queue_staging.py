@@ -118,6 +118,9 @@ class QueueStaging(QueueEndings):
         """Acknowledge what is open up to an epoch; nothing is answered by 0, at once, or that it comes too late."""
         if self._is_refused(message.asker):
             return
+        if not message.epoch:
+            self._say_code(message.asker, self._next_epoch(message.source))
+            return
         staging = self.ledger.staging
         epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
         if staging is not None and staging.has_lapsed(message.source, message.epoch):
@@ -141,6 +144,14 @@ class QueueStaging(QueueEndings):
         if self.ledger.staging is None or (ends is not None and (SOURCE, source, epoch) in ends.lapsing):
             return None
         return self.ledger.staging.epoch(source, epoch)
+
+    def _next_epoch(self, name: str) -> int:
+        """Return the first epoch that is open, else the one behind all that were."""
+        source = None if self.ledger.staging is None else self.ledger.staging.sources.get(name)
+        if source is None:
+            return 1
+        stays = (one.epoch for one in source.epochs if self._open_epoch(name, one.epoch) is not None)
+        return min(stays, default=source.highest + 1)
 
     def _apply_claim(self, entry: Claim, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.claim(entry, term, at_ms)
@@ -284,7 +295,7 @@ class QueueStaging(QueueEndings):
         return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
 
     def on_leaf(self, message: Leaf) -> None:
-        """Answer with messages in the order of publication, whatever their state."""
+        """Answer with messages in the order of publication, whatever their state; what is stashed is nobody's yet."""
         if self._is_refused(message.asker):
             return
         last = min(message.last or self.ledger.next_number, self.ledger.next_number - 1)
@@ -295,7 +306,6 @@ class QueueStaging(QueueEndings):
 
     def _look(self, asker: Asker, numbers: Sequence[int], under_way: int, goes_on: int, last: int = 0) -> None:
         """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
-
         missing = self.bodies.missing(numbers)
         at_hand = self._at_hand(numbers if not missing else set(numbers).difference(missing))
 
