@@ -166,12 +166,20 @@ class MoniqueDoors:
                 taker.tell(Rest())  # behind it answers of components may still be on their way to it
 
     async def close(self, reason: str = "the broker stops") -> None:
-        """Close everything."""
+        """Close everything; components hear what was published last."""
         self._ends = True
+        if self._zmq is not None:
+            await self._finish(self._zmq)
+            self._zmq = None
         self._close()
         await self.path.close(reason)
         if self._own_port is not None:
             await self._own_port.close()
+
+    async def _finish(self, zmq: "MoniqueZmq") -> None:
+        finished: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._services.disk.submit(zmq.finish(), finished.set_result)
+        await finished
 
     # --- ZeroMQ -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +189,7 @@ class MoniqueDoors:
             return {}
         from wakeq.listeners.monique_zmq import MoniqueZmq
 
-        self._zmq = MoniqueZmq()
+        self._zmq = MoniqueZmq(self._services.security.admission)
         addresses: dict[str, str] = {}
         if config.scheduler_in is not None and config.scheduler_out is not None:
             addresses = self._zmq.open_layers(
@@ -205,8 +213,12 @@ class MoniqueDoors:
 
     def _open_controller(self, spec: str, port: int) -> None:
         assert self._zmq is not None, "opened before"
-        made = self._zmq.open_controller(self._config.bind_host, port, lambda message: self._takers[spec].tell(message))
-        self._push_ports[spec] = made
+        self._push_ports[spec] = self._zmq.open_controller(
+            self._config.bind_host,
+            port,
+            lambda message: self._takers[spec].tell(message),
+            on_lease=spec in (self._settings.routes or {}),
+        )
 
     def _read_again(self) -> None:
         """See whether config.json names controllers that are new."""

@@ -177,6 +177,29 @@ async def serves_both(place: Place, addresses: dict[str, str]) -> None:
         assert sub.recv_multipart() == [tag, message]
 
 
+def test_components_hear_what_was_published_just_before_a_clean_stop(run: Run, tmp_path: Path) -> None:
+    """What was published is acknowledged: nobody else says it again."""
+    path = config_json(tmp_path / "config.json")
+
+    async def test(sub: Any) -> None:
+        async with doors(config_file=path) as (place, addresses):
+            sub.connect(f"tcp://{addresses['scheduler-out']}")
+            sub.subscribe(b"")
+            publisher = place.doors._zmq.layers.communication  # type: ignore[union-attr]
+            async with asyncio.timeout(10):
+                while not sub.poll(0):
+                    publisher.publish([(b"probe", b"")])
+                    await asyncio.sleep(0.005)
+            publisher.publish([(b"tag", bytes(100_000)) for _ in range(100)])
+
+    with zmq.Context() as context, context.socket(zmq.SUB) as sub:
+        run(lambda: test(sub))
+        heard = 0
+        while sub.poll(500):
+            heard += sub.recv_multipart()[0] == b"tag"
+    assert heard == 100
+
+
 def test_controllers_that_are_added_to_the_file_are_opened(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
