@@ -52,6 +52,7 @@ class Services(NamedTuple):
     runtime: Runtime
     queues: QueueServices
     refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
+    leads: Callable[[], bool]  # also while a successor gets ready, which may fail
     failed: Callable[[BaseException], None]
     security: Security
     disk: Disk  # that reads config.json again
@@ -122,11 +123,11 @@ class MoniqueDoors:
 
     def _look(self) -> dict[str, str]:
         """Open or close; return the addresses of what was opened."""
-        refusal = self._services.refusal()
-        leads = refusal is None or refusal.code != NotLeader.code
-        if leads and self._supervisor is None and not self._ends:
-            return self._open()
-        if not leads and self._supervisor is not None:
+        if self._supervisor is None:
+            refusal = self._services.refusal()
+            may_open = refusal is None or refusal.code != NotLeader.code
+            return self._open() if may_open and not self._ends else {}
+        if not self._services.leads():
             self._close()
             for door in list(self.path.doors):
                 door.close("another node leads; connect to it")
@@ -154,6 +155,7 @@ class MoniqueDoors:
             self._zmq.close()
             self._zmq = None
         self._push_ports.clear()
+        self._takers.clear()
 
     def stop_reading(self) -> None:
         """Take no more; what was taken is still answered."""
@@ -161,9 +163,13 @@ class MoniqueDoors:
         self.path.stop_reading()
         if self._zmq is not None:
             self._zmq.stop_reading()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Give components nothing more; answers of theirs may still be on their way."""
         for taker in self._takers.values():
             if isinstance(taker, Bridge):
-                taker.tell(Rest())  # behind it answers of components may still be on their way to it
+                taker.tell(Rest())
 
     async def close(self, reason: str = "the broker stops") -> None:
         """Close everything; components hear what was published last."""
@@ -281,6 +287,8 @@ class MoniqueDoors:
         runtime.monitor(self._exchange, taker, f"the controller of {spec}")
         self._takers[spec] = taker
         port.look()
+        if self._ends:
+            self._rest()
 
     def _make_subscriber(self, door: PushingDoor) -> MoniqueSubscriber:
         runtime, worker = self._services.runtime, self._services.queues.new_worker()

@@ -52,6 +52,7 @@ class Place:
             self.runtime,
             queues,
             lambda: self.refusal,
+            lambda: self.refusal is not FOLLOWS,
             self.failures.append,
             Security(Settings(insecure=insecure), lambda: 0),
             HandDisk(),
@@ -142,6 +143,53 @@ def test_too_few_nodes_for_a_moment_are_no_reason_to_close(run: Run) -> None:
             place.doors.look()
 
             assert await client.ask("ping", 1) == {"command": "pong", "data": 1}
+
+    run(test)
+
+
+def test_a_hand_over_that_may_still_fail_is_no_reason_to_close(run: Run, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json")) as (place, _):
+            client, ports = await place.client(), place.doors._zmq
+            place.refusal = Refusal("NOT_LEADER", "no node leads at this moment")  # a successor gets ready
+            place.doors.look()
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await place.client()
+
+            place.refusal = None
+            place.doors.look()
+
+            assert await client.ask("ping", 1) == {"command": "pong", "data": 1}
+            assert place.doors._zmq is ports
+
+    run(test)
+
+
+def test_who_does_not_lead_yet_opens_nothing(run: Run) -> None:
+    async def test() -> None:
+        async with doors() as (place, _):
+            place.refusal = FOLLOWS
+            place.doors.look()
+            place.refusal = Refusal("NOT_LEADER", "its first entry is not applied")
+            place.doors.look()
+
+            assert place.doors._supervisor is None
+
+    run(test)
+
+
+def test_a_bridge_that_is_made_while_the_broker_stops_gives_nothing(run: Run, tmp_path: Path) -> None:
+    path = config_json(tmp_path / "config.json", a_b=free_port())
+
+    async def test() -> None:
+        async with doors(config_file=path, routes={"a_b": "tasks"}) as (place, _):
+            before = place.doors._takers["a_b"]
+            place.doors.stop_reading()
+
+            place.doors._exchange.tell("nothing that it knows")
+
+            await until(lambda: place.doors._takers["a_b"] is not before)
+            await until(lambda: getattr(place.doors._takers["a_b"], "_rests", False))
 
     run(test)
 
