@@ -13,7 +13,8 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.checker import Report, check
 from tests.helpers.cluster import free_ports
 from tests.helpers.history import History
-from tests.helpers.load import Load, LoadQueue
+from tests.helpers.load import Load
+from tests.helpers.load_tasks import LoadQueue
 from wakeq import AsyncClient, AsyncTaskFluxClient
 
 CLEAN_STOP_TIMEOUT_S = 10.0
