@@ -233,7 +233,7 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
 
     leases.withhold(taken)
     assert leases.take(4, 1) == [4]
-    leases.put_back([4])
+    leases.put_back([4], 1)
     ledger.acknowledge(Ack(Q, 1, [1, 3], [ANY_TOKEN] * 2, delivered=True))
     leases.removed([1, 3])
     leases.stays([2], 1)
