@@ -121,8 +121,8 @@ class Publisher:
             tasks = [f"t{next(self._numbers)}" for _ in range(10)]
             batch, bodies = self._history.new_id(), [body_of(task) for task in tasks]
             ops = [
-                self._history.publish_invoked(
-                    task=task, queue="jobs", digest=digest_of(body), batch=batch, timeout_s=TIMEOUT_S
+                self._history.invoke(
+                    "publish", task=task, queue="jobs", digest=digest_of(body), batch=batch, timeout_s=TIMEOUT_S
                 )
                 for task, body in zip(tasks, bodies, strict=True)
             ]

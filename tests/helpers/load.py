@@ -137,7 +137,8 @@ class Load:
     def _note_publish(
         self, task: str, queue: LoadQueue, fields: Message, *, publish_id: str = "", batch: int = 0
     ) -> int:
-        return self.history.publish_invoked(
+        return self.history.invoke(
+            "publish",
             task=task,
             queue=queue.name,
             digest=digest_of(body_of(task)),
