@@ -7,9 +7,10 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import leases
-from wakeq.actors.messages import Asker, Peek
+from wakeq.actors.messages import Asker, Peek, Propose
 from wakeq.actors.operator import Operator
 from wakeq.actors.operator_messages import Move, Requeue, Scan
+from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue
 
 Q = "q"
 OTHER = "other"
@@ -84,3 +85,25 @@ def test_what_was_let_go_and_given_back_is_delivered_once(
 
     assert sorted(message["uid"] for message in first["messages"]) == uids
     assert second["cmd"] == "nomsg"
+
+
+@pytest.mark.parametrize("seconds", [None, 20])
+def test_who_waits_beside_a_paused_queue_costs_nothing_until_it_goes_on(
+    broker: Broker, client: Client, seconds: int | None
+) -> None:
+    client.publish(Q)
+    until_ms = PAUSE_MS_MAX if seconds is None else broker.now_ms() + 1000 * seconds
+    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, until_ms), me)]))
+    client.send({"cmd": "FET", "qname": Q, "wait": 60})
+    broker.flush()
+    before = broker.runtime.messages
+
+    broker.advance(10)
+    served = broker.runtime.messages - before
+    if seconds is None:
+        broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+    else:
+        broker.advance(seconds - 10)
+
+    assert served < 10
+    assert client.words() == ["msg"]
