@@ -136,7 +136,7 @@ def test_what_a_leader_may_not_hand_out_once_it_has_read_it_keeps_its_place(
 def evict(node: HandNode) -> None:
     """Have a node forget the bodies that are on its disk."""
     bodies = node.queues._processes[Q].bodies
-    bodies.let_go(range(1, 100))
+    bodies.flushed(lambda count: [], 0)
     assert bodies.missing([1]) == [1], "written down"
 
 
