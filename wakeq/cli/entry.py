@@ -7,6 +7,7 @@ A mistake of the user, of the broker or of the disk is one line on standard erro
 verbs load what they need when they run, so that `wakeq pub` starts quickly.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,7 @@ from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
 
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write that no file name comes with
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -97,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     if "_WAKEQ_COMPLETE" in os.environ:  # the shell asks what could come next
         cli.main(prog_name="wakeq")
+    _fill_closed_streams()
     try:
         with cli.make_context("wakeq", list(sys.argv[1:] if arguments is None else arguments)) as context:
             status = cli.invoke(context)
@@ -115,8 +118,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
+            raise
+        _drop_output()
+        say(f"what was printed is not whole: {error.strerror}; make room, or print to another place")
+        return os.EX_IOERR
+
+
+def _fill_closed_streams() -> None:
+    """Give standard streams that our parent has closed an end, which also keeps sockets from taking their places."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, or Python would try to write it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain_usage(mistake: click.ClickException) -> int:
