@@ -9,6 +9,7 @@ verbs load what they need when they run, so that `wakeq pub` starts quickly.
 
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -38,6 +39,8 @@ from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write that no file name comes with
+KIND_OF_NUMBER = re.compile(r"a valid (integer|float)(?: range)?\b")  # click's words
+KINDS_OF_NUMBERS = {"integer": "a whole number", "float": "a number"}
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -143,6 +146,11 @@ def _drop_output() -> None:
 def _explain_usage(mistake: click.ClickException) -> int:
     """Say a click error in one line, like every other one."""
     context = getattr(mistake, "ctx", None)
+    path = context.command_path if context else "wakeq"
     what = " ".join(mistake.format_message().split()).rstrip(".")
-    say(f"{what}; try `{context.command_path if context else 'wakeq'} --help`")
+    what = KIND_OF_NUMBER.sub(lambda kind: KINDS_OF_NUMBERS[kind[1]], what)
+    if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
+        what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {path.removeprefix('wakeq ')}`"
+        path = "wakeq"
+    say(f"{what}; try `{path} --help`")
     return EXIT_USAGE
