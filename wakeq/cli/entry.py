@@ -150,7 +150,7 @@ def _explain_usage(mistake: click.ClickException) -> int:
     what = " ".join(mistake.format_message().split()).rstrip(".")
     what = KIND_OF_NUMBER.sub(lambda kind: KINDS_OF_NUMBERS[kind[1]], what)
     if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
-        what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {path.removeprefix('wakeq ')}`"
-        path = "wakeq"
+        verb, path = path.removeprefix("wakeq "), "wakeq"
+        what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {verb}`"
     say(f"{what}; try `{path} --help`")
     return EXIT_USAGE
