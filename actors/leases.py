@@ -154,10 +154,16 @@ class Leases(Audience):
         expires_ms = self.ledger.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
 
-    def put_back(self, numbers: Sequence[int]) -> None:
-        """Put messages that were just taken back to the head of the line, in their order."""
+    def put_back(self, numbers: Sequence[int], now_ms: int) -> None:
+        """Put messages that were taken and not handed out back to the head of the line, in their order."""
+        ledger = self.ledger
         for number in reversed(numbers):
-            self.available.push_front(self.ledger.priority_of(number), [number])
+            if not ledger.lives(number):
+                continue
+            if number in self.leaving or ledger.due_of(number) > now_ms:
+                self.offer(number, now_ms)
+            else:
+                self.available.push_front(ledger.priority_of(number), [number])
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""

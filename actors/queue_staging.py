@@ -321,7 +321,7 @@ class QueueStaging(QueueEndings):
         return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
 
     def on_loaded(self, message: Loaded) -> None:
-        queue_id, _, ticket = message.ticket
+        queue_id, ticket = message.ticket
         if ticket[0] != "look":
             super().on_loaded(message)
             return

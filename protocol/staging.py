@@ -230,6 +230,8 @@ class Staging:
         return [len(source.epochs)]
 
     def _settle(self, entry: Claim, at_ms: int) -> Results:
+        if self.has_lapsed(entry.source, entry.epoch):  # while this was on its way
+            return [Result.EPOCH_EXPIRED] * len(entry.numbers)
         source = self.sources.get(entry.source)
         if source is not None:
             named = set(entry.tokens)

@@ -31,7 +31,7 @@ SILENT = 5_000
 MUTATED = 10_000
 AT_ONCE = 64
 SEED = 20_261_118
-SESSION_BYTES_MAX = 4_096  # what one may leave behind: cycles that wait for a full collection, which is rare
+SESSION_BYTES_MAX = 2_048  # what one may leave behind, of memory that the allocator keeps for the next ones
 
 pytestmark = pytest.mark.long
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from wakeq.cli.common import Broker, queue_name
 from wakeq.cli.output import say, show_progress
@@ -92,12 +93,21 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
 def settle(broker: Broker, checkpoint: Path) -> None:
     """Acknowledge what a stopped streaming query has finished.
 
-    Spark tells a source of a finished batch only with the next one: after the last batch this does it.
+    Spark tells a source of a finished batch only with the next one: after the last batch this does it.  It asks the
+    broker that the query read from, unless --broker names where that is now.
     """
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.settling import finished_offsets, settle_all
+    from wakeq.pipeline.settling import settle_checkpoint
 
-    count = settle_all(finished_offsets(checkpoint), broker.address)
-    say(f"{count:,} messages acknowledged")
+    settled = settle_checkpoint(checkpoint, broker.address if _is_broker_given() else None)
+    for one in settled:
+        say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
+    if not settled:
+        say(f"{checkpoint}: no batch of its query is finished, so there is nothing to acknowledge")
+
+
+def _is_broker_given() -> bool:
+    """Whether this command line names the broker: what the environment says is of no one checkpoint."""
+    return click.get_current_context().find_root().get_parameter_source("broker") is ParameterSource.COMMANDLINE

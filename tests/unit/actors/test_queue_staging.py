@@ -156,6 +156,21 @@ def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client,
     assert client.call("SETTLE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
 
 
+def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client, broker: Broker) -> None:
+    publish(client, "a")
+    stage(client, 1, timeout=10)
+    broker.log_disk.held = True
+    broker.advance(11)
+    client.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 1})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply["err"] for reply in client.take()] == ["EPOCH_EXPIRED"]
+    assert fetched(client) == ["a"]
+    broker.check("q")
+
+
 def test_a_renewed_claim_stays(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
