@@ -7,6 +7,7 @@ control characters, so that a queue's name or a body in a table cannot write to 
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -86,6 +87,11 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, o
                 yield from flat(item, f"{prefix}{name}[{number}].")
         else:
             yield prefix + name, value
+
+
+def moment(ms: int) -> str:
+    """A moment in the local time zone."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def cell(value: object) -> str:
