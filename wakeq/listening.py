@@ -24,7 +24,10 @@ async def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to the first address that a host has."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return listening_socket(found[0][0], found[0][4])
+    try:
+        return listening_socket(found[0][0], found[0][4])
+    except OSError as error:  # of several ports it must be known which one
+        raise OSError(error.errno, f"port {port}: {error.strerror}") from error
 
 
 def listening_socket(family: int, address: Any) -> socket.socket:
