@@ -193,9 +193,9 @@ class Queues(QueueCuts):
         owing = {place: part for place, part in enumerate(parts) if part.queue in exists}
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
-            self._barrier.code = Result.UNKNOWN
+            self._barrier.judged(0, Result.UNKNOWN)
         elif len(parts) - len(owing) > 1:  # its index can be the id of one queue only; whoever asks makes them before
-            self._barrier.code = Result.REJECTED
+            self._barrier.judged(0, Result.REJECTED)
         for place, part in owing.items():
             if part.queue in self._processes:  # else it is asked when it is rebuilt, be it without an entry
                 self._processes[part.queue].tell(Judge(place, part, self))
@@ -206,7 +206,7 @@ class Queues(QueueCuts):
         barrier = self._barrier
         if barrier is None or barrier.owing.pop(message.place, None) is None:
             return
-        barrier.code = barrier.code or message.code
+        barrier.judged(message.place, message.code)
         if not barrier.owing:
             self._conclude()
             self._go_on()
