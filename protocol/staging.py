@@ -300,25 +300,27 @@ class Staging:
         kind, writers = (WRITER, self.writers) if entry.epoch or not entry.stashes else (JOB, self.jobs)
         writer = writers.get(entry.writer)
         highest = 0 if writer is None else writer.highest
-        if 0 < entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
-            return [Result.EPOCH_OLD], []
         if not (entry.epoch or entry.stashes):  # who has nothing to publish asks
             return [Result.DONE, highest], []
+        if entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
+            return [Result.EPOCH_OLD], []
         if writer is not None and entry.epoch == highest:
             return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
-        for name, size in entry.stashes:
-            put = self.stashes.get(name)
-            if put is None or put.size != size:
-                return [Result.STASH_EXPIRED], []
+        if not all(self._has(name, size) for name, size in entry.stashes):
+            return [Result.STASH_EXPIRED], []
         if writer is None and not self._has_room(kind, at_ms):
             return [Result.BUSY], []
         ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
         for numbers in ranges:
             self._queue.reveal(numbers)
-        writers.pop(entry.writer, None)
+        writers.pop(entry.writer, None)  # to the end of the line of those that will be forgotten
         writers[entry.writer] = Writer(entry.epoch, at_ms)
         self._dirty.add((kind, entry.writer))
         return [sum(map(len, ranges)), entry.epoch], ranges
+
+    def _has(self, stash: str, size: int) -> bool:
+        put = self.stashes.get(stash)
+        return put is not None and put.size == size
 
     def _has_room(self, kind: str, at_ms: int) -> bool:
         if kind == JOB:
