@@ -189,6 +189,11 @@ class LedgerModel(RuleBasedStateMachine):
             return Result.UNKNOWN
         return Result.STALE if self.is_stale(number, token) else Result.DONE
 
+    def code_if_out(self, number: int, token: Token) -> int:
+        """The same of what can only be done to a message that somebody holds."""
+        message = self.messages.get(number)
+        return self.code_of(number, token) if message is not None and message.until_ms else Result.UNKNOWN
+
     def end(self, number: int) -> None:
         del self.messages[number]
         self.gone.append(number)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.helpers.ledger_model import Claimed, LedgerModel, batches, picks, spans
-from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Stash, Token, Unstash, UnstashAction
+from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.staging import OPEN_EPOCHS_MAX, UNENDING_MS
 
 
@@ -77,24 +77,14 @@ class StagingModel(LedgerModel):
         for one in ending:
             del self.claims[one]
         for (number, token), result in zip(rows, results, strict=True):
-            if is_settled:
-                message = self.messages.get(number)
-                is_out = message is not None and message.until_ms > 0
-                assert result == (self.code_of(number, token) if is_out else Result.UNKNOWN)
-                if result == Result.DONE:
-                    self.end(number)
-            else:
-                self.check_lapsed(number, token, result)
-
-    def check_lapsed(self, number: int, token: Token, result: int) -> None:
-        message = self.messages.get(number)
-        if message is None or not message.until_ms:
-            assert result == Result.UNKNOWN
-        elif self.is_stale(number, token):
-            assert result == Result.STALE
-        else:
-            nacks, timeouts, disconnects = message.counts
-            self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=(nacks, timeouts + 1, disconnects))
+            assert result == self.code_if_out(number, token)
+            if result == Result.DONE and is_settled:
+                self.end(number)
+            elif result == Result.DONE:
+                message = self.messages[number]
+                nacks, timeouts, disconnects = message.counts
+                counts = (nacks, timeouts + 1, disconnects)
+                self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=counts)
 
     @rule(new=batches, name=st.sampled_from("tuv"), part=st.integers(0, 1), span_ms=spans)
     def stash(self, new: list[Draft], name: str, part: int, span_ms: int) -> None:

@@ -721,3 +721,16 @@ def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) 
     unstash(broker.client(), 1, ("t", 2))
 
     assert process.ledger.chunks[0].only_sizes
+
+
+def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client: Client, broker: Broker) -> None:
+    client.call("PUB", "q", messages=[str(number) for number in range(6)])
+    broker.log_disk.held = True
+    for claimant in (client, broker.client()):
+        claimant.send({"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 2})
+        broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == ["okstage"]
+    assert fetched(client) == ["2", "3", "4", "5"]
