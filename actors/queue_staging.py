@@ -73,7 +73,7 @@ class QueueStaging(QueueEndings):
             self._say(asker, Outcome(self.name, self.ledger.id, found.sizes))
             return
         staging = self.ledger.staging
-        code = 0 if staging is None else staging.refusal(message.source, message.epoch)
+        code = 0 if staging is None else staging.refusal(message.source, message.epoch, self._now_ms())
         if code:
             self._say_code(asker, code)
             return
