@@ -21,8 +21,10 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.certificates import Authority
 from tests.helpers.honest import MIB, Honest, dial, is_shut_out, open_files, rss_bytes
 from tests.helpers.line_client import LineClient
-from tests.helpers.mutated_sessions import SESSIONS, mutated, upgrade
+from tests.helpers.monique_component import config_json, free_port
+from tests.helpers.mutated_sessions import PING, READY, SESSIONS, mutated, upgrade
 from tests.helpers.started import eventually
+from wakeq.protocol.wire.zmtp import GREETING
 
 FORGET_S_MAX = 30.0
 OWN_FILES = 4  # that the broker may open meanwhile for itself: a segment, a snapshot, what the loop needs at first
@@ -30,6 +32,7 @@ SILENT = 5_000
 MUTATED = 10_000
 AT_ONCE = 64
 SEED = 20_261_118
+ROUTE = "monique.routes=sum_it=sums"
 SESSION_BYTES_MAX = 2_048  # what one may leave behind, of memory that the allocator keeps for the next ones
 
 pytestmark = pytest.mark.long
@@ -53,8 +56,12 @@ def test_five_thousand_silent_connections_cost_little_and_leave_nothing(
     eventually(lambda: open_files(shared_broker) <= before_files + OWN_FILES, "they are forgotten", FORGET_S_MAX)
 
 
-def test_one_more_than_may_connect_is_told_so_at_every_door(start_broker: StartBroker, connect: Connect) -> None:
-    broker = start_broker("--set", "connections_max=2")
+def test_one_more_than_may_connect_is_told_so_at_every_door(
+    start_broker: StartBroker, connect: Connect, tmp_path: Path
+) -> None:
+    port = free_port()
+    config = config_json(tmp_path / "config.json", sum_it=port)
+    broker = start_broker("--set", "connections_max=2", "-f", str(config))
     held = [connect(broker), connect(broker)]
     for client in held:
         client.ask("PING")
@@ -64,8 +71,9 @@ def test_one_more_than_may_connect_is_told_so_at_every_door(start_broker: StartB
     with dial(broker.http_address) as http:
         http.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert http.recv(100).startswith(b"HTTP/1.1 503 ")
-    with dial(broker.taskflux_address) as flux:
-        assert is_shut_out(flux)
+    for address in (broker.taskflux_address, ("127.0.0.1", port)):
+        with dial(address) as silent:
+            assert is_shut_out(silent, 2.0)
 
     held[0].close()
     eventually(lambda: _gets_in(broker), "there is room again")
@@ -144,6 +152,22 @@ def test_a_flood_of_pings_that_nobody_reads_the_answers_of_ends(shared_broker: B
             pytest.fail("131 MB of pings were taken without an end")
         honest.works()
     assert rss_bytes(shared_broker) - before_bytes < 64 * MIB
+
+
+def test_a_component_that_only_asks_whether_we_are_there_is_shown_out(
+    start_broker: StartBroker, tmp_path: Path, connect: Connect
+) -> None:
+    port = free_port()
+    broker = start_broker("-f", str(config_json(tmp_path / "config.json", sum_it=port)), "--set", ROUTE)
+    before_bytes = rss_bytes(broker)
+    with dial(("127.0.0.1", port)) as flood:
+        flood.sendall(GREETING + READY)
+        with suppress(ConnectionError):
+            for _ in range(100):
+                flood.sendall(PING * 100_000)
+        assert is_shut_out(flood)
+        assert connect(broker).ask("PING")["cmd"] == "pong"
+        assert rss_bytes(broker) - before_bytes < 8 * MIB
 
 
 def test_a_reader_that_never_reads_is_ended_and_its_answers_forgotten(
@@ -228,10 +252,12 @@ def test_stalled_and_plain_handshakes_keep_nobody_out(start_broker: StartBroker,
 # --- anything -----------------------------------------------------------------------------------------------------
 
 
-def test_ten_thousand_mutated_sessions_under_load_hurt_nobody(start_broker: StartBroker) -> None:
-    broker = start_broker()
+def test_ten_thousand_mutated_sessions_under_load_hurt_nobody(start_broker: StartBroker, tmp_path: Path) -> None:
+    port = free_port()
+    broker = start_broker("-f", str(config_json(tmp_path / "config.json", sum_it=port)), "--set", ROUTE)
     draw = random.Random(SEED)
     addresses = {"worker": broker.worker_address, "taskflux": broker.taskflux_address, "http": broker.http_address}
+    addresses["controller"] = ("127.0.0.1", port)
 
     async def speak(door: str, data: bytes, limit: asyncio.Semaphore) -> None:
         async with limit:

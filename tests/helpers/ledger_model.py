@@ -100,6 +100,7 @@ class LedgerModel(RuleBasedStateMachine):
         self.stashes: dict[str, dict[int, list[int]]] = {}
         self.stashed_until_ms: dict[str, int] = {}
         self.written: dict[str, int] = {}  # writer -> its highest epoch
+        self.has_job_run = False  # under the one name that is used
         self.hidden: set[int] = set()
 
     def refusal(self, draft: Draft, waiting: int, size: int) -> int:

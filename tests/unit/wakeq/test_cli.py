@@ -72,6 +72,8 @@ def test_every_error_is_one_line_and_its_documented_status(
         (["fetch", "q", "--count", "0"], 2, "'--count'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
         (["queue", "update", "q"], 2, "nothing to change"),
+        (["queue", "list", "--broker", "b:1"], 2, "--broker stands before the verb: `wakeq --broker ... queue list`"),
+        (["pub", "q", "x", "--delay", "0.5"], 2, "'0.5' is not a whole number"),
         (["inspect", "/does/not/exist"], 2, "does not exist"),
         (["serve", "--set", "worker_prt=1"], 78, "did you mean worker_port?"),
         (["serve", "--set", "novalue"], 78, "NAME=VALUE"),

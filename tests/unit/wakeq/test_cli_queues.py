@@ -1,9 +1,13 @@
 """Proves wakeq/cli/queues: questions before destruction, policies as they were named, tables, and redriving."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.helpers.scripted_client import FakeClient, answer_on_a_terminal, give_on_standard_input
 from wakeq.cli import main
+from wakeq.cli.operating import Moment
+from wakeq.cli.output import moment
 
 
 @pytest.mark.parametrize("verb", ["delete", "purge"])
@@ -103,6 +107,37 @@ def test_tables_are_tab_separated_lines_where_there_is_no_terminal(
     assert lines[1].split("\t")[:2] == ["emails", "3"]
     assert "policies.retry.base\t1.0" in lines
     assert "\x1b" not in "".join(lines)
+
+
+def test_moments_are_shown_as_people_read_them(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stats = {"created_ms": 1_795_037_677_841, "paused_until_ms": 0}
+    monkeypatch.setattr(fake, "answer", lambda _self, _name: stats)
+
+    main(["queue", "stats", "q"])
+    main(["queue", "stats", "q", "--json"])
+
+    _, made, paused, as_json = capsys.readouterr().out.splitlines()
+    assert (made, paused) == (f"created\t{moment(1_795_037_677_841)}", "paused_until\t-")
+    assert "1795037677841" in as_json
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-12-24T18:00:00Z", datetime(2026, 12, 24, 18, tzinfo=UTC)),
+        ("2026-12-24 18:00+02:00", datetime(2026, 12, 24, 16, tzinfo=UTC)),
+        ("2026-12-24", datetime(2026, 12, 24).astimezone()),
+    ],
+)
+def test_a_moment_may_name_its_time_zone(text: str, expected: datetime) -> None:
+    assert Moment().convert(text, None, None) == expected
+
+
+def test_what_is_no_moment_is_said_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["queue", "pause", "q", "--until", "18:00"]) == 2
+    assert "'18:00' is no moment; write 2026-12-24T18:00" in capsys.readouterr().err
 
 
 def test_a_dead_letter_shows_where_it_came_from_and_why(
