@@ -341,7 +341,7 @@ class QueueDeliveries(Process):
                 self.wakes += 1
                 subscriber.tell(woken)
         moment_ms = leases.next_moment_ms()
-        if leases.waiters and len(leases.available):  # it could not be handed out
+        if leases.waiters and len(leases.available) and self.ledger.paused_until_ms <= now_ms:  # it was refused
             moment_ms = min(moment_ms, now_ms + LOOK_AGAIN_MS)
         if moment_ms < self._alarm_ms or self._alarm_ms <= now_ms:
             if moment_ms < NEVER:

@@ -81,11 +81,13 @@ def test_a_peek_shows_what_is_there_and_changes_nothing(world: World) -> None:
     world.client.publish("q", "a", priority=3, headers={"trace": "1"})
     world.publish("q", 4)
     reader = world.spark.read.format("wakeq").option("broker", world.address).option("includeHeaders", "true")
+    reader = reader.option("includeState", "true")
 
     rows = reader.load("q").orderBy("uid").collect()
 
     assert [bytes(row.body) for row in rows] == [b"a", b"m0", b"m1", b"m2", b"m3"]
     assert (rows[0].priority, rows[0].headers, rows[0].queue, rows[0].delivery) == (3, {"trace": "1"}, "q", 1)
+    assert {row.state for row in rows} == {"ready"}
     assert world.client.stats("q")["ready"] == 5
     assert reader.load("q").count() == 5
 
@@ -250,10 +252,13 @@ def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]
 def test_a_task_with_very_many_pieces_stashes_them_under_several_names(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pyspark.sql.types import StringType, StructField, StructType
+
     from wakeq.pipeline import sink
 
+    body = StructType([StructField("body", StringType())])
     monkeypatch.setattr(sink, "STASH_PARTS_MAX", 2)
-    writer = sink.QueueWriter(write_options({"broker": world.address, "queue": "q"}), ["body"], overwrite=False)
+    writer = sink.QueueWriter(write_options({"broker": world.address, "queue": "q"}), body, overwrite=False)
     batches = [pa.RecordBatch.from_pydict({"body": [f"m{i}"]}) for i in range(5)]
 
     stashed = writer.write(iter(batches))

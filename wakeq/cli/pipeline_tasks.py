@@ -29,6 +29,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
 @click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most so many messages a second.")
+@click.option("--name", help="What this load is known by; else its files, as they are now, and these columns.")
 @click.pass_obj
 def load(
     broker: Broker,
@@ -38,10 +39,13 @@ def load(
     priority: str | None,
     delay: str | None,
     rate: int | None,
+    name: str | None,
 ) -> None:
     """Publish each row of FILES (Parquet, CSV, JSON lines) to a queue, once.
 
-    Stopped in the middle, the same command goes on where it was.
+    Stopped in the middle, the same command goes on where it was, at any --rate.  A file that was moved or changed
+    meanwhile is another one, and loaded from its beginning; with --name it is not, and goes on behind the rows that
+    were published under this name.
     """
     from wakeq.client.bulk import BulkClient
     from wakeq.pipeline.session import check_packages
@@ -50,8 +54,8 @@ def load(
     from wakeq.pipeline.load import Mapping, load
 
     with BulkClient(broker.address) as client:
-        done = load(client, files, queue, Mapping(body, priority, delay), rate=rate, tell=_show)
-    before = f"; {done.skipped:,} were there from an earlier run" if done.skipped else ""
+        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=_show)
+    before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
     say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
 
 

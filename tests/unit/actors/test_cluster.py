@@ -136,8 +136,45 @@ def test_what_a_leader_may_not_hand_out_once_it_has_read_it_keeps_its_place(
 def evict(node: HandNode) -> None:
     """Have a node forget the bodies that are on its disk."""
     bodies = node.queues._processes[Q].bodies
-    bodies.let_go(range(1, 100))
+    bodies.flushed(lambda count: [], 0)
     assert bodies.missing([1]) == [1], "written down"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ({"cmd": "STATS", "qname": Q}, "stats"),
+        ({"cmd": "STATS"}, "stats"),
+        ({"cmd": "LIST"}, "queues"),
+        ({"cmd": "PEEK", "qname": Q}, "peeked"),
+    ],
+)
+def test_figures_are_shown_only_by_whom_a_majority_still_follows_when_it_is_asked(
+    cluster: HandCluster, leader: HandNode, command: dict[str, str], shown: str
+) -> None:
+    client = leader.client()
+    client.publish(Q)
+    together = client.ask(command)
+
+    cluster.isolate(leader)
+    may_serve = leader.raft_log.refusal() is None
+    client.send(command)
+    cluster.advance(ELECTION_S * 0.4)
+    at_first = client.take()
+    successor(cluster, leader)
+
+    assert [reply["cmd"] for reply in together] == [shown]
+    assert (may_serve, at_first) == (True, [])
+    assert [reply["err"] for reply in client.take()] == ["NOT_LEADER"]
+
+
+def test_what_comes_behind_a_look_on_one_connection_is_not_seen_by_it(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+
+    looked, *_ = client.ask({"cmd": "STATS", "qname": Q}, {"cmd": "FET", "qname": Q}, {"cmd": "STATS", "qname": Q})
+
+    assert (looked["stats"]["ready"], looked["stats"]["leased"]) == (1, 0)
 
 
 def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:
