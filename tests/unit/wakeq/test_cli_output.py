@@ -73,13 +73,14 @@ def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.Capture
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer() -> None:
-            connection, _ = listening.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(b'{"cmd":"nok"}\n')
+            for _ in range(2):  # it asks once more
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b'{"cmd":"nok"}\n')
 
         threading.Thread(target=answer, daemon=True).start()
-        status = main(["--http", "127.0.0.1:{}".format(listening.getsockname()[1]), "top", "--once"])
+        status = main(["--http", f"127.0.0.1:{listening.getsockname()[1]}", "top", "--once"])
 
     said = capsys.readouterr().err
     assert status == 69
