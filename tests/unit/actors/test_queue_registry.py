@@ -36,12 +36,18 @@ def test_a_follow_up_that_makes_a_queue_anew_while_it_is_rebuilt_makes_no_second
     client.publish(Q)
     client.publish("done")
     held = client.fetch("done")
+    broker.advance(0.1)
     poison[0] = 1
 
+    broker.state_disk.held = True
     crashes.send({"cmd": "PUB", "qname": Q, "message": "poison"})
     deletes.send({"cmd": "DROP", "qname": Q})
     follow_up = [{"qname": Q, "message": "next"}]
-    (done,) = client.ask({"cmd": "ACK", "qname": "done", "uid": held["uid"], "publish": follow_up})
+    client.send({"cmd": "ACK", "qname": "done", "uid": held["uid"], "publish": follow_up})
+    broker.settle()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    (done,) = client.take()
 
     assert done["cmd"] == "okack"
     assert client.fetch(Q)["uid"] == done["published"][0]
