@@ -293,3 +293,28 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     assert [queue for queue in delayed if not client.finds_nothing(queue)] == []
     cluster.advance(0.03)
     assert [queue for queue in delayed if client.finds_nothing(queue)] == []
+
+
+def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_done_there_either(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, slow = leader.client(), cluster.others(leader)[0]
+    client.publish(Q)
+    client.publish("other")
+    held = client.fetch(Q)
+    cluster.advance(2.0)
+    poison(monkeypatch)
+    assert isinstance(slow.assembly.state_disk, HandDisk)
+    slow.assembly.state_disk.held = True  # its queue has crashed once, and waits to be made anew
+
+    follow_ups = [{"qname": name, "message": body} for name, body in ((Q, "next"), ("other", "poison"))]
+    publisher = leader.client()
+    publisher.send({"cmd": "PUB", "qname": "other", "message": "poison"})
+    client.send({"cmd": "ACK", "qname": Q, "uid": held["uid"], "publish": follow_ups})
+    cluster.advance(0.5)
+    slow.assembly.state_disk.held = False
+    slow.assembly.state_disk.complete()
+    cluster.advance(2.0)
+
+    assert [reply["err"] for reply in (*publisher.take(), *client.take())] == ["SET_ASIDE"] * 2
+    assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
