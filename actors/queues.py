@@ -117,22 +117,26 @@ class Queues(QueueCuts):
                     mine.append(item)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
-        replies = Replies(filter(self._serving, batches)) if len(batches) > 1 else None  # the others will be rebuilt
+        replies = Replies(batches) if len(batches) > 1 else None
         for name, mine in batches.items():
-            self._tell(name, mine, replies)
+            if not self._tell(name, mine, replies) and replies is not None:
+                replies.done(name)  # it will be rebuilt, and answer then
         if self._noops:
             self._open_terms()
         return len(items), barrier
 
-    def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> None:
-        """Hand a queue its entries; one that is being rebuilt finds them when it is."""
+    def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> bool:
+        """Hand a queue its entries; False if it has just crashed or is being rebuilt, and finds them when it is."""
         told = self._told.get(name)
         if told is None:
             self._told[name] = [*items]  # not the very list that is in the mail: this one grows
         else:
             told += items
-        if name not in self._halted and name not in self._rebuilding:
-            self._processes[name].tell(Committed(items, replies))
+        if name in self._halted or name in self._rebuilding:
+            return False
+        process = self._processes[name]
+        process.tell(Committed(items, replies))
+        return process.alive
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Keep the catalog; return whether there is a queue to apply the entry."""
