@@ -85,12 +85,16 @@ def check_that_it_adds_up(rows: list[dict[str, Any]], life: Life) -> None:
     published = [row["uid"] for row in done if row["event"] == "published"]
     assert len(published) == len(set(published)), "since each incarnation has an id of its own"
     assert set(life.uids) <= set(published)
-    assert {row["uid"] for row in done if row["event"] == "delivered"} <= set(published)
+    delivered = {row["uid"] for row in done if row["event"] == "delivered"}
+    assert delivered <= set(published)
+    assert {row["uid"] for row in done if row["event"] == "acked" and row["delivery"] is None} <= delivered
+    assert delivered.isdisjoint(row["uid"] for row in done if row["event"] == "cancelled")
     assert len({(row["index"], row["place"]) for row in rows}) == len(rows)
     for name in life.broker.queues.catalog.queues:
         ledger = life.broker.queue(name).ledger
         mine = prefix(ledger.id)
         counts = Counter(row["event"] for row in done if row["queue"] == name and (row["uid"] or "").startswith(mine))
+        counts["acked"] += counts["cancelled"]
         counts["published"] += 0 if ledger.staging is None else ledger.staging.stashed  # a ledger counts it already
         assert {event: counts[event] for event in EVENTS_OF_TOTALS} == {
             event: getattr(ledger.totals, event) for event in EVENTS_OF_TOTALS
