@@ -195,6 +195,22 @@ def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client,
     broker.check("q")
 
 
+def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(client: Client, broker: Broker) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, count=1, timeout=10)
+    broker.log_disk.held = True
+    broker.advance(11)
+    broker.queue("q")._watch(("c", "s"))  # as after any entry about the source
+
+    ends = broker.queue("q").leases.ends  # type: ignore[union-attr]
+    assert ends is not None
+    assert ends.lapsing == {("c", "s", 1)}
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    assert sorted(fetched(client)) == ["a", "b"]
+
+
 def test_a_renewed_claim_stays(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
