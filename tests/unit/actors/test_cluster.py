@@ -1,6 +1,8 @@
 """The processes of three nodes: who serves, what is lost with a leader, and what never is."""
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -351,6 +353,23 @@ def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader:
 def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
     cluster.bring_up(node)
     cluster.advance(seconds)
+
+
+def test_a_disk_that_was_set_back_by_one_life_stops_its_node(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    lost, copy = cluster.others(leader)[0], tmp_path / "copy"
+    lost.kill()
+    shutil.copytree(lost.path, copy)
+    bring_up_for(cluster, lost, 1.0)
+    leader.client().publish(Q)
+    cluster.advance(1.0)
+    lost.kill()
+    shutil.rmtree(lost.path)
+    shutil.copytree(copy, lost.path)
+
+    with pytest.raises(DiskDisowned, match="has lost what it acknowledged"):
+        bring_up_for(cluster, lost, 2.0)
 
 
 def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:
