@@ -14,7 +14,7 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Results, Unstash, UnstashAction
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.uid import uid_of
+from wakeq.protocol.uid import parse, uid_of
 from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
 
 
@@ -385,6 +385,19 @@ def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> No
     assert unstash(client, 1, ("t1", 2), ("t2", 1))["rows"] == 3
 
     assert fetched(client) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("follow_ups", [[], [{"qname": "next", "message": "x"}]])
+def test_what_is_stashed_is_not_acknowledged_by_who_guesses_its_uid(client: Client, follow_ups: list[Json]) -> None:
+    published = publish(client, "seen")[0]
+    stash(client, "t", "a")
+    guessed = uid_of(parse(published)[0], 2)
+
+    client.call("ACK", "q", uid=guessed, **({"publish": follow_ups} if follow_ups else {}))
+
+    assert fetched(client) == ["seen"]
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+    assert fetched(client) == ["a"]
 
 
 def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
