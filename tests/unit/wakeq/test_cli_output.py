@@ -1,10 +1,13 @@
 """Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
 
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 
+from wakeq.cli import main
 from wakeq.cli.output import print_table
 from wakeq.cli.top import COLUMNS, _table
 
@@ -64,3 +67,22 @@ def test_top_leaves_columns_out_before_it_breaks_a_figure(width: int, capsys: py
     assert set(heads.split()) <= set(COLUMNS)
     assert {"queue", "ready", "leased"} <= set(heads.split())
     assert row.split()[1:] == [str(rows[0][COLUMNS.index(head)]) for head in heads.split()[1:]]
+
+
+def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            for _ in range(2):  # it asks once more
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b'{"cmd":"nok"}\n')
+
+        threading.Thread(target=answer, daemon=True).start()
+        status = main(["--http", f"127.0.0.1:{listening.getsockname()[1]}", "top", "--once"])
+
+    said = capsys.readouterr().err
+    assert status == 69
+    assert "speaks something else; name its HTTP port with --http" in said
+    assert "nok" not in said
