@@ -5,8 +5,8 @@ The model is the broker as its contract has it (docs/internals/flow.md, "The wak
 break with anything on its way, and a client that hears wakes at once and answers a little later.
 """
 
+import pickle
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ class World:
             yield self.after(lambda world: world.close())
 
     def after(self, step: Any) -> "World":
-        world = deepcopy(self)
+        world: World = pickle.loads(pickle.dumps(self, -1))  # half of the time that deepcopy takes
         step(world)
         world.wake()
         return world
