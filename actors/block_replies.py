@@ -14,7 +14,7 @@ from wakeq.actors.worker_replies import draft_of, refusal_of
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.errors import BadField, Busy, TooLarge
 from wakeq.protocol.record_layout import pack_alike
-from wakeq.protocol.staging import OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
+from wakeq.protocol.staging import JOB_KEPT_MS, JOBS_MAX, OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.blocks import Buffers, pack
@@ -93,7 +93,8 @@ def _check_headers(packed: bytes) -> None:
 _BUSY_WITH = {
     wire.Stage: f"{OPEN_EPOCHS_MAX} epochs of this source are open, or {SOURCES_MAX:,} sources: settle one first",
     wire.Stash: f"{STASHES_MAX:,} stashes of this queue wait to be published; publish or drop some of them first",
-    wire.Unstash: f"{WRITERS_MAX:,} writers have published to this queue within a day; give them fewer names",
+    wire.Unstash: f"{WRITERS_MAX:,} writers have published to this queue within a day, or {JOBS_MAX:,} jobs within "
+    f"{JOB_KEPT_MS // 60_000} minutes; give them fewer names",
 }
 
 
@@ -137,6 +138,8 @@ def _reply_renew(command: wire.Renew, outcome: Outcome) -> wire.Reply:
 
 
 def _reply_settle(command: wire.SettleEpochs, outcome: Outcome) -> wire.Reply:
+    if not command.epoch:
+        return wire.Oksettle(qname=command.qname, count=0, next=outcome.results[0], cmd_id=command.cmd_id)
     if Result.EPOCH_EXPIRED in outcome.results:
         return refusal_of(Result.EPOCH_EXPIRED, command.cmd_id)
     done = sum(code == Result.DONE for code in outcome.results)

@@ -46,8 +46,11 @@ class Bodies:
             return
         self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
 
+    def kept(self, number: int) -> Kept | None:
+        return self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
+
     def get(self, number: int) -> Draft | None:
-        kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
+        kept = self.kept(number)
         return None if kept is None else kept[0]
 
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
@@ -59,10 +62,6 @@ class Bodies:
         assert None not in drafts, "read before"
         return [draft for draft in drafts if draft is not None]
 
-    def published_ms(self, number: int) -> int:
-        kept = self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
-        return 0 if kept is None else kept[1]
-
     def missing(self, numbers: Iterable[int]) -> list[int]:
         """Return those that have to be read."""
         fresh, cached, flushing = self.fresh, self._cached, self._flushing
@@ -72,12 +71,6 @@ class Bodies:
         """Keep what was read, until the next look at the line."""
         self._filled_bytes = 0
         self._cached[number] = (draft, published_ms)
-
-    def let_go(self, numbers: Iterable[int]) -> None:
-        """Keep no longer what was read for somebody who only looked."""
-        for number in numbers:
-            if self._cached.pop(number, None) is not None:
-                self._filled_bytes = 0
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""

@@ -8,6 +8,7 @@ that were woken for it and have not fetched yet.  `to_wake` is asked after every
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import filterfalse
 from typing import Any
 
 import msgspec
@@ -154,10 +155,16 @@ class Leases(Audience):
         expires_ms = self.ledger.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
 
-    def put_back(self, numbers: Sequence[int]) -> None:
-        """Put messages that were just taken back to the head of the line, in their order."""
+    def put_back(self, numbers: Sequence[int], now_ms: int) -> None:
+        """Put messages that were taken and not handed out back to the head of the line, in their order."""
+        ledger = self.ledger
         for number in reversed(numbers):
-            self.available.push_front(self.ledger.priority_of(number), [number])
+            if not ledger.lives(number):
+                continue
+            if number in self.leaving or ledger.due_of(number) > now_ms:
+                self.offer(number, now_ms)
+            else:
+                self.available.push_front(ledger.priority_of(number), [number])
 
     def ready(self, now_ms: int) -> int:
         """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
@@ -262,15 +269,14 @@ class Leases(Audience):
             if number not in self.held and self.ledger.due_of(number) > now_ms:
                 self.available.push(self.ledger.priority_of(number), number)
 
-    def claimed(self, numbers: Iterable[int], now_ms: int) -> None:
-        """The outcome of a claim is there: what is out now ends with it, the rest is offered again."""
-        for number in numbers:
-            self.leaving.discard(number)
-            side = self.ledger.sides.get(number)
-            if side is not None and side.until_ms:
-                self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
-            elif self.ledger.lives(number):
-                self.offer(number, now_ms)
+    def claimed(self, numbers: Sequence[int], now_ms: int) -> None:
+        """The outcome of a claim is there: what is out now ends with it, the rest stands in line where it did."""
+        ledger = self.ledger
+        self.leaving.difference_update(numbers)
+        for number in filter(ledger.is_out, numbers):
+            side = ledger.sides[number]
+            self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
+        self.put_back(list(filterfalse(ledger.is_out, numbers)), now_ms)
 
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""

@@ -1,6 +1,7 @@
 """LogStanding: this node among the others: who leads next, at which level all work, and what if it cannot do its part.
 
     HandOver, beats --> leadership handed over, learners that vote, a higher level
+    Inquire --> to the queues, once it is certain that this node leads
     Halted, Spoilt, StepAside --> what this node cannot apply, must not keep, or has no room for, is left to the others
 
 The fifth part of RaftLog.  It asks nobody: what an operator wants is decided elsewhere.
@@ -11,8 +12,9 @@ import logging
 import msgspec
 
 from wakeq.actors.log_driver import LogDriver
+from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import LogServices
-from wakeq.actors.messages import Asker, Halted, HandOver, Propose, Spoilt, StepAside
+from wakeq.actors.messages import Asker, Halted, HandOver, Inquire, Peek, Propose, Spoilt, Stats, StepAside
 from wakeq.actors.neighbourhood import Neighbours
 from wakeq.actors.peer import FromPeer
 from wakeq.protocol.errors import BadField, Refused
@@ -37,6 +39,7 @@ class LogStanding(LogDriver):
         self._stands_aside = False
         self._has_passed_on = False  # for what a queue cannot apply
         self._halted_ms: dict[int, int] = {}  # since when a queue is halted on an entry
+        self._questions: dict[int, list[Peek | Stats]] = {}  # by barrier
 
     # --- leadership and members ------------------------------------------------------------------------------------
 
@@ -113,6 +116,32 @@ class LogStanding(LogDriver):
             self._change(None, msgspec.structs.replace(config, level=level))
             self._attend()
 
+    # --- looks ------------------------------------------------------------------------------------------------------
+
+    def on_inquire(self, message: Inquire) -> None:
+        """Let a question through once a majority has said that nobody else led when it was asked.
+
+        Then the queues answer as leader if they still may: they have applied all that was ever answered, for what this
+        leader answers it applied before, and what earlier ones did stands before the first entry of its term.
+        """
+        assert self._queues is not None, "started first"
+        question = message.question
+        if self._serves_alone:
+            self._queues.tell(question)
+            return
+        barrier = self.core.leader().read_barrier() if self.core.leads else None
+        if barrier is None:
+            answer(question.asker, self._not_leader())
+        else:
+            self._questions.setdefault(barrier, []).append(question)
+            self._attend()
+
+    def _stand_down(self, term: int) -> None:
+        super()._stand_down(term)
+        questions, self._questions = self._questions, {}
+        for question in (question for asked in questions.values() for question in asked):
+            answer(question.asker, self._not_leader())
+
     # --- what this node cannot do ----------------------------------------------------------------------------------
 
     def on_halted(self, message: Halted) -> None:
@@ -170,3 +199,7 @@ class LogStanding(LogDriver):
         if self._stands_aside:  # a leader must not count on who takes nothing
             ready.messages = [message for message in ready.messages if type(message) is not HeartbeatAnswer]
         super()._do(ready)
+        for barrier, _ in ready.reads:
+            assert self._queues is not None, "started first"
+            for question in self._questions.pop(barrier):
+                self._queues.tell(question)

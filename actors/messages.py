@@ -234,6 +234,12 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
     sees: Callable[[str], bool] | None = None
 
 
+class Inquire(msgspec.Struct, frozen=True, gc=False):
+    """To RaftLog: pass this Peek or Stats on once a majority has said, since it was asked, that this node leads."""
+
+    question: "Peek | Stats"
+
+
 # Barrier ----------------------------------------------------------------------------------------------------------
 
 

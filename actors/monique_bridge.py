@@ -10,12 +10,13 @@ killed.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from wakeq.actors.messages import Answered, Delivery, Refusal
 from wakeq.actors.monique_controller import Giver
+from wakeq.actors.monique_crew import Crew, Out
 from wakeq.actors.monique_messages import Changed, Do, Done, Parcel, Pushed, Rest
 from wakeq.actors.monique_queues import (
     ANSWER_MS_MAX,
@@ -37,7 +38,7 @@ from wakeq.protocol.exchange import Subscription
 from wakeq.protocol.wire.monique.commands import Subscribe, Subscribed
 from wakeq.protocol.wire.monique.conversation import Intent
 from wakeq.protocol.wire.monique.errors import BadTag, MoniqueError
-from wakeq.protocol.wire.monique.kills import ERROR
+from wakeq.protocol.wire.monique.kills import ERROR, tells_of_kill
 from wakeq.protocol.wire.monique.tags import SHOWN_CHARS_MAX
 from wakeq.protocol.wire.monique.tasks import headers_of, task_transfer_of
 from wakeq.protocol.wire.monique.transfers import Transfer
@@ -45,13 +46,6 @@ from wakeq.protocol.wire.monique.transfers import Transfer
 WAIT_MS = 30_000  # for a task, before the queue is asked again
 LATE_MAX = 10_000  # tasks that somebody else may have by now
 TASK, ANSWERS = "config", ("result", "error")
-
-
-class Out(NamedTuple):
-    """What a component has; the delivery is without its body."""
-
-    task_id: str
-    delivery: Delivery
 
 
 class Bridge(QueueUser):
@@ -74,11 +68,12 @@ class Bridge(QueueUser):
         self._port = port
         self._exchange = exchange
         self._checks = checks
-        self._free: dict[int, None] = {}  # components without a task, who has been so for longest first
-        self._out: dict[int, Out] = {}  # by component: the task that it has, whose lease is not over
+        self._crew = Crew()
         self._late: dict[str, Place] = {}  # by the task's id: its lease is over or not ours, and its answer counts
         self._rests = False  # it gives nothing more
+        self._ends = False  # it rests, and stops when there is nothing on the way to it
         self._question: object | None = None  # that the queue has to answer
+        self._alarm_ms: int | None = None
         self._fetches_again_ms = 0
         self._looked_behind: int | None = 0  # for tasks that were given out before; None: all of them are known
         self._looks_again_ms = 0
@@ -88,7 +83,7 @@ class Bridge(QueueUser):
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
         answers = tuple(Subscription(self._spec, type) for type in ANSWERS)
-        wanted = (*answers, Subscription(ERROR, ERROR))  # the last one says that a task was killed
+        wanted = (*answers, Subscription(ERROR, ERROR))  # so a task was killed, or its component did not know it
         self._exchange.tell(Do(self, [Intent(Subscribe(wanted), Subscribed(wanted))]))
         self._look()
 
@@ -99,25 +94,29 @@ class Bridge(QueueUser):
         """It is subscribed."""
 
     def on_down(self, message: Down) -> None:
-        self.stop()
+        """The exchange has ended: so does this, but not before the queue has said what it gives, which goes back."""
+        self._ends = True
+        self.on_rest(Rest())
+        self._maybe_stop()
 
     def on_rest(self, message: Rest) -> None:
         self._rests = True
         self._end_waiting()
 
+    def _maybe_stop(self) -> None:
+        if self._ends and self._question is None:
+            self.stop()
+
     @property
     def out(self) -> int:
         """How many tasks are with components."""
-        return len(self._out)
+        return self._crew.out
 
     # --- components -------------------------------------------------------------------------------------------------
 
     def on_changed(self, message: Changed) -> None:
-        there = dict.fromkeys(message.components)
-        self._lose([component for component in self._out if component not in there])
-        self._free = {component: None for component in self._free if component in there}
-        self._free |= {component: None for component in there if component not in self._out}
-        if not there:
+        self._lose(self._crew.meet(message.components))
+        if not message.components:
             self._end_waiting()
         self._ask()
 
@@ -125,9 +124,8 @@ class Bridge(QueueUser):
         if self._question is not None:
             self._end_wait(self._name, self._question)
 
-    def _lose(self, components: Iterable[int]) -> None:
-        """They have gone: what they had is for others, unless its answer is still on the way."""
-        lost = [self._out.pop(component) for component in components]
+    def _lose(self, lost: list[Out]) -> None:
+        """Who had it has gone: it is for others, unless its answer is still on the way."""
         self._give_back(self._name, [one.delivery for one in lost], Reason.DISCONNECT)
         self._tally.tasks["returned"] += len(lost)
         for one in lost:
@@ -139,14 +137,13 @@ class Bridge(QueueUser):
             del self._late[next(iter(self._late))]
 
     def _first_free(self) -> int | None:
-        """Return who has been without a task for longest and can take one."""
-        return None if self._rests else next(filter(self._port.can_take, self._free), None)
+        """Return whose turn it is, of those who can take something."""
+        return None if self._rests else next(filter(self._port.can_take, self._crew.in_turn()), None)
 
     def _ask(self) -> None:
         """Fetch as many as there are components that can take one."""
-        self._look_in_time()
         if self._question is None and not self._fetches_again_ms and not self._rests:
-            room = sum(map(self._port.can_take, self._free))
+            room = sum(map(self._port.can_take, self._crew.in_turn()))
             if room:
                 self._question = object()
                 self._fetch(self._name, self._question, room, WAIT_MS)
@@ -165,10 +162,11 @@ class Bridge(QueueUser):
 
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
         if isinstance(answer, Refusal):
-            self._fetches_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
+            self._fetches_again_ms = self._in(LOOK_AGAIN_MS)
         elif answer is not None:
             self._give(answer)
         self._ask()
+        self._maybe_stop()
 
     def _give(self, deliveries: Iterable[Delivery]) -> None:
         """Give each to a component; what none can take now must not wait here, where its lease would end unseen."""
@@ -184,8 +182,8 @@ class Bridge(QueueUser):
     def _give_to(self, component: int, delivery: Delivery, transfer: Transfer) -> None:
         sent = self._port.send(component, transfer.frames)
         assert sent, f"component {component} said that it can take something"
-        del self._free[component]
-        self._out[component] = Out(transfer.tag.id, replace(delivery, body=b""))
+        self._crew.give(component, Out(transfer.tag.id, replace(delivery, body=b"")))
+        self._wake_at(delivery.until_ms)
         self._tally.tasks["given"] += 1
 
     def _task_in(self, delivery: Delivery) -> Transfer | None:
@@ -209,8 +207,7 @@ class Bridge(QueueUser):
         """Ask for the next page of tasks that somebody has; once more if there is no answer."""
         if self._looked_behind is not None:
             self._look_at(self._name, self._looked_behind, leased_only=True)
-            self._looks_again_ms = self._services.now_ms() + ANSWER_MS_MAX
-            self._look_in_time()
+            self._looks_again_ms = self._in(ANSWER_MS_MAX)
 
     def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
         """Know again what another bridge has given out; from here a worker's task cannot be told from it."""
@@ -223,8 +220,7 @@ class Bridge(QueueUser):
         elif answer.code == QueueNotFound.code:
             self._looked_behind = None
         else:
-            self._looks_again_ms = self._services.now_ms() + LOOK_AGAIN_MS
-            self._look_in_time()
+            self._looks_again_ms = self._in(LOOK_AGAIN_MS)
             return
         self._look()
         if self._looked_behind is None:
@@ -247,7 +243,7 @@ class Bridge(QueueUser):
             task_id = parcel.transfer.tag.pid
             ended = self._end(task_id)
             done += ended
-            if ended and parcel.transfer.tag.spec == self._spec:  # else it was killed
+            if ended and not (parcel.transfer.tag.spec == ERROR and tells_of_kill(parcel.transfer)):
                 self._tally.tasks["answered"] += 1
             if self._looked_behind is not None and len(self._early) < LATE_MAX:
                 self._early[task_id] = None
@@ -256,9 +252,7 @@ class Bridge(QueueUser):
 
     def _end(self, task_id: str) -> list[Placed]:
         """Return where a task is that was answered, whoever has it; nobody is to have it any more."""
-        components = [component for component, out in self._out.items() if out.task_id == task_id]
-        ended: list[Placed] = [self._out.pop(component).delivery for component in components]
-        self._free |= dict.fromkeys(components)
+        ended: list[Placed] = [out.delivery for out in self._crew.end(task_id)]
         late = self._late.pop(task_id, None)
         return ended if late is None else [*ended, late]
 
@@ -266,21 +260,29 @@ class Bridge(QueueUser):
 
     def on_alarm(self, message: Alarm) -> None:
         """Leases that are over make room; their tasks are on the queue again."""
-        now_ms = message.now_ms
-        for component in [component for component, one in self._out.items() if one.delivery.until_ms <= now_ms]:
-            self._note_late(self._out.pop(component))
-            self._free[component] = None
+        now_ms, self._alarm_ms = message.now_ms, None
+        for late in self._crew.expire(now_ms):
+            self._note_late(late)
         if self._fetches_again_ms <= now_ms:
             self._fetches_again_ms = 0
         if 0 < self._looks_again_ms <= now_ms:
             self._look()
+        for moment in (self._crew.next_end_ms, self._fetches_again_ms, self._looks_again_ms):
+            if moment:
+                self._wake_at(moment)
         self._ask()
 
-    def _look_in_time(self) -> None:
-        moments = [one.delivery.until_ms for one in self._out.values()]
-        moments += [moment for moment in (self._fetches_again_ms, self._looks_again_ms) if moment]
-        if moments:
-            self._services.timers.set(self, min(moments))
+    def _in(self, span_ms: int) -> int:
+        """Return a moment at which there is something to do."""
+        moment = self._services.now_ms() + span_ms
+        self._wake_at(moment)
+        return moment
+
+    def _wake_at(self, moment: int) -> None:
+        """Look at the time by then; that is too early if what was to be done is done, and then it is looked up."""
+        if self._alarm_ms is None or moment < self._alarm_ms:
+            self._alarm_ms = moment
+            self._services.timers.set(self, moment)
 
 
 _HANDLERS: dict[type, Callable[[Bridge, Any], None]] = {

@@ -30,12 +30,13 @@ from wakeq.actors.queue_deliveries import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.runtime import Process
+from wakeq.actors.snapshots import StateWritten
 from wakeq.protocol.outcomes import Outcomes
 from wakeq.protocol.raft.membership import Config
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import Part, make_cut
 from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.store import Store
+from wakeq.storage.store import Store, StoreStats
 
 BACKLOG_CUTS = 2  # times flush_bytes of the log that the state store does not have yet; beyond it proposals wait
 COLLECT_SHARE = 10  # at most one part in so many of the time goes into collecting from many queues
@@ -43,17 +44,17 @@ FLUSH_AFTER_S_MAX = 15.0
 
 
 class FlushDone(msgspec.Struct, frozen=True, gc=False):
-    """The state store's report of a cut."""
+    """The state store's report of a cut: what it is like now, or why it is not written."""
 
     cut: int
-    error: BaseException | None
-    more_graves: bool = False
+    result: StoreStats | BaseException
+    has_graves: bool
 
 
 class Swept(msgspec.Struct, frozen=True, gc=False):
-    """The state store has removed a part of what is in graves."""
+    """The state store has removed a part of what is in graves: whether there is more, and what it is like now."""
 
-    more: bool | BaseException
+    result: tuple[bool, StoreStats] | BaseException
 
 
 class StillToTell(msgspec.Struct, frozen=True, gc=False):
@@ -78,6 +79,7 @@ class QueueCuts(QueueRebuilds):
     ) -> None:
         super().__init__(store, disk, services, settings)
         self.applied = applied  # index, term, moment of the last entry that was handed to its queues
+        self.reusable_bytes = 0  # that the state store can take before its file grows, as of the last cut
         self.flushed_index = applied[0]
         self.flushes = 0
         self._log = log
@@ -231,14 +233,13 @@ class QueueCuts(QueueRebuilds):
         self._told, self._graves, self._asides = {}, [], {}
         cut, store = self._cut, self._store
 
-        def work() -> bool:
+        def work() -> StoreStats:
             tell()  # first, so that of every entry in the state it is known what became of it
             store.commit(make_cut(store, applied, parts, graves, asides, members))
-            return bool(graves)
+            return store.stats()
 
-        def done(result: bool | BaseException) -> None:
-            error = result if isinstance(result, BaseException) else None
-            self.tell(FlushDone(cut, error, result is True))
+        def done(result: StoreStats | BaseException) -> None:
+            self.tell(FlushDone(cut, result, bool(graves)))
 
         self._flushing_index, self._flushing_bytes = applied[0], self._bytes
         self._disk.submit(work, done)
@@ -280,18 +281,18 @@ class QueueCuts(QueueRebuilds):
         return list(self._members)
 
     def on_flush_done(self, message: FlushDone) -> None:
-        if message.error is not None:
-            raise message.error
+        if isinstance(message.result, BaseException):
+            raise message.result
         assert self._flushing is not None, "a cut was written"
         self.flushes += 1
         self.flushed_index, self._flushed_bytes = self._flushing_index, self._flushing_bytes
-        if message.more_graves:
+        if message.has_graves:
             self._sweep()
         if self._throttled:
             self._throttled = False
             self._services.raft_log.tell(Throttle(False))
         self._services.raft_log.tell(Roll(self.flushed_index))
-        self._snapshots.tell(Flushed(message.cut, 0))
+        self._note_room(message.result)
         if not self._halted:
             self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
         share_bytes = share_of(len(self._processes))
@@ -323,13 +324,20 @@ class QueueCuts(QueueRebuilds):
         self._tell_flushed(message.flushed, message.names)
 
     def _sweep(self) -> None:
-        self._disk.submit(self._store.sweep, lambda result: self.tell(Swept(result)))
+        store = self._store
+        self._disk.submit(lambda: (store.sweep(), store.stats()), lambda result: self.tell(Swept(result)))
 
     def on_swept(self, message: Swept) -> None:
-        if isinstance(message.more, BaseException):
-            raise message.more
-        if message.more:
+        if isinstance(message.result, BaseException):
+            raise message.result
+        has_more, stats = message.result
+        self._note_room(stats)
+        if has_more:
             self._sweep()
+
+    def _note_room(self, stats: StoreStats) -> None:
+        self.reusable_bytes = stats.reusable_bytes
+        self._snapshots.tell(StateWritten(stats.living_bytes))
 
     # --- processes that nothing needs any more -----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ The leader's memory answers.  It never touches a file: bodies that are no longer
 reader.  It is the lower half of a queue process; what is committed is the business of `queue.py`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -130,6 +130,7 @@ class QueueDeliveries(Process):
             subscriber.tell(Woken(self.name))
         for waiter in leases.all_waits():
             waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
+        self._put_back_reads(message.refusal)
 
     def _refusal(self) -> Refusal | None:
         """Return why this node may not answer now; it is asked in the same turn as the hand-out."""
@@ -177,7 +178,7 @@ class QueueDeliveries(Process):
         numbers = leases.take(count, now_ms)
         if len(numbers) > 1 and ledger.bytes > ANSWER_BYTES_MAX:
             fit = max(1, ledger.count_within(numbers, ANSWER_BYTES_MAX))
-            leases.put_back(numbers[fit:])
+            leases.put_back(numbers[fit:], now_ms)
             del numbers[fit:]
         return numbers
 
@@ -190,8 +191,7 @@ class QueueDeliveries(Process):
         leases = self.leases
         assert leases is not None, "only a leader hands out"
         if not fetch.subscriber.alive:
-            for number in numbers:
-                leases.offer(number, now_ms)
+            leases.put_back(numbers, now_ms)
             return
         if fetch.removes:
             self._hand_over(numbers, fetch, want)
@@ -235,19 +235,9 @@ class QueueDeliveries(Process):
         for sequence, (number, uid, draft, until_ms) in enumerate(rows, first):
             side = sides.get(number) if sides else None
             earlier, failures = (0, 0) if side is None else (side.deliveries, side.failures)
+            token, body = (term, sequence), draft.body
             deliveries.append(
-                Delivery(
-                    uid,
-                    earlier,
-                    failures,
-                    draft.body,
-                    (term, sequence),
-                    draft.priority,
-                    draft.headers,
-                    queue_id,
-                    number,
-                    until_ms,
-                )
+                Delivery(uid, earlier, failures, body, token, draft.priority, draft.headers, queue_id, number, until_ms)
             )
         return deliveries
 
@@ -255,7 +245,7 @@ class QueueDeliveries(Process):
         prefix = self.name.encode() + b"-"
         keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
         self._reads[id(ticket)] = ticket
-        self._services.load(self, numbers, keys, (self.ledger.id, self.leases, ticket))
+        self._services.load(self, numbers, keys, (self.ledger.id, ticket))
 
     def _read_ahead(self) -> None:
         """Have the bodies of the next in line read before somebody asks for them."""
@@ -269,7 +259,7 @@ class QueueDeliveries(Process):
             self._read(ahead, ("ahead",))
 
     def on_loaded(self, message: Loaded) -> None:
-        queue_id, leases, ticket = message.ticket
+        queue_id, ticket = message.ticket
         if ticket[0] == "ahead":
             self._reading = False
         if queue_id != self.ledger.id:  # whoever waited has heard so
@@ -279,10 +269,13 @@ class QueueDeliveries(Process):
                 row = decode_row(value)
                 draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
                 self.bodies.load(number, draft, row.published_ms)
-        self._reads.pop(id(ticket), None)
+        if id(ticket) not in self._reads:  # whoever waited was refused meanwhile
+            return
         if ticket[0] == "deliver":
-            self._deliver_loaded(leases, *ticket[1:])
-        elif ticket[0] == "call":
+            self._deliver_loaded(ticket)
+            return
+        del self._reads[id(ticket)]
+        if ticket[0] == "call":
             ticket[1]()
 
     def _give_up_reads(self, why: str) -> None:
@@ -300,19 +293,18 @@ class QueueDeliveries(Process):
                 refusal = Refusal("BUSY", f"{why}; try again")
                 asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
-    def _deliver_loaded(self, leases: Leases, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
-        """Deliver what was taken out of these leases' line, unless another term has its own by now."""
-        refusal = self._refusal()
-        if leases is not self.leases:
-            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
+    def _deliver_loaded(self, ticket: Any) -> None:
+        """Deliver what was taken out of the line, if it still may be."""
+        _, numbers, fetch, want = ticket
+        leases, refusal, now_ms = self.leases, self._refusal(), self._now_ms()
+        assert leases is not None, "who waits is refused when leadership ends"
+        if refusal is not None or not fetch.subscriber.alive:
+            self._put_back_reads(refusal)
+            self._settle(now_ms)
             return
-        if refusal is not None:
-            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
-            self._offer_again(leases, numbers)
-            return
-        now_ms = self._now_ms()
+        del self._reads[id(ticket)]
         living = [number for number in numbers if self.ledger.lives(number) and number not in leases.leaving]
-        self._offer_again(leases, set(numbers).difference(living))  # withheld until its outcome
+        leases.put_back([number for number in numbers if number in leases.leaving], now_ms)  # until its outcome
         if living:
             self._hand_out(living, fetch, want, now_ms)
             self._read_ahead()
@@ -320,10 +312,19 @@ class QueueDeliveries(Process):
             self._answer_nothing(fetch, want)
         self._settle(now_ms)
 
-    def _offer_again(self, leases: Leases, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            if self.ledger.lives(number):
-                leases.offer(number, self._now_ms())
+    def _put_back_reads(self, refusal: Refusal | None) -> None:
+        """Refuse those who wait for bodies, or only forget those who are gone, and put back what was taken for them.
+
+        It is done for all at once, and for the last first: so everything comes to where it stood in line.
+        """
+        waiting = [ticket for ticket in self._reads.values() if ticket[0] == "deliver"]
+        over = [ticket for ticket in waiting if refusal is not None or not ticket[2].subscriber.alive]
+        for ticket in reversed(over):
+            del self._reads[id(ticket)]
+            if self.leases is not None:
+                self.leases.put_back(ticket[1], self._now_ms())
+        for _, _, fetch, want in over:
+            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
 
     def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
         fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))
@@ -340,7 +341,7 @@ class QueueDeliveries(Process):
                 self.wakes += 1
                 subscriber.tell(woken)
         moment_ms = leases.next_moment_ms()
-        if leases.waiters and len(leases.available):  # it could not be handed out
+        if leases.waiters and len(leases.available) and self.ledger.paused_until_ms <= now_ms:  # it was refused
             moment_ms = min(moment_ms, now_ms + LOOK_AGAIN_MS)
         if moment_ms < self._alarm_ms or self._alarm_ms <= now_ms:
             if moment_ms < NEVER:

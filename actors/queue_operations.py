@@ -12,7 +12,7 @@ import msgspec
 
 from wakeq.actors.messages import Answered, Asker, Outcome, Propose, Refusal
 from wakeq.actors.operator_messages import Move, Moved, Requeue
-from wakeq.actors.queue_staging import QueueStaging
+from wakeq.actors.queue_staging import Found, QueueStaging
 from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
 from wakeq.protocol.dead_letters import redriven
 from wakeq.protocol.uid import UidMaker
@@ -36,13 +36,13 @@ class QueueOperations(QueueStaging):
         if leases is None or refusal is not None:
             self._answer_moved(message, [], refusal)
             return
-        numbers = [n for n in map(self._number_of, message.uids) if self._may_move(n)]
+        named = dict.fromkeys(map(self._number_of, message.uids))  # one that is named twice goes once
+        numbers = [n for n in named if self._may_move(n)]
         numbers = numbers[: max(1, self.ledger.count_within(numbers, MOVED_BYTES_MAX))]
-        missing = self.bodies.missing(numbers) if message.to is not None else []
-        if missing:
-            self._read(missing, ("call", partial(self._move, message, numbers), message.asker))
+        if message.to is None:
+            self._move(message, numbers, {})
         else:
-            self._move(message, numbers)
+            self._with_found(numbers, message.asker, partial(self._move, message, numbers))
 
     def _may_move(self, number: int) -> bool:
         assert self.leases is not None, "asked before"
@@ -50,7 +50,7 @@ class QueueOperations(QueueStaging):
         is_there = ledger.lives(number) and not ledger.is_hidden(number)
         return is_there and number not in leases.held and number not in leases.leaving
 
-    def _move(self, message: Move, numbers: list[int]) -> None:
+    def _move(self, message: Move, numbers: list[int], found: Found) -> None:
         """Propose it; what has left meanwhile is left out."""
         if self.leases is None:
             self._answer_moved(message, [], self._refusal())
@@ -61,18 +61,16 @@ class QueueOperations(QueueStaging):
             return
         publishes = []
         if message.to is not None:
-            publishes = [Publish(message.to, [self._draft_of(n, redrive=message.redrive) for n in numbers])]
+            drafts = [redriven(found[n][0]) if message.redrive else self._left_of(n, found[n][0]) for n in numbers]
+            publishes = [Publish(message.to, drafts)]
         self.leases.leave(numbers)
         entry = Ack(self.name, self.ledger.id, numbers, [ANY_TOKEN] * len(numbers), publishes, moved=True)
         moving = Moving(message, self._uids_of(numbers), numbers)
         self._raft_log.tell(Propose([(entry, Asker(self, moving, None))]))
 
-    def _draft_of(self, number: int, *, redrive: bool) -> Draft:
+    def _left_of(self, number: int, draft: Draft) -> Draft:
         """Return a message as it is to be published again: what is left of its delay and its time to live goes on."""
-        draft, ledger, now_ms = self.bodies.get(number), self.ledger, self._now_ms()
-        assert draft is not None, "read before"
-        if redrive:
-            return redriven(draft)
+        ledger, now_ms = self.ledger, self._now_ms()
         expires_ms = ledger.expires_of(number)
         return Draft(
             draft.body,

@@ -7,6 +7,7 @@ The second part of Queues.  It never gives up an answer: what the queue had not 
 What is set aside is so on every node: one whose store has it already begins again from an earlier image.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable
 
@@ -41,6 +42,8 @@ from wakeq.storage.store import Store
 CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count together if they are no further apart
 CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
 SEQUENCES_A_MS = 1_000  # more than a queue delivers: so the sequences of a rebuilt one are behind its predecessor's
+
+logger = logging.getLogger("wakeq.queues")
 
 
 class Reread(msgspec.Struct, frozen=True, gc=False):
@@ -80,6 +83,11 @@ class QueueRebuilds(QueueRegistry):
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
 
+    @property
+    def set_aside_count(self) -> int:
+        """How many entries of the log no queue applies, because they crashed one; `wakeq inspect` lists them."""
+        return len(self._aside)
+
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
@@ -90,6 +98,9 @@ class QueueRebuilds(QueueRegistry):
 
     def leave_out(self, entry: SetAside) -> None:
         """Have the next cut say that it is without an entry that stands before its end."""
+        logger.error(
+            "entry %d of queue %r is set aside: it crashed the queue: %s", entry.index, entry.queue, entry.reason
+        )
         self._aside.add(entry.index)
         self._crashes = {key: when for key, when in self._crashes.items() if key[1] != entry.index}
         self._notes.append((entry.index, WHOLE, int(Result.SET_ASIDE)))

@@ -13,6 +13,7 @@ from typing import Any
 from wakeq.actors.messages import Answered, Asker, Peek, Refusal, Stats
 from wakeq.actors.operator_messages import Page, Scan, Why
 from wakeq.actors.queue_operations import QueueOperations
+from wakeq.actors.queue_staging import Found
 from wakeq.actors.queue_view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
 from wakeq.actors.why import causes_of
 
@@ -41,24 +42,17 @@ class QueueSight(QueueOperations):
         numbers = numbers_in(
             self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
         )
-        self._with_bodies(numbers, partial(self._peek_loaded, message.asker, numbers), message.asker)
+        self._with_found(numbers, message.asker, partial(self._show_peek, message.asker, numbers))
 
-    def _with_bodies(self, numbers: list[int], step: Any, asker: Asker) -> None:
-        missing = self.bodies.missing(numbers)
-        if missing:
-            self._read(missing, ("call", step, asker))
-        else:
-            step()
+    def _show_peek(self, asker: Asker, numbers: list[int], found: Found) -> None:
+        self._tell_seen(asker, [row for _, row in self._rows_of(numbers, found)])
 
-    def _peek_loaded(self, asker: Asker, numbers: list[int]) -> None:
-        self._tell_seen(asker, [row for _, row in self._rows_of(numbers)])
-
-    def _rows_of(self, numbers: list[int]) -> list[tuple[int, dict[str, Any]]]:
+    def _rows_of(self, numbers: list[int], found: Found) -> list[tuple[int, dict[str, Any]]]:
         now_ms = self._now_ms()
         rows = []
         for number, uid in zip(numbers, self._uids_of(numbers), strict=True):
-            row = row_of(self.ledger, self.leases, self.bodies, number, now_ms)
-            if row is not None:
+            if self.ledger.lives(number):
+                row = row_of(self.ledger, self.leases, found[number], number, now_ms)
                 rows.append((number, {"uid": uid} | row))
         return rows
 
@@ -71,8 +65,7 @@ class QueueSight(QueueOperations):
         count = min(message.count, SCAN_COUNT_MAX)
         numbers = list(islice(self._numbers_behind(message.after, leased_only=message.leased_only), count))
         numbers = numbers[: max(1, self.ledger.count_within(numbers, 4 << 20))]
-        missing = self.bodies.missing(numbers)
-        self._with_bodies(numbers, partial(self._scan_loaded, message.asker, numbers, missing), message.asker)
+        self._with_found(numbers, message.asker, partial(self._show_page, message.asker, numbers))
 
     def _numbers_behind(self, after: int, *, leased_only: bool) -> Iterable[int]:
         if not leased_only:
@@ -80,9 +73,8 @@ class QueueSight(QueueOperations):
         assert self.leases is not None, "asked before"
         return sorted(number for number in self.leases.held if number > after)
 
-    def _scan_loaded(self, asker: Asker, numbers: list[int], read: list[int]) -> None:
-        rows = [row | {"number": number} for number, row in self._rows_of(numbers)]
-        self.bodies.let_go(read)  # or a look at all messages would leave all of them in memory
+    def _show_page(self, asker: Asker, numbers: list[int], found: Found) -> None:
+        rows = [row | {"number": number} for number, row in self._rows_of(numbers, found)]
         self._tell_seen(asker, Page(rows, numbers[-1] if numbers else 0, self.ledger.next_number - 1))
 
     def on_why(self, message: Why) -> None:
@@ -141,16 +133,10 @@ class QueueSight(QueueOperations):
             return 0
         if self._oldest[:2] == (self.ledger.id, number):
             return self._oldest[2]
-        if self.bodies.missing((number,)):
-            self._read([number], ("call", partial(self._oldest_loaded, number), None))
-            return 0
-        return self._note_oldest(number)
+        self._with_found([number], None, partial(self._note_oldest, number))
+        return self._oldest[2] if self._oldest[:2] == (self.ledger.id, number) else 0
 
-    def _oldest_loaded(self, number: int) -> None:
-        if self.ledger.lives(number) and not self.bodies.missing((number,)):
-            self._note_oldest(number)
-
-    def _note_oldest(self, number: int) -> int:
-        since_ms = max(self.bodies.published_ms(number), self.ledger.due_of(number))
-        self._oldest = self.ledger.id, number, since_ms
-        return since_ms
+    def _note_oldest(self, number: int, found: Found) -> None:
+        if self.ledger.lives(number):
+            _, published_ms = found[number]
+            self._oldest = self.ledger.id, number, max(published_ms, self.ledger.due_of(number))

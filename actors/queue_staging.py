@@ -10,6 +10,7 @@ ledger, in the order of the log.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from wakeq.actors.bodies import Kept
 from wakeq.actors.messages import Answered, Asker, Loaded, Outcome, Propose, Refusal
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
@@ -32,10 +33,11 @@ from wakeq.protocol.commands import (
     UnstashAction,
 )
 from wakeq.protocol.level import STAGING
+from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.rows import decode_row
 from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
 
-Found = dict[int, tuple[Draft, int]]  # number -> what was published, and when
+Found = dict[int, Kept]
 
 
 class QueueStaging(QueueEndings):
@@ -117,6 +119,9 @@ class QueueStaging(QueueEndings):
         """Acknowledge what is open up to an epoch; nothing is answered by 0, at once, or that it comes too late."""
         if self._is_refused(message.asker):
             return
+        if not message.epoch:
+            self._say_code(message.asker, self._next_epoch(message.source))
+            return
         staging = self.ledger.staging
         epochs = [] if staging is None else staging.open_epochs(message.source, message.epoch)
         if staging is not None and staging.has_lapsed(message.source, message.epoch):
@@ -140,6 +145,14 @@ class QueueStaging(QueueEndings):
         if self.ledger.staging is None or (ends is not None and (SOURCE, source, epoch) in ends.lapsing):
             return None
         return self.ledger.staging.epoch(source, epoch)
+
+    def _next_epoch(self, name: str) -> int:
+        """Return the first epoch that is open, else the one behind all that were."""
+        source = None if self.ledger.staging is None else self.ledger.staging.sources.get(name)
+        if source is None:
+            return 1
+        stays = (one.epoch for one in source.epochs if self._open_epoch(name, one.epoch) is not None)
+        return min(stays, default=source.highest + 1)
 
     def _apply_claim(self, entry: Claim, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.claim(entry, term, at_ms)
@@ -197,8 +210,9 @@ class QueueStaging(QueueEndings):
 
     def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
         results, ranges = self.ledger.unstash(entry, at_ms)
-        if results[0] == Result.DONE:  # dropped: the log has only the names of the stashes
-            self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]
+        self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]  # the log has only their names
+        if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
+            self._unchanged.append((index, WHOLE, Result.REPEATED))
         for numbers in ranges:
             living = self.ledger.living_among(numbers)
             if len(living) < len(numbers):
@@ -281,7 +295,7 @@ class QueueStaging(QueueEndings):
         return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
 
     def on_leaf(self, message: Leaf) -> None:
-        """Answer with messages in the order of publication, whatever their state."""
+        """Answer with messages in the order of publication, whatever their state; what is stashed is nobody's yet."""
         if self._is_refused(message.asker):
             return
         last = min(message.last or self.ledger.next_number, self.ledger.next_number - 1)
@@ -293,22 +307,23 @@ class QueueStaging(QueueEndings):
     def _look(self, asker: Asker, numbers: Sequence[int], under_way: int, goes_on: int, last: int = 0) -> None:
         """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
 
+        def show(found: Found) -> None:
+            self._say(asker, self._seen(numbers, found, under_way, goes_on, last))
+
+        self._with_found(numbers, asker, show)
+
+    def _with_found(self, numbers: Sequence[int], asker: Asker | None, step: Callable[[Found], None]) -> None:
+        """Do a step with these messages, perhaps later; what has to be read for that is not kept."""
         missing = self.bodies.missing(numbers)
         at_hand = self._at_hand(numbers if not missing else set(numbers).difference(missing))
-
-        def show(read: Found) -> None:
-            self._say(asker, self._seen(numbers, at_hand | read, under_way, goes_on, last))
-
         if missing:
-            self._read(missing, ("look", show, asker))
+            self._read(missing, ("look", lambda read: step(at_hand | read), asker))
         else:
-            show({})
+            step(at_hand)
 
     def _at_hand(self, numbers: Iterable[int]) -> Found:
         """Take what is in memory now: while the rest is read it may be dropped."""
-        bodies = self.bodies
-        drafts = ((number, bodies.get(number)) for number in numbers)
-        return {number: (draft, bodies.published_ms(number)) for number, draft in drafts if draft is not None}
+        return {number: kept for number in numbers if (kept := self.bodies.kept(number)) is not None}
 
     def _seen(self, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
         ledger, now_ms = self.ledger, self._now_ms()
@@ -320,7 +335,7 @@ class QueueStaging(QueueEndings):
         return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
 
     def on_loaded(self, message: Loaded) -> None:
-        queue_id, _, ticket = message.ticket
+        queue_id, ticket = message.ticket
         if ticket[0] != "look":
             super().on_loaded(message)
             return

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from wakeq.actors.audience import NEVER
-from wakeq.actors.bodies import Bodies
+from wakeq.actors.bodies import Kept
 from wakeq.actors.leases import Held, Leases
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
@@ -135,11 +135,9 @@ def numbers_in(
     return list(islice(living, count))
 
 
-def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, now_ms: int) -> dict[str, Any] | None:
-    """Return what PEEK says of a message, but for its uid; None if it is gone or its body is not at hand."""
-    draft = bodies.get(number)
-    if draft is None or not ledger.lives(number):
-        return None
+def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_ms: int) -> dict[str, Any]:
+    """Return what PEEK says of a living message, but for its uid."""
+    draft, published_ms = kept
     held = leases.held.get(number) if leases is not None else None
     side = ledger.sides.get(number)
     return {
@@ -149,7 +147,7 @@ def row_of(ledger: Ledger, leases: Leases | None, bodies: Bodies, number: int, n
         "priority": ledger.priority_of(number),
         "error_count": 0 if side is None else side.deliveries - (held is not None),
         "failures": 0 if side is None else side.failures,
-        "published_ms": bodies.published_ms(number),
+        "published_ms": published_ms,
         "due_ms": ledger.due_of(number) if not ledger.is_hidden(number) else ledger.published_due_of(number),
         "expires_ms": ledger.expires_of(number),
         "until_ms": 0 if held is None else _until_ms(ledger, held),

@@ -1,6 +1,6 @@
 """Snapshots: has an image of the state written when the log has grown enough, and the log cut behind it.
 
-    Flushed (queues) --> due? --> a thread of its own writes the image from a view --> Cut (raft log)
+    StateWritten (queues) --> due? --> a thread of its own writes the image from a view --> Cut (raft log)
 
 One at a time, with a deadline that grows with the live data.  Must never hold up the loop or the state's writer.
 """
@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.log_files import Cut
-from wakeq.actors.messages import Flushed
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import DiskFull
 from wakeq.protocol.log_format import Identity
@@ -25,6 +24,8 @@ from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, V
 
 NEVER_BYTES = -(1 << 62)
 DEADLINE_S_MIN = 60.0
+HOLLOW_SHARE = 2  # an image of which less than one part in so many still lives is worth another one ...
+HOLLOW_BYTES_SHARE = 8  # ... if it is not small: than one part in so many of what the log must grow by
 BYTES_A_SECOND_MIN = 4 << 20  # slower than this and the snapshot is given up: its reader pins pages
 
 logger = logging.getLogger("wakeq.snapshots")
@@ -32,6 +33,12 @@ logger = logging.getLogger("wakeq.snapshots")
 
 class TooSlow(Exception):
     """The snapshot took longer than the pages that it pins are worth."""
+
+
+class StateWritten(msgspec.Struct, frozen=True, gc=False):
+    """The state store has taken or removed something; what lives in it takes so many bytes, 0 if it cannot tell."""
+
+    living_bytes: int
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
@@ -89,14 +96,21 @@ class Snapshots(Process):
             self._askers.append(message.reply_to)
             if self._thread is None:
                 self._begin()
-        elif isinstance(message, Flushed) and self._thread is None and self._is_due:
-            self._begin()
+        else:
+            assert isinstance(message, StateWritten), "nothing else is for it"
+            if self._thread is None and (self._lets_go_of_log or self._is_hollow(message.living_bytes)):
+                self._begin()
 
     @property
-    def _is_due(self) -> bool:
+    def _lets_go_of_log(self) -> bool:
         """Whether so much could be cut off that it is worth an image, and was written since the last one."""
         size_min = max(self._bytes_min, self._last_bytes)
         return self._log.sealed_bytes > size_min and self._log.written_bytes - self._begun_bytes > size_min
+
+    def _is_hollow(self, living_bytes: int) -> bool:
+        """Whether most of what the last image holds is gone; else emptied queues would leave a disk full of it."""
+        is_small = self._last_bytes <= self._bytes_min // HOLLOW_BYTES_SHARE
+        return not is_small and 0 < HOLLOW_SHARE * living_bytes < self._last_bytes
 
     def _begin(self) -> None:
         self._begun_bytes = self._log.written_bytes

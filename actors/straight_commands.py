@@ -16,6 +16,7 @@ from wakeq.actors.messages import (
     EndWaits,
     Fetch,
     Gone,
+    Inquire,
     Nack,
     Peek,
     Refusal,
@@ -176,16 +177,19 @@ class StraightCommands(Requests):
         pending = self._begin(run)
         asker = Asker(self, pending, 0)
         match command:
-            case wire.Peek():
-                self._queue(command.qname).tell(Peek(asker, command.qname, command.state, command.count))
+            case wire.Peek(qname=name):
+                self._inquire(pending, name, Peek(asker, name, command.state, command.count))
             case wire.List():
-                self._make_busy(pending, (EVERY_QUEUE,))
-                self._services.queues.tell(Stats(asker, "", all_queues=True, prefix=command.prefix))
+                self._inquire(pending, EVERY_QUEUE, Stats(asker, "", all_queues=True, prefix=command.prefix))
             case wire.Cluster():
                 administer = Administer(asker, command.do, command.node, command.address)
                 self._services.raft_log.tell(administer)
             case wire.Stats(qname=str(name)):
-                self._queue(name).tell(Stats(asker, name))
+                self._inquire(pending, name, Stats(asker, name))
             case _:
-                self._make_busy(pending, (EVERY_QUEUE,))
-                self._services.queues.tell(Stats(asker, "", all_queues=True))
+                self._inquire(pending, EVERY_QUEUE, Stats(asker, "", all_queues=True))
+
+    def _inquire(self, pending: Pending, name: str, question: Peek | Stats) -> None:
+        """Look at what this node holds as leader; what comes behind it on this connection must not come before it."""
+        self._make_busy(pending, (name,))
+        self._services.raft_log.tell(Inquire(question))

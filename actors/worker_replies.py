@@ -40,7 +40,10 @@ REFUSALS = {
         "EPOCH_EXPIRED",
         "the claim of this epoch is over: settled, or its messages are back in line",
     ),
-    Result.STASH_EXPIRED: ("STASH_EXPIRED", "a stash that is to be published is gone, or has another size"),
+    Result.STASH_EXPIRED: (
+        "STASH_EXPIRED",
+        "a stash that is to be published is gone, or has another size; `keep` of STASH says how long it waits",
+    ),
     Result.EPOCH_OLD: (
         "EPOCH_OLD",
         "this writer has published a later epoch already; give a higher epoch, or another writer",

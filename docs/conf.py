@@ -50,6 +50,7 @@ CONTENTS = {
     "Explanation": [
         "concepts",
         "guarantees",
+        "compare",
         "tour",
         "internals/flow",
         "internals/staging",

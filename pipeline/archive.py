@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as compute
@@ -25,13 +24,11 @@ from wakeq.pipeline.journal import steps_of
 from wakeq.pipeline.journal_numbers import Numbering
 from wakeq.pipeline.journal_plan import History
 from wakeq.pipeline.journal_schema import KINDS, USUAL, Wanted
-from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError
+from wakeq.pipeline.lake import NOTE_FOLDER, VERSION, damaged_note, facts_in
+from wakeq.protocol.errors import BadSettings, StorageError
 
 STEP_EVENTS = 2_000_000  # in one step, at most a piece of the log more
-NOTE_FOLDER = "_wakeq"  # a name that readers of Parquet pass over, as they do those with a dot
 COLUMNS = {False: USUAL, True: (*USUAL, "body")}  # without bodies, and with them
-CLUSTER_DIGITS = 8
-VERSION = 2  # 1 did not say whether there are bodies: its files always have the column
 
 
 @dataclass(slots=True)
@@ -61,7 +58,7 @@ class Archive:
         self.columns = COLUMNS[has_bodies]
         self._lake = lake
         self._has_bodies = has_bodies
-        self._prefix = cluster[:CLUSTER_DIGITS]
+        self._cluster = cluster
         self._note_path = lake / NOTE_FOLDER / f"{cluster}.json"
         _check_bodies(lake, has_bodies=has_bodies)
         self.note = _read_note(self._note_path)
@@ -86,12 +83,13 @@ class Archive:
             return
         for date, writer in self._writers.items():
             writer.close()
-            name = f"{self._prefix}-{self.note.next_index:019d}-{index:019d}.parquet"
+            name = f"{self._cluster}-{self.note.next_index:019d}-{index:019d}.parquet"
             unfinished = self._unfinished(date)
             _sync(unfinished)
             os.replace(unfinished, unfinished.with_name(name))
             _sync(unfinished.parent)
             self.files += 1
+        _sync(self._lake)  # the folder of a day may be new
         counters = numbering.counters if numbering.complete else None
         self.note = Note(index + 1, counters, self.note.events + self._rows, self._has_bodies)
         self._writers, self._rows = {}, 0
@@ -104,13 +102,13 @@ class Archive:
         return parquet.ParquetWriter(path, schema, compression="zstd")
 
     def _unfinished(self, date: str) -> Path:
-        return self._lake / f"date={date}" / f".{self._prefix}.unfinished"
+        return self._lake / f"date={date}" / f".{self._cluster}.unfinished"
 
     def _remove_unfinished(self) -> None:
         """Forget files of a step that was not noted: it is done again."""
-        for path in self._lake.glob(f"date=*/.{self._prefix}.unfinished"):
+        for path in self._lake.glob(f"date=*/.{self._cluster}.unfinished"):
             path.unlink()
-        for path in self._lake.glob(f"date=*/{self._prefix}-*.parquet"):
+        for path in self._lake.glob(f"date=*/{self._cluster}-*.parquet"):
             if int(path.stem.split("-")[1]) >= self.note.next_index:
                 path.unlink()
 
@@ -157,8 +155,8 @@ def _bring_up_to_date(history: History, kept: Archive, skip_gaps: bool, tell: Ca
 
 def _gap(first_index: int, last_index: int) -> StorageError:
     return StorageError(
-        f"entries {first_index} to {last_index} are in none of these directories; give those of the other nodes of the "
-        "cluster too, or with --skip-gaps leave these entries out for ever"
+        f"entries {first_index} to {last_index} are in none of these directories, or nothing in them says what became "
+        "of them; give those of the other nodes of the cluster too, or with --skip-gaps leave them out for ever"
     )
 
 
@@ -178,7 +176,10 @@ def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
 def _alone(lake: Path) -> Iterator[None]:
     """See that nobody else adds to this lake: two would take each other's unfinished files."""
     folder = lake / NOTE_FOLDER
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        _sync(path.parent)
     with (folder / "lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,19 +202,17 @@ def _check_bodies(lake: Path, *, has_bodies: bool) -> None:
 
 def _read_note(path: Path) -> Note:
     try:
-        text = path.read_text(encoding="utf-8")
+        facts = facts_in(path)
     except FileNotFoundError:
         return Note()
     try:
-        note: dict[str, Any] = json.loads(text)
-        counters = note["counters"]
+        counters = facts["counters"]
         known = (
             None if counters is None else {name: (queue_id, number) for name, (queue_id, number) in counters.items()}
         )
-        return Note(note["next_index"], known, note["events"], note.get("bodies", True))
+        return Note(facts["next_index"], known, facts["events"], facts["bodies"])
     except (ValueError, KeyError, TypeError, AttributeError):
-        hint = "restore the lake from a copy, or archive into an empty folder"
-        raise DamagedFile(path, 0, found=text[:60], expected="how far this lake has come", hint=hint) from None
+        raise damaged_note(path, str(facts)) from None
 
 
 def _write_note(path: Path, note: Note) -> None:

@@ -3,7 +3,7 @@
 wire.Block --> RecordBatch          RecordBatch --> Columns, in pieces that a frame can carry
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -63,10 +63,10 @@ def check_writable(names: Sequence[str]) -> None:
         raise BadField(f"{what}; select body (text or binary), and priority, delay (seconds), headers if you need them")
 
 
-def columns_of(batch: pa.RecordBatch) -> Iterator[Columns]:
-    """Yield the messages of a batch in pieces that fit into a frame."""
+def columns_of(batch: pa.RecordBatch, *, priority: int = 0, delay: int = 0) -> Iterator[Columns]:
+    """Yield the messages of a batch in pieces that fit into a frame; these are the numbers of rows that have none."""
     check_writable(batch.schema.names)
-    body = batch.column("body")
+    body, absent = batch.column("body"), {"priority": priority, "delay": delay}
     if body.null_count:
         raise BadField(f"body is null in {body.null_count} of {batch.num_rows} rows; a message has a body")
     start = 0
@@ -74,11 +74,11 @@ def columns_of(batch: pa.RecordBatch) -> Iterator[Columns]:
         piece = batch.slice(start, PIECE_ROWS_MAX)
         while piece.num_rows > 1 and piece.nbytes > PIECE_BYTES_MAX:
             piece = piece.slice(0, piece.num_rows // 2)
-        yield _columns(piece)
+        yield _columns(piece, absent)
         start += piece.num_rows
 
 
-def _columns(piece: pa.RecordBatch) -> Columns:
+def _columns(piece: pa.RecordBatch, absent: Mapping[str, int]) -> Columns:
     parts: list[bytes] = []
     for name in piece.schema.names:
         array = piece.column(name)
@@ -87,7 +87,8 @@ def _columns(piece: pa.RecordBatch) -> Columns:
         elif name == "headers":
             parts += _binary(pa.array([_packed(row) for row in array.to_pylist()], pa.binary()))
         else:
-            parts.append(array.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+            numbers = array.cast(pa.int64()).fill_null(absent[name])
+            parts.append(numbers.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
     return Columns(piece.num_rows, piece.schema.names, b"".join(map(_filled, parts)))
 
 

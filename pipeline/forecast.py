@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wakeq.pipeline.lake import arrived, happened
+from wakeq.pipeline.lake import MESSAGE, happened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,7 +53,9 @@ def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:
     """Return the messages that arrive in each hour of the day; between the first and the last day every day counts."""
     from pyspark.sql import functions as f
 
-    published = arrived(events).groupBy("queue", f.to_date("at").alias("day"), f.hour("at").alias("hour"))
+    published = events.where("event = 'published'").groupBy(
+        "queue", f.to_date("at").alias("day"), f.hour("at").alias("hour")
+    )
     by_day = published.agg(f.count("*").alias("messages"))
     ends = by_day.groupBy("queue").agg((f.datediff(f.max("day"), f.min("day")) + 1).alias("days"))
     by_hour = by_day.groupBy("queue", "hour").agg(f.sum("messages").alias("all"), f.max("messages").alias("peak"))
@@ -62,13 +64,17 @@ def _arrivals_of(events: "DataFrame") -> list[dict[str, Any]]:
 
 
 def _service_of(events: "DataFrame") -> dict[tuple[str, int | None], float]:
-    """Return the mean time from a delivery to its acknowledgement, by queue and hour, and by queue alone."""
+    """Return the mean time from a delivery to its acknowledgement, by queue and hour, and by queue alone.
+
+    A claim, which no worker acknowledges, is as long as its batch; what is handed out and acknowledged at once has no
+    time of its own, and no lease.  Neither says how long work takes.
+    """
     from pyspark.sql import functions as f
 
     at, event = f.col("at").cast("double"), f.col("event")
     lives = (
-        events.where(event.isin("delivered", "acked"))
-        .groupBy("queue", "uid")
+        events.where("event = 'delivered' and until is not null or event = 'acked' and worker is not null")
+        .groupBy(*MESSAGE)
         .agg(f.max(f.when(event == "delivered", at)).alias("begun"), f.max(f.when(event == "acked", at)).alias("acked"))
     )
     worked = lives.where("begun is not null and acked >= begun").select(

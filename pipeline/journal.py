@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal_columns import Bools, Entries, Items, entries_of, items_of
+from wakeq.pipeline.journal_columns import REVEALED, WITH_DRAFTS, Bools, Entries, Items, entries_of, items_of
 from wakeq.pipeline.journal_files import Stretch
 from wakeq.pipeline.journal_numbers import Numbering
-from wakeq.pipeline.journal_outcomes import Codes, codes_of, dropped_by, notes_in
+from wakeq.pipeline.journal_outcomes import Codes, codes_of, named_by, notes_in
 from wakeq.pipeline.journal_plan import History, Span
 from wakeq.pipeline.journal_rows import EVENT_WORDS, EventRows
 from wakeq.pipeline.journal_schema import ALL, Wanted
@@ -67,11 +67,11 @@ def _moments_in(piece: Piece) -> tuple[int, int]:
 def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -> pa.RecordBatch:
     entries = entries_of(piece)
     noted = notes_in(entries, span.notes)
-    items = items_of(entries, dropped_by(entries, noted))
+    items = items_of(entries, named_by(entries, noted))
     codes = codes_of(entries, items, noted, span.through)
     added = np.concatenate([[0], np.cumsum(codes.item >= 0)])
     bounds = np.append(items.first, len(items.entry))
-    accepted = np.where(entries.kind == Kind.PUBLISH, added[bounds[1:]] - added[bounds[:-1]], 0)
+    accepted = np.where(np.isin(entries.kind, WITH_DRAFTS), added[bounds[1:]] - added[bounds[:-1]], 0)
     numbered = numbering.number(entries, accepted, _without_effect(entries, codes))
     ordinal = added[:-1] - added[items.first][items.entry]  # among those of its entry that were not refused
     rows = EventRows(entries, items, codes, numbered, ordinal, _chosen(entries, items, codes, wanted))
@@ -79,9 +79,13 @@ def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -
 
 
 def _without_effect(entries: Entries, codes: Codes) -> Bools:
-    """Return which entries did nothing; a queue is made also by a creation that was set aside later."""
-    is_made: Bools = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
-    without: Bools = (codes.entry < 0) & ~is_made
+    """Return which entries name no queue that there is, or left it as it was.
+
+    A queue is made also by a creation that was set aside later, and stashes that come again are of one that is there.
+    """
+    is_made = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
+    is_there = (entries.kind == REVEALED) & (codes.entry == Result.REPEATED)
+    without: Bools = (codes.entry < 0) & ~is_made & ~is_there
     return without
 
 

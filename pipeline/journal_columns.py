@@ -3,7 +3,7 @@
     piece --> Entries: one row a record (and one for each follow-up in it) --> Items: one row an event
 
 Fields stay as they are in the file; what they mean for each kind of entry is told in docs/files.md.  Entries that do to
-many messages what others do to one are read as those: a claim as deliveries, a stash as a publish.
+many messages what others do to one are read as those: a claim as deliveries, say.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from wakeq.pipeline.journal_walk import Piece
-from wakeq.protocol.commands import ClaimAction, Kind
+from wakeq.protocol.commands import ClaimAction, Kind, UnstashAction
 from wakeq.protocol.log_format import RECORD_BYTES
 from wakeq.protocol.record_layout import FLAG_DELIVERED, FLAG_REQUEUED, HEAD, ITEM
 
@@ -40,12 +40,16 @@ assert HEAD_FIELDS.itemsize == HEAD.size
 assert ITEM_FIELDS.itemsize == ITEM.size
 _SIZE = Struct(">I").unpack_from
 REQUEUED = 255  # as what a Moved is read that leaves messages where they are: it has no kind of its own
+REVEALED = 254  # as what an Unstash is read that publishes
 READ_AS: dict[tuple[int, int], int] = {
     (Kind.CLAIM, ClaimAction.STAGED): Kind.DELIVERED,
     (Kind.CLAIM, ClaimAction.SETTLED): Kind.ACK,
     (Kind.CLAIM, ClaimAction.LAPSED): Kind.RELEASED,
     (Kind.MOVED, FLAG_REQUEUED): REQUEUED,
-}  # and a stash, whatever its flags, as a publish
+    (Kind.UNSTASH, UnstashAction.PUBLISHED): REVEALED,
+}
+WITH_DRAFTS = (Kind.PUBLISH, Kind.STASH)  # that bring new messages, each with a number
+OF_STASHES = (Kind.UNSTASH, REVEALED)  # without items: the notes name the messages
 WITH_FOLLOW_UPS = (Kind.ACK, Kind.DEAD, Kind.MOVED)
 OF_QUEUES = (Kind.CREATE, Kind.UPDATE, Kind.DELETE, Kind.PURGE)  # without items: the event is of the queue
 
@@ -122,7 +126,6 @@ def _kinds_of(heads: Rows) -> Ints:
     if (kind >= Kind.CLAIM).any():
         for (written_as, flags), read_as in READ_AS.items():
             kind[(heads["kind"] == written_as) & (heads["flags"] == flags)] = read_as
-        kind[heads["kind"] == Kind.STASH] = Kind.PUBLISH
     return kind
 
 
@@ -167,11 +170,11 @@ def _follow_ups_of(entries: Entries) -> list[tuple[int, int, int]]:
     return found
 
 
-def items_of(entries: Entries, dropped: Ints) -> Items:
-    """Gather the items of all entries, one row for each event; `dropped` counts messages that only notes name."""
+def items_of(entries: Entries, named: Ints) -> Items:
+    """Gather the items of all entries, one row for each event; `named` counts messages that only notes name."""
     per_queue = np.isin(entries.kind, OF_QUEUES)
     at_once = (entries.heads["flags"] & FLAG_DELIVERED > 0) & (entries.kind == Kind.ACK)
-    counts = np.where(per_queue, 1, entries.counts) + dropped
+    counts = np.where(per_queue, 1, entries.counts) + named
     rows = np.where(at_once, 2 * counts, counts)  # handed out and acknowledged: two events of each message
     first = np.cumsum(rows) - rows
     entry = np.repeat(np.arange(len(rows)), rows)

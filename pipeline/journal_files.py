@@ -29,7 +29,7 @@ ACTIVE = "raft.log"
 LOG_FOLDER = "consensus"
 JOURNAL_FOLDER = "journal"
 DIGITS = "[0-9]" * 19
-LOOK_AGAIN = 3  # a listing may meet a segment in the moment that it is being sealed
+LOOK_AGAIN = 3  # a look may meet a segment in the moment that it is sealed or moved
 RESTORE = "restore the directory from a copy, or read that of another node"
 
 
@@ -44,10 +44,11 @@ class Segment:
     size_bytes: int
 
     def open(self) -> "OpenSegment":
-        """Find the file by its first index, wherever it is by now."""
+        """Find the file by its first index, wherever it is by now; it may go from place to place meanwhile."""
         name = f"{ACTIVE}.{self.first_index:019d}"
         root = Path(self.directory)
-        for path in (root / LOG_FOLDER / name, root / JOURNAL_FOLDER / name, root / LOG_FOLDER / ACTIVE):
+        places = (root / LOG_FOLDER / name, root / JOURNAL_FOLDER / name, root / LOG_FOLDER / ACTIVE)
+        for path in places * LOOK_AGAIN:
             try:
                 found = OpenSegment(path)
             except FileNotFoundError:

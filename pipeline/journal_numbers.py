@@ -11,17 +11,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wakeq.pipeline.journal_columns import Bools, Entries, Ints
+from wakeq.pipeline.journal_columns import OF_STASHES, WITH_DRAFTS, Bools, Entries, Ints
 from wakeq.protocol.commands import Kind
 
 Counters = dict[str, tuple[int, int]]  # name -> queue id, next number
 UNKNOWN: tuple[int, int] = (0, 0)  # of a queue that existed before what is known of queues
-NUMBERED = (Kind.PUBLISH, Kind.UNSTASH)  # the second adds nothing, and does not say which incarnation it means
+NUMBERED = (*WITH_DRAFTS, *OF_STASHES)  # the latter add nothing, and do not say which incarnation they mean
 MAKES_OR_ENDS = (Kind.CREATE, Kind.DELETE, Kind.PURGE)
 
 
 class Numbered(NamedTuple):
-    """For each entry, where it is a publish: the queue's id (0: not known), and the number of its first message."""
+    """For each entry that is numbered: the queue's id (0: not known), and the number of its first message."""
 
     queue_id: Ints
     first_number: Ints

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal_columns import Entries, Ints, Items
+from wakeq.pipeline.journal_columns import OF_STASHES, Entries, Ints, Items
 from wakeq.pipeline.journal_texts import words
-from wakeq.protocol.commands import Kind, Result
+from wakeq.protocol.commands import Result
 from wakeq.protocol.outcomes import WHOLE
 
 OPEN = 1  # no node is known to have applied it yet
@@ -25,16 +25,16 @@ class Codes:
 
     entry: Ints
     item: Ints
-    found: Ints  # numbers of messages that were named by a foreign uid, 0 where there is none
+    found: Ints  # numbers of messages that are not in the log: of a foreign uid, or of a stash; 0 where there is none
 
 
 @dataclass(slots=True)
 class Noted:
-    """The notes of one piece: about entries as a whole, about items, and runs of messages that were dropped."""
+    """The notes of one piece: about entries as a whole, about items, and runs of messages in stashes."""
 
     whole: Ints
     single: Ints
-    dropped: Ints
+    runs: Ints
 
 
 def notes_in(entries: Entries, notes: Ints) -> Noted:
@@ -42,15 +42,15 @@ def notes_in(entries: Entries, notes: Ints) -> Noted:
     low, high = np.searchsorted(notes[:, 0], [entries.index[0], entries.index[-1] + 1])
     notes = notes[low:high]
     whole = notes[:, 1] == WHOLE
-    is_drop = entries.kind[np.searchsorted(entries.index, notes[:, 0])] == Kind.UNSTASH
-    dropped = is_drop & ~whole & (notes[:, 2] > 0)
-    return Noted(notes[whole], notes[~whole & ~is_drop], notes[dropped])
+    of_stashes = np.isin(entries.kind[np.searchsorted(entries.index, notes[:, 0])], OF_STASHES)
+    runs = of_stashes & ~whole & (notes[:, 2] > 0)
+    return Noted(notes[whole], notes[~whole & ~of_stashes], notes[runs])
 
 
-def dropped_by(entries: Entries, noted: Noted) -> Ints:
-    """Return how many messages each entry has dropped."""
+def named_by(entries: Entries, noted: Noted) -> Ints:
+    """Return how many messages of stashes each entry is about."""
     counts = np.zeros(len(entries.index), dtype=np.int64)
-    np.add.at(counts, np.searchsorted(entries.index, noted.dropped[:, 0]), noted.dropped[:, 1])
+    np.add.at(counts, np.searchsorted(entries.index, noted.runs[:, 0]), noted.runs[:, 1])
     return counts
 
 
@@ -62,8 +62,8 @@ def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Code
         _note_whole(entries, noted.whole, entry)
     if len(noted.single):
         _note_items(entries, items, noted.single, item, found)
-    if len(noted.dropped):
-        _note_dropped(entries, items, noted.dropped, found)
+    if len(noted.runs):
+        _note_runs(entries, items, noted.runs, found)
     of_entry = entry[items.entry]
     return Codes(entry, np.where(of_entry != 0, of_entry, item), found)
 
@@ -89,7 +89,7 @@ def _note_items(entries: Entries, items: Items, notes: Ints, item: Ints, found: 
     item[extra + entries.counts[items.entry[extra]]] = item[extra]
 
 
-def _note_dropped(entries: Entries, items: Items, notes: Ints, found: Ints) -> None:
+def _note_runs(entries: Entries, items: Items, notes: Ints, found: Ints) -> None:
     """Number the messages of each run, one run of an entry behind the other."""
     position: dict[int, int] = {}
     for index, count, first in notes.tolist():

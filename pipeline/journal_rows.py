@@ -12,7 +12,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal_columns import OF_QUEUES, REQUEUED, SIZE_FIELD, Bools, Entries, Ints, Items, windows
+from wakeq.pipeline.journal_columns import (
+    OF_QUEUES,
+    OF_STASHES,
+    REQUEUED,
+    REVEALED,
+    SIZE_FIELD,
+    WITH_DRAFTS,
+    Bools,
+    Entries,
+    Ints,
+    Items,
+    windows,
+)
 from wakeq.pipeline.journal_numbers import Numbered
 from wakeq.pipeline.journal_outcomes import Codes, outcome_words
 from wakeq.pipeline.journal_schema import KINDS
@@ -24,16 +36,19 @@ from wakeq.protocol.record_layout import FLAG_ID, FLAG_SESSION, ITEM
 EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
     Kind.ACK: "acked", Kind.EXPIRED: "expired", Kind.DEAD: "dead", Kind.CREATE: "created", Kind.UPDATE: "updated",
-    Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.UNSTASH: "dropped", Kind.MOVED: "moved", REQUEUED: "requeued",
+    Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.MOVED: "moved", REQUEUED: "requeued", Kind.STASH: "stashed",
+    REVEALED: "published", Kind.UNSTASH: "dropped",
 }  # fmt: skip
 WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}  # they do nothing to a message
-READ_AS_OTHERS = {Kind.CLAIM, Kind.STASH}
-assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED}, "each kind is told, or has nothing to tell"
+READ_AS_OTHERS = {Kind.CLAIM}
+assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED, REVEALED}, (
+    "each kind is told, or has nothing to tell"
+)
 EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
 REASON_WORDS: list[str | None] = [None] + [reason.name.lower() for reason in Reason if reason]
 DOOR_WORDS: list[str | None] = ["broker", "worker", "websocket", "taskflux", "monique", "other"]  # as in actors/door.py
 LENGTH_FIELD = np.dtype([("size", ">u2")])
-_WITH_UNTIL = (Kind.PUBLISH, Kind.DELIVERED, Kind.EXTENDED, Kind.RELEASED)
+_WITH_UNTIL = (*WITH_DRAFTS, Kind.DELIVERED, Kind.EXTENDED, Kind.RELEASED)
 _WITH_DELIVERY = (Kind.DELIVERED, Kind.RELEASED, Kind.ACK, Kind.DEAD)
 _REASON_CODES = {word: code for code, word in enumerate(REASON_WORDS) if word}
 _US_A_MS = 1000
@@ -57,7 +72,7 @@ class EventRows:
         self._heads = entries.heads[self._entry]
         self._is_extra = items.is_extra[self._keep]
         self._kind = np.where(self._is_extra, int(Kind.DELIVERED), entries.kind[self._entry])
-        self._published = self._kind == Kind.PUBLISH
+        self._is_new = np.isin(self._kind, WITH_DRAFTS)
 
     def column(self, name: str) -> pa.Array:
         """Return one column."""
@@ -67,20 +82,20 @@ class EventRows:
 
     @cached_property
     def _number(self) -> Ints:
-        """The number of each message; of a published one it follows from the order, of others it is in the log."""
+        """The number of each message; of a new one it follows from the order, of others it is in the log."""
         own = np.where(self._found > 0, self._found, self._fields["number"])
-        return np.where(self._published, self._numbered.first_number[self._entry] + self._ordinal, own)
+        return np.where(self._is_new, self._numbered.first_number[self._entry] + self._ordinal, own)
 
     @cached_property
     def _queue_id(self) -> Ints:
         in_log = self._heads["queue_id"].astype(np.int64)
-        by_name = self._published | (self._kind == Kind.UNSTASH)
+        by_name = self._is_new | np.isin(self._kind, OF_STASHES)
         return np.where(by_name, self._numbered.queue_id[self._entry], in_log)
 
     @cached_property
     def _has_uid(self) -> Bools:
         of_queue = np.isin(self._kind, OF_QUEUES)
-        refused = self._published & (self._code < 0)
+        refused = self._is_new & (self._code < 0)
         known: Bools = ~of_queue & ~refused & (self._queue_id > 0) & (self._number > 0)
         return known
 
@@ -112,11 +127,11 @@ class EventRows:
         moment = self._fields["moment"].astype(np.int64)
         is_known = np.isin(self._kind, _WITH_UNTIL) & (moment > 0) & ~self._is_extra
         is_known &= ~((self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM))
-        moment = np.where(self._published, self._heads["at"].astype(np.int64) + moment, moment)
+        moment = np.where(self._is_new, self._heads["at"].astype(np.int64) + moment, moment)
         return column(moment * _US_A_MS, KINDS["until"], is_known)
 
     def priority(self) -> pa.Array:
-        return column(self._fields["third"].astype(np.int64), pa.int64(), self._published)
+        return column(self._fields["third"].astype(np.int64), pa.int64(), self._is_new)
 
     def delivery(self) -> pa.Array:
         sequence = self._fields["fourth"].astype(np.int64)
@@ -159,10 +174,10 @@ class EventRows:
         return column((rows - first[self._entry]).astype(np.int32), pa.int32())
 
     def size(self) -> pa.Array:
-        return column(self._fields["size"].astype(np.int32), pa.int32(), self._published)
+        return column(self._fields["size"].astype(np.int32), pa.int32(), self._is_new)
 
     def body(self) -> pa.Array:
-        """The bodies of published messages, which lie behind all items of their entry."""
+        """The bodies of new messages, which lie behind all items of their entry."""
         items = self._items
         if not len(items.entry):
             return pa.array([], pa.binary())
@@ -173,7 +188,7 @@ class EventRows:
         starts = self._bodies_at()[items.entry] + before - firsts[items.entry]
         data = memoryview(self._entries.data)
         rows = zip(
-            self._published.tolist(), starts[self._keep].tolist(), sizes[self._keep].tolist(), strict=True
+            self._is_new.tolist(), starts[self._keep].tolist(), sizes[self._keep].tolist(), strict=True
         )  # fmt: skip
         return pa.array([data[start : start + size] if is_one else None for is_one, start, size in rows], pa.binary())
 

@@ -56,7 +56,8 @@ class JournalReader(DataSourceReader):
         self._cores = _number(options, "partitions") or os.cpu_count() or 1
 
     def partitions(self) -> list[SpanPartition]:
-        spans = History(self._directories).spans(cores=self._cores)
+        since_ms, until_ms = self._wanted.since_ms, self._wanted.until_ms
+        spans = History(self._directories).spans(cores=self._cores, since_ms=since_ms, until_ms=until_ms)
         return [SpanPartition(span) for span in spans] or [SpanPartition(NOTHING)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from wakeq.pipeline.journal_files import RESTORE, OpenSegment, Segment, Stretch
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import HEADER_BYTES, RECORD, RECORD_BYTES, Block, Footer
+from wakeq.protocol.record_layout import HEAD
 
 PIECE_BYTES = 8 * 1024 * 1024
 _LENGTH = Struct(">I").unpack_from
@@ -60,6 +61,18 @@ def end_of(segment: Segment) -> tuple[int, int]:
             index = piece.first_index + len(piece.starts) - 1
             term = RECORD.unpack_from(piece.data, int(piece.starts[-1]))[3]
         return index, term
+    finally:
+        opened.close()
+
+
+def first_moment_of(segment: Segment) -> int | None:
+    """Return the moment of the first record in ms; None if it is not there yet, or not right."""
+    opened = segment.open()
+    try:
+        size = RECORD_BYTES + _LENGTH(opened.read(HEADER_BYTES, RECORD_BYTES).ljust(RECORD_BYTES, b"\0"))[0]
+        data = opened.read(HEADER_BYTES, size)
+        starts, _end = _walk_checked(data, opened.seed, segment.first_index)
+        return int(HEAD.unpack_from(data, RECORD_BYTES)[5]) if starts else None
     finally:
         opened.close()
 

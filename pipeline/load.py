@@ -1,9 +1,9 @@
 """Loading: files become messages, batch by batch, each of them once, however often it is begun anew.
 
-    Parquet, CSV, JSON lines --> batches of bodies --> STASH, UNSTASH (writer: what is loaded, epoch: which batch)
+    Parquet, CSV, JSON lines --> batches of bodies --> STASH, UNSTASH (writer: what is loaded, epoch: rows so far)
 
-The broker knows how far a load has come: the same command goes on behind the last batch that was published.  It needs
-pyarrow, and no Spark.  Which rows are in which batch depends on the files alone, and on `batch_rows`.
+The broker knows how many rows a load has published: the same command goes on behind them, whatever the rate.  It needs
+pyarrow, and no Spark.  The order of the rows depends on the files alone.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -42,7 +43,7 @@ class Progress:
     """How far a load has come."""
 
     rows: int  # that were published by this run
-    skipped: int  # that an earlier run had published
+    skipped: int  # that another run had published
 
 
 def load(
@@ -51,56 +52,59 @@ def load(
     queue: str,
     mapping: Mapping,
     *,
+    name: str | None = None,
     rate: int | None = None,
     batch_rows: int = BATCH_ROWS,
     tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Publish every row of the files once; at most `rate` messages a second."""
     batch_rows = min(batch_rows, rate or batch_rows)
-    writer = name_of(files, queue, mapping, batch_rows)
-    done = _epochs_done(client, queue, writer)
-    rows = skipped = 0
-    for epoch, batch in enumerate(batches_of(files, mapping, batch_rows), 1):
-        if epoch <= done:
-            skipped += batch.num_rows
+    writer = f"load-{name}" if name else name_of(files, queue, mapping)
+    done = _rows_done(client, queue, writer)
+    published = end = 0
+    for batch in batches_of(files, mapping, batch_rows):
+        end += batch.num_rows
+        if end <= done:
             continue
         began_s = time.monotonic()
-        _publish(client, queue, writer, epoch, batch)
-        rows += batch.num_rows
-        tell(Progress(rows, skipped))
+        fresh = batch.slice(max(0, done - end + batch.num_rows))
+        published += _publish(client, queue, writer, end, fresh)
+        tell(Progress(published, end - published))
         if rate is not None:
-            time.sleep(max(0.0, began_s + batch.num_rows / rate - time.monotonic()))
-    return Progress(rows, skipped)
+            time.sleep(max(0.0, began_s + fresh.num_rows / rate - time.monotonic()))
+    return Progress(published, end - published)
 
 
-def _publish(client: BulkClient, queue: str, writer: str, epoch: int, batch: pa.RecordBatch) -> None:
-    stash = f"{writer}-{epoch}"
+def _publish(client: BulkClient, queue: str, writer: str, end: int, batch: pa.RecordBatch) -> int:
+    """Publish the rows before `end`, unless that was done; return how many."""
+    stash = f"{writer}-{end - batch.num_rows}-{end}"
     for part, columns in enumerate(columns_of(batch)):
         client.stash(queue, stash, part, columns, keep=STASH_S)
     stashes = [(stash, batch.num_rows)]
     try:
-        client.publish_stashes(queue, stashes, writer=writer, epoch=epoch)
+        return client.publish_stashes(queue, stashes, writer=writer, epoch=end)
     except EpochOld:  # somebody else is loading the same, and was faster
         client.drop_stashes(queue, stashes)
+        return 0
 
 
-def _epochs_done(client: BulkClient, queue: str, writer: str) -> int:
+def _rows_done(client: BulkClient, queue: str, writer: str) -> int:
     try:
         return client.writer_epoch(queue, writer)
     except QueueNotFound:
         return 0
 
 
-def name_of(files: Sequence[Path], queue: str, mapping: Mapping, batch_rows: int) -> str:
-    """Name a load by what decides over its batches: the same files, or others, are loaded on or anew."""
+def name_of(files: Sequence[Path], queue: str, mapping: Mapping) -> str:
+    """Name a load by what decides over its messages: the same files, or others, are loaded on or anew."""
     facts = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    return "load-" + hashlib.sha256(repr((facts, queue, mapping, batch_rows)).encode()).hexdigest()[:32]
+    return "load-" + hashlib.sha256(repr((facts, queue, mapping)).encode()).hexdigest()[:32]
 
 
 def batches_of(files: Sequence[Path], mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of all files as messages, so many together."""
     for path in files:
-        kind = FORMATS.get(path.suffix)
+        kind = FORMATS.get(path.suffix.lower())
         if kind is None:
             raise BadSettings(f"{path}: what it holds is not known by its name; name it {', '.join(FORMATS)}")
         try:
@@ -113,11 +117,17 @@ def batches_of(files: Sequence[Path], mapping: Mapping, batch_rows: int) -> Iter
 
 
 def _from_columns(path: Path, kind: str, mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    is_csv = kind == "csv"
-    read = pyarrow.csv.open_csv(path) if is_csv else pyarrow.parquet.ParquetFile(path).iter_batches(batch_rows)
+    read = _csv(path) if kind == "csv" else pyarrow.parquet.ParquetFile(path).iter_batches(batch_rows)
     for batch in read:
         for start in range(0, batch.num_rows, batch_rows):
             yield _messages(path, batch.slice(start, batch_rows), mapping)
+
+
+def _csv(path: Path) -> pyarrow.csv.CSVStreamingReader:
+    """Read every column as text: 01234 is no number, and what looks like one at first may not go on so."""
+    names = pyarrow.csv.open_csv(path).schema.names
+    texts = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
+    return pyarrow.csv.open_csv(path, convert_options=texts)
 
 
 def _messages(path: Path, batch: pa.RecordBatch, mapping: Mapping) -> pa.RecordBatch:
@@ -131,7 +141,19 @@ def _messages(path: Path, batch: pa.RecordBatch, mapping: Mapping) -> pa.RecordB
         arrays["body"] = pa.array([_json_of(row) for row in batch.select(others).to_pylist()], pa.string())
     elif not (pa.types.is_string(arrays["body"].type) or pa.types.is_binary(arrays["body"].type)):
         arrays["body"] = arrays["body"].cast(pa.string())
-    return pa.RecordBatch.from_pydict(arrays)
+    numbers = {name: _numbers(array, named[name]) for name, array in arrays.items() if name != "body"}
+    return pa.RecordBatch.from_pydict(arrays | numbers)
+
+
+def _numbers(array: pa.Array, column: str | None) -> pa.Array:
+    """Return whole numbers; a text that says nothing is none."""
+    if pa.types.is_string(array.type):
+        array = pc.utf8_trim_whitespace(array)
+        array = pc.if_else(pc.equal(array, ""), None, array)
+    try:
+        return array.cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"column {column}: {error}") from None
 
 
 def _from_lines(path: Path, mapping: Mapping, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -154,6 +176,8 @@ def _message(path: Path, number: int, line: str, mapping: Mapping) -> dict[str, 
     if mapping.body is not None and mapping.body not in row:
         raise BadSettings(f"{path}: line {number} has no {mapping.body}")
     body = line if mapping.body is None else row[mapping.body]
+    if body is None:
+        raise BadSettings(f"{path}: line {number} has null as {mapping.body}; a message has a body")
     message: dict[str, Any] = {"body": body if isinstance(body, str) else _json_of(body)}
     for name, column in (("priority", mapping.priority), ("delay", mapping.delay)):
         if column is not None:

@@ -14,13 +14,13 @@ from wakeq.protocol.wire.worker_commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLIC
 MESSAGES_A_TRIGGER = 10_000
 SLICES_DEFAULT_MAX = 4  # each Python task costs some 35 ms
 CLAIM_S = 300
-STASH_S = 3_600
+STASH_S = 6 * 3_600  # a job may take hours from what it puts aside first to its end
 TRUTHS = {"true": True, "false": False}
 ALIASES = {
     "maxmessagespertrigger": "maxoffsetspertrigger"
 }  # Spark lowers the letters of options; Kafka's word counts too
-READS = ("broker", "queue", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "failOnDataLoss", "timeout",
-         "pollInterval", "source")  # fmt: skip
+READS = ("broker", "queue", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "includeState", "failOnDataLoss",
+         "timeout", "pollInterval", "source")  # fmt: skip
 WRITES = ("broker", "queue", "writer", "epoch", "keep", "checkpointLocation", "delay", "expires", "priority")
 
 
@@ -33,6 +33,7 @@ class ReadOptions:
     messages_max: int  # of one trigger
     partitions: int
     has_headers: bool
+    has_state: bool
     fails_on_data_loss: bool  # else what a lapsed epoch had is left to a later one
     timeout_s: int  # of a claim that nobody renews
     poll_s: float  # between two looks that find nothing
@@ -63,6 +64,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         messages_max=_number(options, "maxOffsetsPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
         partitions=_number(options, "minPartitions", min(os.cpu_count() or 1, SLICES_DEFAULT_MAX), most=SLICES_MAX),
         has_headers=_truth(options, "includeHeaders", default=False),
+        has_state=_truth(options, "includeState", default=False),
         fails_on_data_loss=_truth(options, "failOnDataLoss", default=True),
         timeout_s=_number(options, "timeout", CLAIM_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
         poll_s=_number(options, "pollInterval", 100, most=60_000) / 1000,

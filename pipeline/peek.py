@@ -48,7 +48,7 @@ class QueueReader(DataSourceReader):
         while after < partition.last:
             block = client.peek_block(options.queue, after=after, last=partition.last, count=PEEK_ROWS)
             if block.rows:
-                yield batch_of(block, options.queue, has_headers=options.has_headers)
+                yield batch_of(block, options.queue, has_headers=options.has_headers, has_state=options.has_state)
             if not block.next:
                 return
             after = block.next

@@ -8,7 +8,7 @@ The archive must have been made with bodies.  Nothing in it is changed.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wakeq.pipeline.lake import arrived, happened
+from wakeq.pipeline.lake import arrivals, happened
 from wakeq.protocol.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def published(spark: "SparkSession", lake: Path, queue: str, where: str) -> "Dat
     if "body" not in events.columns:
         raise BadSettings(f"{lake} has no bodies; archive with --bodies, into another folder")
     try:
-        chosen: DataFrame = arrived(events.where(events.queue == queue)).where(where)
+        chosen: DataFrame = arrivals(events.where(events.queue == queue)).where(where)
     except (AnalysisException, ParseException) as error:
         raise BadSettings(f"--where {where!r}: {str(error).strip().splitlines()[0]}") from None
     return chosen

@@ -132,7 +132,8 @@ def _queue_report(name: str, queue: _Queue, grid: Numbers, bucket_s: int) -> Que
     return QueueReport(
         name=name,
         events=_sums(done, "event") | {event: _sum(done, event) for event in EVENTS},
-        bytes_published=sum(row["bytes"] or 0 for row in done if row["event"] == "published"),
+        bytes_published=sum(row["bytes"] or 0 for row in done if row["event"] == "published")
+        + sum(row["stashed_bytes"] for row in queue.lives),
         refused=_sums((row for row in queue.counts if row["outcome"] not in ("done", "open")), "outcome"),
         releases=_sums((row for row in done if row["event"] == "released"), "reason"),
         dead_letters=_sums((row for row in done if row["event"] == "dead"), "reason"),

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 COUNT_COLUMNS = ("at", "queue", "event", "outcome", "reason", "size", "incarnation", "index")
-LIFE_COLUMNS = ("at", "event", "until", "worker", "incarnation", "number")
-LEAVING = ("acked", "expired", "dead", "dropped", "moved")  # the events by which a message is not in its queue any more
-FACTS = ("redelivered", "redeliveries", "cancelled", "from_before")
+LIFE_COLUMNS = ("at", "event", "until", "worker", "size", "incarnation", "number")
+LEAVING = ("acked", "expired", "dead", "moved")  # the events by which a message is not in its queue any more
+FACTS = ("redelivered", "redeliveries", "cancelled", "from_before", "stashed_bytes")
 SPAN_KINDS = ("waiting", "working", "life")
 BIN_GROWTH = 1.01
 
@@ -40,6 +40,7 @@ def counts_of(events: "DataFrame", bucket_s: int) -> pa.Table:
 def lives_of(events: "DataFrame") -> "DataFrame":
     """Bring together what happened to each message; only of those that were done and not refused.
 
+    What was put aside first is due when it is published, or later if its delay, told where it was put aside, is longer.
     Everything is kept as numbers: with texts or structs Spark would sort the events and not hash them.
     """
     from pyspark.sql import functions as f
@@ -53,7 +54,9 @@ def lives_of(events: "DataFrame") -> "DataFrame":
         events.where(f.col("number").isNotNull())
         .groupBy("incarnation", "number")
         .agg(
-            f.min(when("published", f.unix_millis(f.coalesce("until", "at")))).alias("due_ms"),
+            f.min(when("published", f.unix_millis(f.coalesce("until", "at")))).alias("published_ms"),
+            f.max(when("stashed", f.unix_millis("until"))).alias("delayed_ms"),
+            f.sum(when("stashed", f.col("size"))).alias("stashed_bytes"),
             f.min(when("delivered", at)).alias("first_ms"),
             f.max(when("delivered", at)).alias("last_ms"),
             f.max_by("worker", when("delivered", at)).alias("worker"),
@@ -61,6 +64,7 @@ def lives_of(events: "DataFrame") -> "DataFrame":
             f.count(when("delivered", f.lit(1))).alias("deliveries"),
             f.max(event.isin(*LEAVING)).alias("is_over"),
         )
+        .withColumn("due_ms", f.when(f.col("published_ms").isNotNull(), f.greatest("published_ms", "delayed_ms")))
     )
 
 
@@ -75,7 +79,8 @@ def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
     deliveries, is_acked = f.col("deliveries"), f.col("acked_ms").isNotNull()
 
     def span(kind: str, ms: "Column", worker: "Column", *facts: "Column") -> "Column":
-        values = (fact.cast("bigint").alias(name) for name, fact in zip(FACTS, facts or [zero] * 4, strict=True))
+        named = zip(FACTS, facts or [zero] * len(FACTS), strict=True)
+        values = (fact.cast("bigint").alias(name) for name, fact in named)
         return f.struct(f.lit(SPAN_KINDS.index(kind)).alias("kind"), ms.alias("ms"), worker.alias("worker"), *values)
 
     waited = f.col("first_ms") - f.col("due_ms")
@@ -86,6 +91,7 @@ def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
             "life", zero, nothing,
             deliveries > 1, f.greatest(zero, deliveries - 1), is_acked & (deliveries == 0),
             f.col("due_ms").isNull() & f.col("is_over"),
+            f.when(f.col("due_ms").isNotNull(), f.coalesce("stashed_bytes", zero)).otherwise(zero),
         ),
     )  # fmt: skip
     rows = lives.select("incarnation", f.explode(spans).alias("span")).where(f.col("span.ms").isNotNull())

@@ -6,14 +6,14 @@ A running query settles a batch when the next one is planned, or is looked for. 
 for a query that was stopped before it looked again; doing it once more changes nothing.
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wakeq.pipeline.connections import client_of
 from wakeq.pipeline.stream import offset_of, settle_offset
-from wakeq.protocol.errors import BadSettings, EpochExpired
+from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,8 +31,10 @@ def autoack(spark: "SparkSession") -> Any:
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802
             for source in event.progress.sources:
-                with suppress(EpochExpired):  # the query itself hears of it when it looks for its next batch
-                    settle_all([source.endOffset])
+                offset = offset_of(source.endOffset)
+                if offset is not None:
+                    with suppress(EpochExpired, QueueNotFound):  # the query hears of it itself
+                        settle_offset(offset, client_of(offset["broker"]))
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing was finished since."""
@@ -45,13 +47,29 @@ def autoack(spark: "SparkSession") -> Any:
     return listener
 
 
-def settle_all(offsets: Iterable[str | None], broker: str | None = None) -> int:
-    """Settle the offsets that are ours; return how many messages that acknowledged."""
-    found = [offset for offset in map(offset_of, offsets) if offset is not None]
-    return sum(settle_offset(offset, client_of(broker or offset["broker"])) for offset in found)
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What came of settling one queue that a query reads."""
+
+    queue: str
+    broker: str
+    count: int  # messages that this acknowledged
 
 
-def finished_offsets(checkpoint: Path) -> list[str]:
+def settle_checkpoint(checkpoint: Path, broker: str | None = None) -> list[Settled]:
+    """Settle what the last finished batch had read, at its own broker or at this one; nothing if none is finished."""
+    lines = _finished_offsets(checkpoint)
+    offsets = [offset for offset in map(offset_of, lines) if offset is not None]
+    if lines and not offsets:
+        raise BadSettings(f"{checkpoint}: no stream of its query is a queue of wakeq")
+    return [_settle(offset, broker or offset["broker"]) for offset in offsets]
+
+
+def _settle(offset: dict[str, Any], broker: str) -> Settled:
+    return Settled(offset["queue"], broker, settle_offset(offset, client_of(broker)))
+
+
+def _finished_offsets(checkpoint: Path) -> list[str]:
     """Return the offsets of the last batch that a checkpoint says is finished."""
     commits, offsets = checkpoint / "commits", checkpoint / "offsets"
     if not offsets.is_dir():

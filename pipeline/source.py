@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 from wakeq.pipeline.arrow_blocks import COLUMNS
 from wakeq.pipeline.options import read_options, write_options
 from wakeq.pipeline.peek import QueueReader
+from wakeq.protocol.errors import BadSettings
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,7 +31,8 @@ class QueueSource(DataSource):
 
     def schema(self) -> str:
         options = read_options(self.options)
-        return COLUMNS + (", headers map<string,string>" if options.has_headers else "")
+        headers = ", headers map<string,string>" if options.has_headers else ""
+        return COLUMNS + headers + (", state string" if options.has_state else "")
 
     def reader(self, schema: "StructType") -> QueueReader:
         return QueueReader(read_options(self.options))
@@ -38,14 +40,17 @@ class QueueSource(DataSource):
     def streamReader(self, schema: "StructType") -> "QueueStreamReader":  # noqa: N802
         from wakeq.pipeline.stream import QueueStreamReader
 
-        return QueueStreamReader(read_options(self.options))
+        options = read_options(self.options)
+        if options.has_state:
+            raise BadSettings("option includeState is of a look: what a stream reads is claimed for it, all of it")
+        return QueueStreamReader(options)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "QueueWriter":
         from wakeq.pipeline.sink import QueueWriter
 
-        return QueueWriter(write_options(self.options), schema.names, overwrite=overwrite)
+        return QueueWriter(write_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "QueueStreamWriter":  # noqa: N802
         from wakeq.pipeline.sink import QueueStreamWriter
 
-        return QueueStreamWriter(write_options(self.options), schema.names)
+        return QueueStreamWriter(write_options(self.options), schema)

@@ -4,12 +4,11 @@
     read --> SLICE: no side effect, so a task may be tried again                        commit --> SETTLE
 
 An offset names broker, queue, source and epoch, so that whoever finds one in a checkpoint can settle it.  Claims are
-renewed by a thread of the driver's process for as long as that lives; then they lapse, and the messages go back.
+renewed from the driver's process for as long as that lives; then they lapse, and the messages go back.
 """
 
 import json
 import secrets
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,23 +18,24 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from wakeq.client.bulk import BulkClient
+from wakeq.client.bulk import BulkClient, Claimed
 from wakeq.pipeline.arrow_blocks import batch_of
 from wakeq.pipeline.connections import client_of
 from wakeq.pipeline.options import ReadOptions
-from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound, WakeqError
+from wakeq.pipeline.renewals import Renewals
+from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
 from wakeq.protocol.wire.worker_commands import BLOCK_ROWS_MAX
 
 MARK = "wakeq"  # by which an offset is known as ours
 READ_ROWS = 10_000
-LOST_EPOCHS_MAX = 1_000  # that were staged, never used, and are over
-RENEWALS_A_TIMEOUT = 3
+STAGES_MAX = 4  # tries: what is open may end while it is asked for, and of a source two epochs are open at most
 
 
 @dataclass(slots=True)
 class Slice(InputPartition):
     """A part of an epoch."""
 
+    broker: str  # where its offset was made
     source: str
     epoch: int
     place: int
@@ -50,7 +50,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left: int | None = None  # messages that this run may still take; None: as many as come
         self._looked_s = 0.0
         self._settled: tuple[str, int] | None = None  # the last epoch that was settled here
-        self._renewing: str | None = None
+        self._renewals = Renewals(options)
 
     # --- in the driver ---------------------------------------------------------------------------------------------
 
@@ -75,36 +75,46 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         self._check(start)
         self.commit(start)  # Spark asks for more when all up to here has run and is noted in the checkpoint
+        source, left = start["source"], self._left
+        is_left_over = left is not None and self._has_open(source)  # a run before this did not come to write it down
         count = BLOCK_ROWS_MAX if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", BLOCK_ROWS_MAX)
-        if self._left is not None:
-            count = min(count, self._left)
-        if count <= 0:
+        count = min(count, BLOCK_ROWS_MAX) if left is None else min(count, BLOCK_ROWS_MAX, left)
+        if count <= 0 and not is_left_over:
             return start
-        source, epoch = start["source"], start["epoch"] + 1
-        staged = self._stage(source, epoch, min(count, BLOCK_ROWS_MAX))
+        staged = self._stage(source, start["epoch"] + 1, max(1, count))
         if staged is None:
             return start
-        if self._left is not None:
-            self._left -= sum(staged[1])
-        self._renew(source)
-        return self._offset(source, staged[0], len(staged[1]))
+        if left is not None and not is_left_over:
+            self._left = left - sum(staged.sizes)
+        self._renewals.keep(source)
+        return self._offset(source, staged.epoch, len(staged.sizes))
 
-    def _stage(self, source: str, epoch: int, count: int) -> tuple[int, list[int]] | None:
-        """Claim the next epoch.  One that a run before this staged and never wrote down may be over: pass it by."""
+    def _has_open(self, source: str) -> bool:
         options = self._options
+        try:
+            return client_of(options.broker).renew(options.queue, source, timeout=options.timeout_s) > 0
+        except (EpochExpired, QueueNotFound):
+            return False
+
+    def _stage(self, source: str, epoch: int, count: int) -> Claimed | None:
+        """Claim the next epoch: this one, or whichever comes next where a run before this went further."""
+        options, client = self._options, client_of(self._options.broker)
         self._pace()
         about = {"count": count, "slices": options.partitions, "timeout": options.timeout_s}
-        for at in range(epoch, epoch + LOST_EPOCHS_MAX):
+        for _ in range(STAGES_MAX):
             try:
-                claimed = client_of(options.broker).stage(options.queue, source, at, **about)
+                claimed = client.stage(options.queue, source, epoch, **about)
             except EpochExpired:
-                continue
+                epoch = max(epoch + 1, client.next_epoch(options.queue, source))
             except QueueNotFound:
                 return None
-            if claimed is not None:
-                self._looked_s = 0.0
-            return None if claimed is None else (at, list(claimed.sizes))
-        raise BadSettings(f"{LOST_EPOCHS_MAX} epochs of source {source} are over; give another one by option source")
+            else:
+                if claimed is not None:
+                    self._looked_s = 0.0
+                return claimed
+        raise BadSettings(
+            f"source {source} of queue {options.queue} is used by another query too; give each its own by option source"
+        )
 
     def _pace(self) -> None:
         """Spark asks a hundred times a second: look again only after a while if there was nothing."""
@@ -119,8 +129,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if not self._options.fails_on_data_loss and self._is_over(end):
             return []
-        self._renew(end["source"])
-        return [Slice(end["source"], end["epoch"], place) for place in range(end["slices"])]
+        self._renewals.keep(end["source"])
+        return [Slice(end["broker"], end["source"], end["epoch"], place) for place in range(end["slices"])]
 
     def _is_over(self, offset: dict[str, Any]) -> bool:
         """Whether the messages of a batch are back: then all of it is left to a later one, and not a part."""
@@ -138,37 +148,34 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         try:
             settle_offset(end, client_of(self._options.broker))
+        except QueueNotFound:
+            pass  # with it went what was to be settled
         except EpochExpired as error:
             if self._options.fails_on_data_loss:
-                raise EpochExpired(
-                    f"epoch {end['epoch']} of queue {end['queue']} was not settled in time: its messages are back in "
-                    "the queue, and what the batch did may be done twice; set failOnDataLoss to false to go on"
+                raise self._too_late(
+                    end["epoch"],
+                    end["broker"],
+                    ", and what the batch did may be done twice; set failOnDataLoss to false to go on",
                 ) from error
         self._settled = named
+
+    def _too_late(self, epoch: int, broker: str, consequence: str) -> EpochExpired:
+        options = self._options
+        if broker != options.broker:  # it may have moved; but then it knows the epoch
+            return EpochExpired(
+                f"epoch {epoch} of queue {options.queue} is over, or was never here: the checkpoint is of a query that "
+                f"read from {broker}, and this is {options.broker}; use another checkpoint, or that broker"
+            )
+        back = "was not settled in time: its messages are back in the queue"
+        return EpochExpired(f"epoch {epoch} of queue {options.queue} {back}{consequence}")
 
     def _check(self, offset: dict[str, Any]) -> None:
         if offset.get("queue") != self._options.queue:
             had = offset.get("queue")
             raise BadSettings(f"the checkpoint is of queue {had!r}, not of {self._options.queue!r}; use another one")
 
-    def _renew(self, source: str) -> None:
-        if self._renewing != source:
-            self._renewing = source
-            threading.Thread(target=self._keep, args=(source,), name="wakeq-renew", daemon=True).start()
-
-    def _keep(self, source: str) -> None:
-        """Renew claims until this process ends, on a connection of its own: the other one may be waiting."""
-        options, client = self._options, None
-        while self._renewing == source:
-            try:
-                client = client or BulkClient(options.broker)
-                client.renew(options.queue, source, timeout=options.timeout_s)
-            except WakeqError:
-                pass  # nothing is open, or the broker is away: who reads will hear of it
-            time.sleep(options.timeout_s / RENEWALS_A_TIMEOUT)
-
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_renewing": None}
+        return self.__dict__ | {"_renewals": Renewals(self._options)}  # no thread goes along
 
     # --- in the workers --------------------------------------------------------------------------------------------
 
@@ -180,9 +187,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 block = client.read_slice(options.queue, *part, offset=offset, count=READ_ROWS)
             except EpochExpired as error:
-                raise EpochExpired(
-                    f"epoch {partition.epoch} of queue {options.queue} was not settled in time: its messages are back "
-                    "in the queue; start with a new checkpoint, or set failOnDataLoss to false to go on with what comes"
+                raise self._too_late(
+                    partition.epoch,
+                    partition.broker,
+                    "; start with a new checkpoint, or set failOnDataLoss to false to go on with what comes",
                 ) from error
             if block.rows:
                 yield batch_of(block, options.queue, has_headers=options.has_headers)
@@ -202,7 +210,4 @@ def offset_of(text: str | None) -> dict[str, Any] | None:
 
 def settle_offset(offset: dict[str, Any], client: BulkClient) -> int:
     """Acknowledge everything up to an offset; again does nothing."""
-    try:
-        return client.settle(offset["queue"], offset["source"], offset["epoch"]) if offset["epoch"] else 0
-    except QueueNotFound:
-        return 0
+    return client.settle(offset["queue"], offset["source"], offset["epoch"]) if offset["epoch"] else 0

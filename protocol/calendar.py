@@ -11,8 +11,8 @@ are dead; the owner says how many (`forget`) and has them cleared away a piece a
 that ten million messages with a day to live, acknowledged at once, do not stay for a day.
 
 Rules of the owner: setting a moment, or moving it to an earlier one, needs an `add`; moving it to a later
-one does not (the entry finds its place again).  `take_due` removes what it gives.  A number that was
-added twice for the same moment may come twice, in two calls, unless `due_of` has changed in between.
+one does not (the entry finds its place again).  `take_due` removes what it gives, and gives a number that was
+added several times for the same moment once.
 
 Measured on 2 shared cores, 5,000,000 entries over a day: 9.3 bytes an entry, add 0.22 us; over ten
 minutes: 11 bytes, add 0.24 us, take 0.8 us in all, no call longer than 12 ms.
@@ -96,6 +96,7 @@ class Calendar:
         self._near = Tier(NEAR_SHIFT)
         self._far = Tier(FAR_SHIFT)
         self._count = 0
+        self._given: dict[int, set[int]] = {}  # by moment, if `take_due` has begun it and not come to its end
         self.dead = 0  # how many entries are dead, as far as is known
         self._dead_in_round = 0  # of those, how many came since the round of compaction under way began
         self._round: list[tuple[Tier, int]] = []  # the buckets that the round has still to look at
@@ -146,8 +147,10 @@ class Calendar:
             work -= len(numbers)
             self._count -= len(numbers)
             taken += self._sift(numbers, moment, due_of)
+        left = self._moments.buckets
+        self._given = {moment: given for moment, given in self._given.items() if moment in left}
         self._split(self._far, self._near, now_ms + SPLIT_AHEAD_MS, due_of, work)
-        return list(dict.fromkeys(taken))  # one that was added twice for one moment is due once
+        return taken
 
     def forget(self, count: int = 1) -> None:
         """Hear that so many numbers that are inside need no call any more."""
@@ -205,17 +208,18 @@ class Calendar:
                 self.dead -= self.dead > 0
 
     def _sift(self, numbers: Iterable[int], moment: int, due_of: DueOf) -> list[int]:
-        """Return those that are due at this very moment, each once."""
-        due: dict[int, None] = {}
+        """Return those that are due at this very moment and were not given before."""
+        due, given = [], self._given.setdefault(moment, set())
         for number in numbers:
             due_ms = due_of(number)
-            if due_ms == moment and number not in due:
-                due[number] = None
+            if due_ms == moment and number not in given:
+                given.add(number)
+                due.append(number)
             elif due_ms > moment:
                 self.add(due_ms, number)
             else:
                 self.dead -= self.dead > 0
-        return list(due)
+        return due
 
     def _compact_piece(self, tier: Tier, place: int, is_live: Callable[[int], bool], work: int) -> int:
         """Clear a piece of one bucket; leave the round's list shorter once the bucket is done."""

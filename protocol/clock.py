@@ -29,23 +29,23 @@ def span_on(clock_behind_ms: int, true_ms: int) -> int:
 class ClusterClock:
     """The leader's clock, or the one that a follower keeps to lead with."""
 
-    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "_wall_ms", "paused_ms")
+    __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "_wall_ms")
 
     def __init__(self, last_stamp_ms: int, wall_ms: int, monotonic_ms: int) -> None:
         self._time = max(last_stamp_ms, wall_ms) * UNITS
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
         self._reported_ms = 0
-        self.paused_ms = 0  # how much of all pauses was held back; only grows
 
-    @classmethod
-    def following(cls, stamp_ms: int, monotonic_ms: int) -> "ClusterClock":
+    def follow(self, stamp_ms: int, monotonic_ms: int) -> None:
         """Go on from another leader's stamp, whatever the wall clock says; for each batch that is applied.
 
         A node that comes to lead then measures from the last stamp by its own monotonic clock: no lease is
         cut short because its wall clock is ahead.
         """
-        return cls(stamp_ms, stamp_ms, monotonic_ms)
+        self._time = stamp_ms * UNITS
+        self._wall_ms = stamp_ms
+        self._monotonic_ms = monotonic_ms
 
     def now(self, wall_ms: int, monotonic_ms: int) -> int:
         """Return the moment; the readings are of this same instant."""
@@ -54,7 +54,6 @@ class ClusterClock:
             return self._time // UNITS
         gap_ms = max(0, monotonic_ms - self._monotonic_ms)
         run_ms = min(gap_ms, PAUSE_MS)
-        self.paused_ms += gap_ms - run_ms
         time = self._time + run_ms * UNITS
         lean = wall_ms * UNITS - time
         lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed

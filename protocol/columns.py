@@ -101,14 +101,15 @@ class Columns:
                     yield base + offset
 
     def living_between(self, after: int, last: int, count: int) -> list[int]:
-        """Return the first living numbers behind one, in the order of publication, none above `last`."""
+        """Return the first living numbers behind one, in the order of publication, none above `last`, nor hidden."""
         numbers: list[int] = []
         for chunk_id in sorted(chunk_id for chunk_id in self.chunks if after >> CHUNK_SHIFT <= chunk_id):
             base = chunk_id << CHUNK_SHIFT
             if base > last or len(numbers) >= count:
                 break
-            sizes = self.chunks[chunk_id].sizes
-            numbers += [base + place for place, size in enumerate(sizes) if size and after < base + place <= last]
+            sizes, dues = self.chunks[chunk_id].sizes, self.chunks[chunk_id].dues
+            found = [base + place for place, size in enumerate(sizes) if size and after < base + place <= last]
+            numbers += found if dues is None else [number for number in found if dues[number & MASK] >= 0]
         return numbers[:count]
 
     # --- adding and removing -----------------------------------------------------------------------------------------

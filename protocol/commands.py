@@ -319,10 +319,8 @@ Results = Sequence[int]  # for each item: a message number (> 0), or a Result
 def lengthened(entry: Entry, behind_ms: int) -> Entry:
     """Return the entry with delays that take as long as they were to take by a clock that is so far behind."""
     match entry:
-        case Publish() if any(draft.delay_ms for draft in entry.drafts):
+        case Publish() | Stash() if any(draft.delay_ms for draft in entry.drafts):
             return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts], packed=None)
-        case Stash():
-            return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts])
         case Ack(publishes=[_, *_]):
             return replace(entry, publishes=[lengthened(publish, behind_ms) for publish in entry.publishes])
         case _:

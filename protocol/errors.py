@@ -265,3 +265,5 @@ BY_CODE: dict[str, type[Refused]] = {
         Busy, OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip
+
+NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)  # worth saying again

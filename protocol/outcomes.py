@@ -34,7 +34,8 @@ class Outcomes(NamedTuple):
     """What became of the entries from `after` + 1 to `through`, and how far their queues have counted by then.
 
     `queues` are those that were told something, or all that there are (`lists_all`).  An entry without a note did
-    what it asks for.  A note with a code below 0 is a refusal; one above 0 is the number that a foreign uid has.
+    what it asks for.  A note with a code below 0 is a refusal; one above 0 is the number that a foreign uid has, or
+    of an Unstash the first of so many messages as its place says.
     """
 
     after: int

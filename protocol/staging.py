@@ -9,7 +9,7 @@ an end of its own, and one of a stash has a due moment below zero.
 
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -35,9 +35,11 @@ OPEN_EPOCHS_MAX = 2  # of one source
 SOURCES_MAX = 1_000  # of one queue
 STASHES_MAX = 10_000  # of one queue
 SOURCE_KEPT_MS = 86_400_000  # unused, and without open claims
-WRITERS_MAX = 10_000  # of one queue; each job that names none is one
+WRITERS_MAX = 10_000  # of one queue
 WRITER_KEPT_MS = 30 * 86_400_000
 WRITER_KEPT_MS_MIN = 86_400_000  # where there are too many
+JOBS_MAX = 10_000  # of one queue
+JOB_KEPT_MS = 15 * 60_000  # for whoever lost the answer, and asks again
 
 
 class Epoch(msgspec.Struct):
@@ -89,7 +91,7 @@ class Put(msgspec.Struct):
 
 
 class Writer(msgspec.Struct):
-    """Who publishes stashes: the last epoch that it published."""
+    """Who publishes stashes: the last epoch that it published; 0 for a job, which publishes once."""
 
     highest: int
     used_ms: int
@@ -97,7 +99,8 @@ class Writer(msgspec.Struct):
 
 Kept: TypeAlias = Source | Put | Writer
 Name: TypeAlias = tuple[str, str]  # the kind of what is kept (its letter in the state store), and its name
-SOURCE, STASH, WRITER = "c", "t", "w"
+SOURCE, STASH, WRITER, JOB = "c", "t", "w", "j"
+TYPES = {SOURCE: Source, STASH: Put, WRITER: Writer, JOB: Writer}
 
 
 class Queue(Protocol):
@@ -125,6 +128,7 @@ class Staging:
         self.sources: dict[str, Source] = {}
         self.stashes: dict[str, Put] = {}
         self.writers: dict[str, Writer] = {}
+        self.jobs: dict[str, Writer] = {}
         self._dirty: set[Name] = set()
 
     # --- looking ---------------------------------------------------------------------------------------------------
@@ -176,7 +180,7 @@ class Staging:
 
     @property
     def claimed(self) -> int:
-        """Messages in open epochs, those included that somebody acknowledged or gave back by their uid."""
+        """How large the open epochs were when they were made; what somebody settled by its uid meanwhile counts too."""
         return sum(len(one.numbers) for source in self.sources.values() for one in source.epochs)
 
     @property
@@ -230,6 +234,8 @@ class Staging:
         return [len(source.epochs)]
 
     def _settle(self, entry: Claim, at_ms: int) -> Results:
+        if self.has_lapsed(entry.source, entry.epoch):  # while this was on its way
+            return [Result.EPOCH_EXPIRED] * len(entry.numbers)
         source = self.sources.get(entry.source)
         if source is not None:
             named = set(entry.tokens)
@@ -262,6 +268,7 @@ class Staging:
         self._forget(at_ms)
         put = self.stashes.get(entry.stash)
         if put is not None and entry.part in put.parts:
+            self._keep(entry.stash, put, at_ms + entry.keep_ms)
             return [Result.REPEATED] * len(entry.drafts)
         if put is None and len(self.stashes) >= STASHES_MAX:
             return [Result.BUSY] * len(entry.drafts)
@@ -272,9 +279,12 @@ class Staging:
         self._queue.hide(numbers)
         put = self.stashes[entry.stash] = put or Put({}, 0)
         put.parts[entry.part] = numbers.start, len(numbers)
-        put.until_ms = at_ms + entry.keep_ms
-        self._dirty.add((STASH, entry.stash))
+        self._keep(entry.stash, put, at_ms + entry.keep_ms)
         return numbers
+
+    def _keep(self, name: str, put: Put, until_ms: int) -> None:
+        put.until_ms = until_ms
+        self._dirty.add((STASH, name))
 
     def unstash(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
         """Return [how many were published, the writer's last epoch] or [a refusal], and what is revealed or gone."""
@@ -287,25 +297,33 @@ class Staging:
         return [Result.DONE, 0], self._drop(names)
 
     def _publish(self, entry: Unstash, at_ms: int) -> tuple[Results, list[range]]:
-        writer = self.writers.get(entry.writer)
+        kind, writers = (WRITER, self.writers) if entry.epoch or not entry.stashes else (JOB, self.jobs)
+        writer = writers.get(entry.writer)
         highest = 0 if writer is None else writer.highest
         if 0 < entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
             return [Result.EPOCH_OLD], []
-        if entry.epoch <= highest:
+        if not (entry.epoch or entry.stashes):  # who has nothing to publish asks
+            return [Result.DONE, highest], []
+        if writer is not None and entry.epoch == highest:
             return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
         for name, size in entry.stashes:
             put = self.stashes.get(name)
             if put is None or put.size != size:
                 return [Result.STASH_EXPIRED], []
-        if writer is None and len(self.writers) >= WRITERS_MAX and not self._make_room(at_ms):
+        if writer is None and not self._has_room(kind, at_ms):
             return [Result.BUSY], []
         ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
         for numbers in ranges:
             self._queue.reveal(numbers)
-        self.writers.pop(entry.writer, None)
-        self.writers[entry.writer] = Writer(entry.epoch, at_ms)
-        self._dirty.add((WRITER, entry.writer))
+        writers.pop(entry.writer, None)
+        writers[entry.writer] = Writer(entry.epoch, at_ms)
+        self._dirty.add((kind, entry.writer))
         return [sum(map(len, ranges)), entry.epoch], ranges
+
+    def _has_room(self, kind: str, at_ms: int) -> bool:
+        if kind == JOB:
+            return len(self.jobs) < JOBS_MAX
+        return len(self.writers) < WRITERS_MAX or self._make_room(at_ms)
 
     def _make_room(self, at_ms: int) -> bool:
         """Forget the writer that was not used for longest, if that is long enough; of several the first by name."""
@@ -341,29 +359,29 @@ class Staging:
                 break
             del self.sources[name]
             self._dirty.add((SOURCE, name))
-        while self.writers:
-            name, writer = next(iter(self.writers.items()))
-            if writer.used_ms > at_ms - WRITER_KEPT_MS:
-                break
-            del self.writers[name]
-            self._dirty.add((WRITER, name))
+        for kind, writers, kept_ms in ((WRITER, self.writers, WRITER_KEPT_MS), (JOB, self.jobs, JOB_KEPT_MS)):
+            while writers:
+                name, writer = next(iter(writers.items()))
+                if writer.used_ms > at_ms - kept_ms:
+                    break
+                del writers[name]
+                self._dirty.add((kind, name))
 
     def collect(self) -> list[tuple[Name, bytes | None]]:
         """Return what changed since the last call as it is to be written down; None for what is gone."""
         dirty, self._dirty = self._dirty, set()
-        kept = {SOURCE: self.sources, STASH: self.stashes, WRITER: self.writers}
-        rows = [((kind, name), kept[kind].get(name)) for kind, name in sorted(dirty)]  # type: ignore[attr-defined]
+        kept = self._kept()
+        rows = [((kind, name), kept[kind].get(name)) for kind, name in sorted(dirty)]
         return [(key, None if value is None else msgspec.msgpack.encode(value)) for key, value in rows]
 
     def restore(self, rows: Iterable[tuple[Name, bytes]]) -> None:
         """Take back what was written down."""
+        kept = self._kept()
         for (kind, name), value in rows:
-            match kind:
-                case "c":
-                    self.sources[name] = msgspec.msgpack.decode(value, type=Source)
-                case "t":
-                    self.stashes[name] = msgspec.msgpack.decode(value, type=Put)
-                case _:
-                    self.writers[name] = msgspec.msgpack.decode(value, type=Writer)
+            kept[kind][name] = msgspec.msgpack.decode(value, type=TYPES[kind])
         self.sources = dict(sorted(self.sources.items(), key=lambda row: row[1].used_ms))
         self.writers = dict(sorted(self.writers.items(), key=lambda row: row[1].used_ms))
+        self.jobs = dict(sorted(self.jobs.items(), key=lambda row: row[1].used_ms))
+
+    def _kept(self) -> dict[str, dict[str, Any]]:
+        return {SOURCE: self.sources, STASH: self.stashes, WRITER: self.writers, JOB: self.jobs}

@@ -33,6 +33,7 @@ LAST_SHARE = (
     4  # with a quarter of the reserve a node of a cluster steps aside, while it can still write down what it has
 )
 BACK_SHARE = 2  # and it is back with a half
+REUSABLE_SHARE = 4  # of the reserve, what may be room within the state's file
 RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve is free
 FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
@@ -134,15 +135,18 @@ class DataDirectory:
         state = os.statvfs(self.path)
         return state.f_blocks * state.f_frsize
 
-    def check_space(self, owed_bytes: int = 0) -> bool:
+    def check_space(self, owed_bytes: int = 0, reusable_bytes: int = 0) -> bool:
         """Decide again whether publishes must be refused; keep to `full` until there is clearly room.
 
-        `owed_bytes` are still going to be written for what was already promised.
+        `owed_bytes` are still going to be written for what was already promised.  `reusable_bytes` are free within the
+        state's file, which never shrinks: a part of the reserve may lie there.
         """
-        reserve = self.reserve_bytes() + owed_bytes
+        reserve = self.reserve_bytes()
+        room = self.free_bytes() + min(reusable_bytes, reserve // REUSABLE_SHARE)
+        least = reserve + owed_bytes
         if self.full:
-            reserve += reserve // RECOVERED_SHARE
-        self.full = self.free_bytes() < reserve
+            least += least // RECOVERED_SHARE
+        self.full = room < least
         return self.full
 
     def check_last_room(self, owed_bytes: int = 0) -> bool:

@@ -105,15 +105,14 @@ class OutcomeFiles:
         make_folder(directory)
 
     def write(self, outcomes: Outcomes) -> None:
-        """Append one record.  Only one with notes is synced: what is lost of the others can be counted again."""
+        """Append one record, and sync it: the state comes behind it, and says that all before was told."""
         if outcomes.lists_all:
             self._begin(outcomes.after + 1)
         assert self._descriptor >= 0, "the first record lists all queues"
         record = encode_record(outcomes, self._identity)
         write_all(self._descriptor, record, self._end, self._path)
         self._end += len(record)
-        if outcomes.notes:
-            sync_data(self._descriptor, self._path)
+        sync_data(self._descriptor, self._path)
 
     def _begin(self, first_index: int) -> None:
         """Begin a file; one of that name is of a cut that did not come to its end, and is made again."""

@@ -87,6 +87,16 @@ class StoreStats:
     oldest_reader_behind: int  # transactions that were committed since the oldest of them began
     records: Mapping[int, int]  # by table
 
+    @property
+    def living_bytes(self) -> int:
+        """What the newest state takes; 0 in a store that has no pages."""
+        return (self.pages - self.free_pages) * self.page_bytes
+
+    @property
+    def reusable_bytes(self) -> int:
+        """What can be written before the file grows."""
+        return self.free_pages * self.page_bytes
+
 
 class View(Protocol):
     """The state as it was when the view was opened, from whatever thread it is read."""

@@ -27,7 +27,7 @@ class Headroom:
         self._files = files
         self._assembly = assembly
         self._refused_with = ""  # the code, while publishes are refused
-        self._gave_history_up = False  # since the disk became full
+        self._was_full = False
 
     @property
     def is_used_up(self) -> bool:
@@ -36,15 +36,16 @@ class Headroom:
 
     def look(self) -> None:
         """Refuse publishes from now on, or take them again, if that has changed."""
-        owed_bytes = STATE_BYTES_A_LOG_BYTE * self._assembly.queues.unflushed_bytes
-        directory = self._files.directory
-        was_out_of_room, is_full = directory.out_of_room, directory.check_space(owed_bytes)
+        queues, directory = self._assembly.queues, self._files.directory
+        owed_bytes = STATE_BYTES_A_LOG_BYTE * queues.unflushed_bytes
+        was_out_of_room, is_full = directory.out_of_room, directory.check_space(owed_bytes, queues.reusable_bytes)
         if directory.check_last_room(owed_bytes) != was_out_of_room:
             self._assembly.raft_log.tell(StepAside(directory.out_of_room))
-        if is_full and not self._gave_history_up:
-            self._give_history_up()
-            return
-        self._gave_history_up = is_full
+        if is_full:
+            self._make_room()
+        was_full, self._was_full = self._was_full, is_full
+        if is_full and not was_full:
+            return  # the next look tells whether that was enough
         refusal = self._disk_full() if is_full else self._node_full()
         code = "" if refusal is None else refusal.code
         if code != self._refused_with:
@@ -57,7 +58,7 @@ class Headroom:
         return Refusal(
             DiskFull.code,
             f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, and {kept >> 20} MiB "
-            f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; make room",
+            f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; work off what waits, or make room",
         )
 
     def _node_full(self) -> Refusal | None:
@@ -67,19 +68,18 @@ class Headroom:
         return Refusal(QueueFull.code, limit)
 
     def _tell(self, refusal: Refusal | None) -> None:
-        raft_log, queues = self._assembly.raft_log, self._assembly.queues
-        raft_log.tell(Pressure(refusal))
+        self._assembly.raft_log.tell(Pressure(refusal))
         if refusal is None:
             logger.warning("publishes are taken again")
-            return
-        if refusal.code == DiskFull.code:
-            raft_log.tell(Cut(queues.flushed_index))
-        logger.warning("publishes are refused: %s", refusal.detail)
+        else:
+            logger.warning("publishes are refused: %s", refusal.detail)
 
-    def _give_history_up(self) -> None:
-        """Messages need the disk more than history does; the next look tells whether that was enough."""
-        self._gave_history_up = True
+    def _make_room(self) -> None:
+        """Messages need the disk more than history does: the journal goes, and what the state store has of the log."""
+        if self._was_full:
+            self._assembly.raft_log.tell(Cut(self._assembly.queues.flushed_index))
         journal = self._files.log.journal
         if journal is not None:
-            logger.warning("the disk of %s is nearly full: the journal is removed", self._files.directory.path)
+            if not self._was_full:
+                logger.warning("the disk of %s is nearly full: the journal is removed", self._files.directory.path)
             self._assembly.reader_disk.submit(journal.clear, lambda _: None)

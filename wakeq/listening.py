@@ -8,9 +8,11 @@ It knows no protocol, and counts nobody who comes without TLS: that is the matte
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
+from errno import EADDRINUSE, EMFILE, ENFILE
+from typing import Any, Protocol
 
 from wakeq.actors.door import Admission
+from wakeq.protocol.errors import BadSettings
 from wakeq.tls import ServerTls, TlsServer
 
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TRIES = 5, 2, 3
@@ -22,7 +24,10 @@ async def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to the first address that a host has."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return listening_socket(found[0][0], found[0][4])
+    try:
+        return listening_socket(found[0][0], found[0][4])
+    except OSError as error:  # of several ports it must be known which one
+        raise OSError(error.errno, f"port {port}: {error.strerror}") from error
 
 
 def listening_socket(family: int, address: Any) -> socket.socket:
@@ -35,12 +40,35 @@ def listening_socket(family: int, address: Any) -> socket.socket:
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_TRIES)
+        if family == socket.AF_INET6:  # on `::` IPv4 is served too: there is only one host to name
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         bound.setblocking(False)
         bound.bind(address)
     except OSError:
         bound.close()
         raise
     return bound
+
+
+class SystemRefusal(Protocol):
+    """An OSError, or the like of a library."""
+
+    @property
+    def errno(self) -> int | None: ...
+
+    @property
+    def strerror(self) -> str | None: ...
+
+
+def cannot_listen(where: str, error: SystemRefusal) -> BadSettings:
+    """Return what to say of a port of ZeroMQ that cannot be had, and what to try."""
+    if error.errno in (EMFILE, ENFILE):
+        hint = "allow the broker more open files"
+    elif error.errno == EADDRINUSE:
+        hint = "is another scheduler there?"
+    else:
+        hint = "name an IPv4 address of this machine, a name that stands for one, or *"
+    return BadSettings(f"cannot listen on {where}: {error.strerror}; {hint}")
 
 
 async def accept(

@@ -52,6 +52,7 @@ class Services(NamedTuple):
     runtime: Runtime
     queues: QueueServices
     refusal: Callable[[], Refusal | None]  # why this node serves nobody now, if it does not
+    leads: Callable[[], bool]  # also while a successor gets ready, which may fail
     failed: Callable[[BaseException], None]
     security: Security
     disk: Disk  # that reads config.json again
@@ -122,11 +123,11 @@ class MoniqueDoors:
 
     def _look(self) -> dict[str, str]:
         """Open or close; return the addresses of what was opened."""
-        refusal = self._services.refusal()
-        leads = refusal is None or refusal.code != NotLeader.code
-        if leads and self._supervisor is None and not self._ends:
-            return self._open()
-        if not leads and self._supervisor is not None:
+        if self._supervisor is None:
+            refusal = self._services.refusal()
+            may_open = refusal is None or refusal.code != NotLeader.code
+            return self._open() if may_open and not self._ends else {}
+        if not self._services.leads():
             self._close()
             for door in list(self.path.doors):
                 door.close("another node leads; connect to it")
@@ -154,6 +155,7 @@ class MoniqueDoors:
             self._zmq.close()
             self._zmq = None
         self._push_ports.clear()
+        self._takers.clear()
 
     def stop_reading(self) -> None:
         """Take no more; what was taken is still answered."""
@@ -161,17 +163,29 @@ class MoniqueDoors:
         self.path.stop_reading()
         if self._zmq is not None:
             self._zmq.stop_reading()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Give components nothing more; answers of theirs may still be on their way."""
         for taker in self._takers.values():
             if isinstance(taker, Bridge):
-                taker.tell(Rest())  # behind it answers of components may still be on their way to it
+                taker.tell(Rest())
 
     async def close(self, reason: str = "the broker stops") -> None:
-        """Close everything."""
+        """Close everything; components hear what was published last."""
         self._ends = True
+        if self._zmq is not None:
+            await self._finish(self._zmq)
+            self._zmq = None
         self._close()
         await self.path.close(reason)
         if self._own_port is not None:
             await self._own_port.close()
+
+    async def _finish(self, zmq: "MoniqueZmq") -> None:
+        finished: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._services.disk.submit(zmq.finish(), finished.set_result)
+        await finished
 
     # --- ZeroMQ -----------------------------------------------------------------------------------------------------
 
@@ -181,7 +195,7 @@ class MoniqueDoors:
             return {}
         from wakeq.listeners.monique_zmq import MoniqueZmq
 
-        self._zmq = MoniqueZmq()
+        self._zmq = MoniqueZmq(self._services.security.admission)
         addresses: dict[str, str] = {}
         if config.scheduler_in is not None and config.scheduler_out is not None:
             addresses = self._zmq.open_layers(
@@ -205,8 +219,12 @@ class MoniqueDoors:
 
     def _open_controller(self, spec: str, port: int) -> None:
         assert self._zmq is not None, "opened before"
-        made = self._zmq.open_controller(self._config.bind_host, port, lambda message: self._takers[spec].tell(message))
-        self._push_ports[spec] = made
+        self._push_ports[spec] = self._zmq.open_controller(
+            self._config.bind_host,
+            port,
+            lambda message: self._takers[spec].tell(message),
+            on_lease=spec in (self._settings.routes or {}),
+        )
 
     def _read_again(self) -> None:
         """See whether config.json names controllers that are new."""
@@ -269,6 +287,8 @@ class MoniqueDoors:
         runtime.monitor(self._exchange, taker, f"the controller of {spec}")
         self._takers[spec] = taker
         port.look()
+        if self._ends:
+            self._rest()
 
     def _make_subscriber(self, door: PushingDoor) -> MoniqueSubscriber:
         runtime, worker = self._services.runtime, self._services.queues.new_worker()

@@ -25,7 +25,7 @@ class NodeClock:
 
     def follow(self, stamp_ms: int) -> None:
         """Another node leads: its stamps are the time."""
-        self._time = ClusterClock.following(stamp_ms, self._clock.monotonic_ms())
+        self._time.follow(stamp_ms, self._clock.monotonic_ms())
 
     def now_ms(self) -> int:
         """Return the moment; within one turn of the processes it is one moment."""

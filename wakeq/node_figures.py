@@ -142,6 +142,7 @@ class NodeFigures:
             Sample("wakeq_log_last_index", log.last_index),
             Sample("wakeq_state_backlog_bytes", queues.unflushed_bytes),
             Sample("wakeq_state_flushes_total", queues.flushes),
+            Sample("wakeq_entries_set_aside", queues.set_aside_count),
             Sample("wakeq_snapshots_total", self._assembly.snapshots.taken),
             Sample("wakeq_disk_free_bytes", directory.free_bytes()),
             Sample("wakeq_disk_reserve_bytes", directory.reserve_bytes()),
@@ -160,6 +161,7 @@ class NodeFigures:
     def _raft(self, facts: Mapping[str, Any]) -> list[Sample]:
         refusal: Refusal | None = self._assembly.raft_log.refusal()
         others = [member for member in facts["members"] if member["node"] != facts["node"]]
+        levels = [member for member in others if member["level"] is not None]
         behind = [member for member in others if member["behind_bytes"] is not None]
         return [
             Sample("wakeq_raft_term", facts["term"]),
@@ -167,8 +169,10 @@ class NodeFigures:
             Sample("wakeq_raft_applied_index", self._assembly.queues.applied[0]),
             Sample("wakeq_raft_is_leader", int(facts["role"] == "leader")),
             Sample("wakeq_raft_serves", int(refusal is None)),
+            Sample("wakeq_raft_level", facts["level"]),
             Sample("wakeq_raft_members", len(facts["members"])),
             *(Sample("wakeq_raft_peer_connected", int(m["is_connected"]), (str(m["node"]),)) for m in others),
+            *(Sample("wakeq_raft_peer_level", m["level"], (str(m["node"]),)) for m in levels),
             *(Sample("wakeq_raft_peer_behind_bytes", m["behind_bytes"], (str(m["node"]),)) for m in behind),
         ]
 

@@ -181,6 +181,7 @@ class Ports:
             assembly.runtime,
             queues,
             assembly.raft_log.refusal,
+            lambda: assembly.raft_log.core.leads,
             self._services.failed,
             self._services.security,
             assembly.reader_disk,

@@ -303,11 +303,11 @@ class Renew(CommandBase, tag="RENEW", frozen=True):
 
 
 class SettleEpochs(CommandBase, tag="SETTLE", frozen=True):
-    """Acknowledge all open epochs of a source up to this one."""
+    """Acknowledge all open epochs of a source up to this one; epoch 0 asks which one to stage next."""
 
     qname: str
     source: StagedName
-    epoch: Positive
+    epoch: Size
 
 
 class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):
@@ -320,7 +320,7 @@ class Stash(PubBlock, tag="STASH", frozen=True, kw_only=True):
 
 
 class Unstash(CommandBase, tag="UNSTASH", frozen=True):
-    """Publish stashes, each named with its size, as one epoch of a writer; without a writer, drop them."""
+    """Publish stashes, each named with its size, as one epoch of a writer, or as a job; without a writer, drop them."""
 
     qname: str
     stashes: Annotated[list[tuple[StagedName, Size]], Meta(max_length=STASHES_MAX)]

@@ -216,6 +216,7 @@ class Okrenew(ReplyBase, tag="okrenew", frozen=True):
 class Oksettle(ReplyBase, tag="oksettle", frozen=True):
     qname: str
     count: int  # messages that were acknowledged
+    next: int | None = None  # in answer to epoch 0: the first epoch that is open, else the one to stage next
 
 
 class Framed:

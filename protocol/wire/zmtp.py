@@ -17,8 +17,10 @@ _VERSION: Final = b"\3\0"
 _MECHANISM: Final = b"NULL".ljust(20, b"\0")
 GREETING: Final = (_SIGNATURE + _VERSION + _MECHANISM).ljust(64, b"\0")
 COMMAND_BYTES_MAX = 4096  # READY has some dozens
+TOGETHER_COMMANDS_MAX = 1_000  # in one read: each costs a microsecond or two of everybody's time
 
 _MORE, _LONG, _COMMAND = 1, 2, 4
+_FLAGS: Final = frozenset((0, _MORE, _LONG, _MORE | _LONG, _COMMAND, _COMMAND | _LONG))  # a command is one frame
 _SHORT_MAX = 255
 _PING_TTL_BYTES, _PING_CONTEXT_BYTES_MAX = 2, 16
 
@@ -47,7 +49,9 @@ class Pusher:
         self._buffer += data
         if not self._greeted and not self._greet():
             return
-        for command in self._commands():
+        for place, command in enumerate(self._commands()):
+            if place >= TOGETHER_COMMANDS_MAX:
+                raise BadPeer("it does nothing but ask whether we are there")
             self._obey(command)
 
     def bytes_to_send(self) -> bytes:
@@ -77,6 +81,8 @@ class Pusher:
         buffer = self._buffer
         while len(buffer) >= 2:
             flags = buffer[0]
+            if flags not in _FLAGS:
+                raise BadPeer("what it sends is no frame of ZeroMQ")
             if not flags & _COMMAND:
                 raise BadPeer("it sends messages, which a PULL socket never does")
             start = 9 if flags & _LONG else 2
@@ -94,6 +100,8 @@ class Pusher:
     def _obey(self, body: bytes) -> None:
         size = body[0] if body else 0
         name, data = body[1 : 1 + size], body[1 + size :]
+        if len(name) < size:
+            raise BadPeer("what it says breaks off in the middle of a name")
         if name == b"READY" and not self.is_open:
             if _type_in(data) != b"PULL":
                 raise BadPeer("it is no PULL socket")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.honest import Honest
 from tests.helpers.line_client import LineClient
 
 StartBroker = Callable[..., BrokerProcess]
@@ -68,3 +69,14 @@ def connect() -> Iterator[Connect]:
     yield open_one
     for client in clients:
         client.close()
+
+
+@pytest.fixture
+def honest(shared_broker: BrokerProcess) -> Iterator[Honest]:
+    """Return an honest client, which works before the abuse and after it; the broker has not ended meanwhile."""
+    client = Honest(shared_broker)
+    client.works()
+    yield client
+    client.works()
+    assert shared_broker.running, shared_broker.stderr
+    assert "Traceback" not in shared_broker.stderr

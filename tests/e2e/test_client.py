@@ -18,11 +18,6 @@ from wakeq import AsyncClient, Client, StaleLease, errors
 DEADLINE_S = 30.0
 
 
-def address_of(broker: BrokerProcess) -> str:
-    host, port = broker.worker_address
-    return f"{host}:{port}"
-
-
 @pytest.fixture
 def start_again(start_broker: StartBroker) -> Callable[[], BrokerProcess]:
     """Return a function that starts a broker which comes back at the port that it had."""
@@ -39,7 +34,7 @@ def start_again(start_broker: StartBroker) -> Callable[[], BrokerProcess]:
 
 
 def test_a_message_has_all_that_it_was_published_with(shared_broker: BrokerProcess) -> None:
-    with Client(address_of(shared_broker)) as client:
+    with Client(shared_broker.address) as client:
         uid = client.publish("lives", {"to": "a@b.c"}, timeout=30, headers={"trace": "1"}, priority=-5)
 
         message = client.fetch("lives", wait=10)
@@ -57,7 +52,7 @@ def test_a_message_has_all_that_it_was_published_with(shared_broker: BrokerProce
 
 
 def test_a_release_is_no_failure_and_a_rejection_is_for_good(shared_broker: BrokerProcess) -> None:
-    with Client(address_of(shared_broker)) as client:
+    with Client(shared_broker.address) as client:
         client.publish("ends", "x")
 
         for failures, end in ((0, lambda message: message.release()), (0, lambda message: message.nack(delay=0))):
@@ -77,7 +72,7 @@ def test_a_release_is_no_failure_and_a_rejection_is_for_good(shared_broker: Brok
 
 
 def test_what_became_of_many_is_told_by_uid(shared_broker: BrokerProcess) -> None:
-    with Client(address_of(shared_broker)) as client:
+    with Client(shared_broker.address) as client:
         client.publish_many("many", ["a", "b", "c"])
         first, second, third = client.fetch_many("many", 3)
         first.ack()
@@ -96,7 +91,7 @@ def test_what_became_of_many_is_told_by_uid(shared_broker: BrokerProcess) -> Non
 def test_an_id_makes_a_publish_the_same_for_another_client(shared_broker: BrokerProcess) -> None:
     uids = set()
     for _ in range(2):
-        with Client(address_of(shared_broker)) as client:
+        with Client(shared_broker.address) as client:
             uids.add(client.publish("ids", "x", id="order-7"))
 
     assert len(uids) == 1
@@ -104,7 +99,7 @@ def test_an_id_makes_a_publish_the_same_for_another_client(shared_broker: Broker
 
 def test_a_cancelled_fetch_costs_no_message_its_timeout(shared_broker: BrokerProcess) -> None:
     async def work() -> None:
-        async with AsyncClient(address_of(shared_broker)) as worker, AsyncClient(address_of(shared_broker)) as other:
+        async with AsyncClient(shared_broker.address) as worker, AsyncClient(shared_broker.address) as other:
             fetch = asyncio.create_task(worker.fetch("cancelled", wait=60))
             await asyncio.sleep(0)
             await worker.ping()  # the broker has the fetch
@@ -128,7 +123,7 @@ def test_publishes_through_a_kill_are_each_stored_once(start_again: Callable[[],
     bodies = [str(number) for number in range(600)]
 
     async def work() -> None:
-        async with AsyncClient(address_of(broker), reconnect_for_s=DEADLINE_S) as client:
+        async with AsyncClient(broker.address, reconnect_for_s=DEADLINE_S) as client:
             publishes = [asyncio.create_task(client.publish("q", body)) for body in bodies]
             await publishes[200]
             await asyncio.to_thread(broker.restart)
@@ -155,7 +150,7 @@ def test_threads_go_on_after_a_kill(start_again: Callable[[], BrokerProcess]) ->
             if number == 10:
                 begun.wait(DEADLINE_S)
 
-    with Client(address_of(broker), reconnect_for_s=DEADLINE_S) as client:
+    with Client(broker.address, reconnect_for_s=DEADLINE_S) as client:
         threads = [threading.Thread(target=publish, args=(client,), daemon=True) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -189,7 +184,7 @@ def test_a_sleeper_hears_of_a_restart_and_is_woken_after_it(start_again: Callabl
 
     async def work() -> list[str]:
         wakes = Wakes()
-        async with AsyncClient(address_of(broker), reconnect_for_s=math.inf, listener=wakes) as client:
+        async with AsyncClient(broker.address, reconnect_for_s=math.inf, listener=wakes) as client:
             await client.subscribe("q")
             assert await client.fetch("q") is None
             await client.sleep("q")
@@ -208,7 +203,7 @@ def test_a_broker_that_hangs_is_found_under_both_clients(start_broker: StartBrok
     broker = start_broker()
 
     async def publish() -> None:
-        async with AsyncClient(address_of(broker), answer_timeout_s=0.5) as client:
+        async with AsyncClient(broker.address, answer_timeout_s=0.5) as client:
             broker.send_signal(signal.SIGSTOP)
             await client.publish("q", "x")
 
@@ -216,7 +211,7 @@ def test_a_broker_that_hangs_is_found_under_both_clients(start_broker: StartBrok
         with pytest.raises(errors.Disconnected, match="does not answer"):
             asyncio.run(asyncio.wait_for(publish(), DEADLINE_S))
         broker.send_signal(signal.SIGCONT)
-        with Client(address_of(broker), answer_timeout_s=0.5) as client:
+        with Client(broker.address, answer_timeout_s=0.5) as client:
             broker.send_signal(signal.SIGSTOP)
             with pytest.raises(errors.Disconnected, match="does not answer"):
                 client.publish("q", "x")
@@ -239,7 +234,7 @@ def test_a_program_that_configures_no_logging_sees_an_outage_begin_and_end(
         "client.ping()\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, address_of(broker)],
+        [sys.executable, "-c", program, broker.address],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -248,7 +243,7 @@ def test_a_program_that_configures_no_logging_sees_an_outage_begin_and_end(
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
 
-    with Client(address_of(broker), reconnect_for_s=DEADLINE_S) as client:
+    with Client(broker.address, reconnect_for_s=DEADLINE_S) as client:
         broker.restart()
         client.ping()
     _, stderr = process.communicate("go on\n", timeout=DEADLINE_S)
@@ -256,13 +251,13 @@ def test_a_program_that_configures_no_logging_sees_an_outage_begin_and_end(
     lost, found = stderr.splitlines()
     assert process.returncode == 0
     assert lost.endswith("; reconnecting")
-    assert found == f"connected to {address_of(broker)} again"
+    assert found == f"connected to {broker.address} again"
     warnings = [record.message for record in caplog.records if record.name == "wakeq.client"]
     assert warnings[-1] == found
 
 
 def test_a_forked_child_and_its_parent_both_go_on(shared_broker: BrokerProcess) -> None:
-    with Client(address_of(shared_broker)) as client:
+    with Client(shared_broker.address) as client:
         client.publish("forks", "before")
 
         child = os.fork()

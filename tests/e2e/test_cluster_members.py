@@ -38,11 +38,6 @@ def wakeq(*arguments: str, status: int = 0) -> str:
     return done.stdout + done.stderr
 
 
-def address_of(node: BrokerProcess) -> str:
-    host, port = node.worker_address
-    return f"{host}:{port}"
-
-
 def view_of(node: BrokerProcess) -> dict[str, Any]:
     with LineClient(node.worker_address) as client:
         return dict(client.ask("CLUSTER")["cluster"])
@@ -83,7 +78,7 @@ def test_leadership_moves_when_an_operator_says_so(cluster: Cluster) -> None:
     make_lead(cluster, heir)
 
     assert held(heir) == len(uids)
-    facts = json.loads(wakeq("--broker", address_of(heir), "cluster", "status", "--json"))
+    facts = json.loads(wakeq("--broker", heir.address, "cluster", "status", "--json"))
     assert (facts["role"], facts["node"], facts["serves"]) == ("leader", cluster.nodes.index(heir), True)
     assert [member["behind_bytes"] for member in facts["members"]] == [0, 0, 0]
 
@@ -120,7 +115,7 @@ def test_a_node_that_was_away_for_long_gets_the_whole_state(cluster: Cluster) ->
 
 def is_cut(node: BrokerProcess) -> bool:
     """Have an image written; it is of use once the state store has all of the sealed log."""
-    wakeq("--broker", address_of(node), "cluster", "snapshot")
+    wakeq("--broker", node.address, "cluster", "snapshot")
     return "raft.log.0000000000000000001" not in segments(node)
 
 
@@ -172,7 +167,7 @@ def test_a_restored_backup_grows_into_a_cluster(cluster: Cluster, tmp_path: Path
     assert cluster.leader([first]) is first
     assert held(first) == len(uids)
     for number, node in enumerate(others, 1):
-        wakeq("--broker", address_of(first), "cluster", "add", str(number), cluster.peer_addresses[number])
+        wakeq("--broker", first.address, "cluster", "add", str(number), cluster.peer_addresses[number])
         node.extra_args = (*node.extra_args, "--join")
         node.start()
         eventually(lambda node=node: role_of(node) == "voter", f"it votes\n{node.stderr}")  # type: ignore[misc]
@@ -192,12 +187,12 @@ def test_a_majority_that_is_lost_for_ever_is_recovered_from_one_node_and_grows_a
 
     assert cluster.leader([left]) is left
     assert held(left) == len(uids)
-    with Client(address_of(left)) as client:
+    with Client(left.address) as client:
         client.publish("q", "it goes on")
     lost = next(node for node in cluster.nodes if node is not left)
     number = cluster.nodes.index(lost)
     shutil.rmtree(lost.data_dir)
-    wakeq("--broker", address_of(left), "cluster", "add", str(number), cluster.peer_addresses[number])
+    wakeq("--broker", left.address, "cluster", "add", str(number), cluster.peer_addresses[number])
     lost.extra_args = (*lost.extra_args, "--join")
     lost.start()
     eventually(lambda: role_of(lost) == "voter", f"it votes\n{lost.stderr}")

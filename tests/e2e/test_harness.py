@@ -13,7 +13,8 @@ from tests.helpers.checker import Report, check
 from tests.helpers.crash_loop import Outcome, crash_loop
 from tests.helpers.fake_broker import FakeBroker, Fault
 from tests.helpers.history import History
-from tests.helpers.load import Load, LoadQueue
+from tests.helpers.load import Load
+from tests.helpers.load_tasks import LoadQueue
 
 FAKE = (sys.executable, "-m", "tests.helpers.fake_broker")
 ROOT = Path(__file__).parents[2]

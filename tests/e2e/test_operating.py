@@ -1,6 +1,7 @@
 """Operating a broker from the command line, as a newcomer would: look, pause, move, release, ask why; and its log."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -264,23 +265,40 @@ def test_sighup_changes_what_is_logged_and_how_and_what_metrics_say(start_broker
 # The image ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_check_of_the_image_tells_a_broker_that_hangs(
-    shared_broker: BrokerProcess, start_broker: StartBroker, tmp_path: Path
-) -> None:
+def is_healthy(**environment: object) -> bool:
+    """Whether the check of the image is content with what this environment leads to."""
     instruction = re.search(r"^HEALTHCHECK .*\\\n *CMD (\[.*\])$", DOCKERFILE.read_text(), re.MULTILINE)
     assert instruction is not None
-    _, *arguments = json.loads(instruction[1])
+    program, *arguments = json.loads(instruction[1])
+    command = {"python": [sys.executable], "wakeq": [sys.executable, "-m", "wakeq"]}[program]
+    given = {name: str(value) for name, value in environment.items()}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("WAKEQ_")}
+    return subprocess.run([*command, *arguments], env=inherited | given, capture_output=True).returncode == 0
 
-    def is_healthy(broker: BrokerProcess, **environment: str) -> bool:
-        port = {"WAKEQ_HTTP_PORT": str(broker.http_address[1])}
-        return subprocess.run([sys.executable, *arguments], env=port | environment, capture_output=True).returncode == 0
 
-    pair = Authority(tmp_path).issue("broker")
-    secured = start_broker("--tls-cert", str(pair.cert), "--tls-key", str(pair.key))
-    assert is_healthy(shared_broker)
-    assert is_healthy(secured, WAKEQ_TLS_CERT_FILE=str(pair.cert))
-    assert "no TLS with" not in secured.stderr
+@pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "TLS"])
+def test_the_check_of_the_image_asks_where_the_settings_say_and_no_proxy(
+    start_broker: StartBroker, tmp_path: Path, is_secured: bool
+) -> None:
+    config = tmp_path / "wakeq.toml"
+    if is_secured:
+        pair = Authority(tmp_path).issue("broker")
+        config.write_text(f'[tls]\ncert_file = "{pair.cert}"\nkey_file = "{pair.key}"\n')
+    else:
+        config.write_text("")
+    broker = start_broker("--config", str(config), "--host", "127.0.0.2")
+    where = {"WAKEQ_CONFIG": config, "WAKEQ_HTTP_PORT": broker.http_address[1]}
+    no_proxy = {"HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1", "HTTPS_PROXY": "http://[::1]:1"}
 
-    secured.send_signal(signal.SIGSTOP)
+    assert is_healthy(**where, **no_proxy, WAKEQ_HOST="127.0.0.2")
+    assert not is_healthy(**where, WAKEQ_HOST="127.0.0.3")
+    assert "no TLS with" not in broker.stderr
 
-    assert not is_healthy(secured, WAKEQ_TLS_CERT_FILE=str(pair.cert))
+    broker.send_signal(signal.SIGSTOP)
+    assert not is_healthy(**where, WAKEQ_HOST="127.0.0.2")
+
+
+def test_the_check_of_the_image_finds_a_broker_that_listens_at_all_addresses(start_broker: StartBroker) -> None:
+    broker = start_broker("--host", "0.0.0.0", "--insecure")
+
+    assert is_healthy(WAKEQ_HOST="0.0.0.0", WAKEQ_HTTP_PORT=broker.http_address[1], WAKEQ_INSECURE="true")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,9 @@ ROWS = 3_000
 ROOT = Path(__file__).parents[2]
 
 
-def wakeq(broker: BrokerProcess, *arguments: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"WAKEQ_BROKER": broker.address}
-    command = [sys.executable, "-m", "wakeq", "pipeline", *arguments]
+def wakeq(broker: BrokerProcess | str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    environment = os.environ | {"WAKEQ_BROKER": broker if isinstance(broker, str) else broker.address}
+    command = [sys.executable, "-m", "wakeq", *options, "pipeline", *arguments]
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
 
 
@@ -42,14 +43,12 @@ def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_p
         assert first.poll() is None, "it ended before it could be killed"
         first.kill()
     before = published(client)
-    with wakeq(broker, *command[:-2], "--rate", "500") as second:
+    with wakeq(broker, *command[:-1], "5000") as second:
         _, said = second.communicate(timeout=60)
 
     bodies = [json.loads(message.body)["id"] for _ in range(4) for message in client.fetch_many("q", 1000)]
     assert sorted(bodies) == list(range(ROWS))
-    assert (
-        said == f"wakeq: {ROWS - before:,} messages published to queue q; {before:,} were there from an earlier run\n"
-    )
+    assert said == f"wakeq: {ROWS - before:,} messages published to queue q; {before:,} were published by another run\n"
 
 
 def test_what_cannot_be_loaded_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
@@ -69,3 +68,40 @@ def test_a_folder_that_is_no_checkpoint_is_one_line(broker: BrokerProcess, tmp_p
         _, said = process.communicate(timeout=60)
 
     assert said == f"wakeq: {tmp_path} is no checkpoint of a streaming query: there is no directory offsets in it\n"
+
+
+def checkpoint(folder: Path, **offset: Any) -> Path:
+    """What Spark leaves behind of a query whose first batch has run, and whose second one has not."""
+    for name, lines in (("offsets/0", ["v1", "{}", json.dumps(offset)]), ("offsets/1", ["v1", "{}", "{}"])):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(lines))
+    (folder / "commits").mkdir()
+    (folder / "commits" / "0").write_text("v1\n{}")
+    return folder
+
+
+def test_settling_asks_the_broker_that_the_checkpoint_names_or_the_one_that_is_given(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    offset = {"wakeq": 1, "queue": "q", "source": "s", "epoch": 1, "slices": 1}
+    here = checkpoint(tmp_path / "here", **offset, broker=broker.address)
+    moved = checkpoint(tmp_path / "moved", **offset, broker="127.0.0.1:1")
+    foreign = checkpoint(tmp_path / "foreign", topic="orders")
+    client = BulkClient(broker.address)
+    client.publish_many("q", ["a", "b"])
+    client.stage("q", "s", 1, count=2)
+
+    def settle(folder: Path, *options: str) -> tuple[int, str]:
+        with wakeq("127.0.0.1:9", "settle", str(folder), options=options) as process:
+            _, said = process.communicate(timeout=60)
+        return process.returncode, said
+
+    done = f"messages of queue q acknowledged, at {broker.address}\n"
+    assert settle(here) == (0, f"wakeq: 2 {done}")
+    assert settle(moved, "--broker", broker.address) == (0, f"wakeq: 0 {done}")
+    assert settle(foreign) == (78, f"wakeq: {foreign}: no stream of its query is a queue of wakeq\n")
+    client.delete_queue("q")
+    status, said = settle(here)
+    assert (status, "queue q does not exist" in said, said.count("\n")) == (1, True, 1)

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.checker import Report, check
 from tests.helpers.cluster import free_ports
 from tests.helpers.history import History
-from tests.helpers.load import Load, LoadQueue
+from tests.helpers.load import Load
+from tests.helpers.load_tasks import LoadQueue
 from wakeq import AsyncClient, AsyncTaskFluxClient
 
 CLEAN_STOP_TIMEOUT_S = 10.0
@@ -64,12 +66,15 @@ def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: St
     done: list[str] = []
     is_over = asyncio.Event()
 
+    async def produce(name: str, put: Callable[[str, str], Awaitable[object]]) -> None:
+        while not is_over.is_set():
+            body = f"{name} {len(published)}"
+            await put("jobs", body)
+            published.append(body)
+
     async def publish(name: str) -> None:
         async with AsyncClient(address) as client:
-            while not is_over.is_set():
-                body = f"{name} {len(published)}"
-                await client.publish("jobs", body)
-                published.append(body)
+            await produce(name, client.publish)
 
     async def work() -> None:
         async with AsyncClient(address) as client:
@@ -81,10 +86,7 @@ def test_clients_feel_nothing_of_a_stop_and_a_start_but_a_pause(start_broker: St
 
     async def enqueue(name: str) -> None:
         async with AsyncTaskFluxClient(flux_address) as client:
-            while not is_over.is_set():
-                body = f"{name} {len(published)}"
-                await client.enqueue("jobs", body)
-                published.append(body)
+            await produce(name, client.enqueue)
 
     async def dequeue() -> None:
         async with AsyncTaskFluxClient(flux_address) as client:

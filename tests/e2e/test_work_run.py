@@ -24,13 +24,8 @@ def job(name: str) -> None:
 """
 
 
-def address_of(broker: BrokerProcess) -> str:
-    host, port = broker.worker_address
-    return f"{host}:{port}"
-
-
 def run(broker: BrokerProcess, folder: Path, *flags: str) -> Started:
-    arguments = ["-m", "wakeq", "--broker", address_of(broker), "run", "shop:worker", *flags]
+    arguments = ["-m", "wakeq", "--broker", broker.address, "run", "shop:worker", *flags]
     return Started([sys.executable, *arguments], cwd=folder)
 
 
@@ -42,7 +37,7 @@ def write(folder: Path, text: str) -> None:
 
 def test_a_worker_from_code_works_until_it_is_told_to_stop(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
-    with Client(address_of(broker)) as client, run(broker, tmp_path, "--concurrency", "1") as worker:
+    with Client(broker.address) as client, run(broker, tmp_path, "--concurrency", "1") as worker:
         client.publish("jobs", {"name": "tea"})
         assert (worker.line(), worker.line()) == ("one tea", "one tea done")
 
@@ -51,7 +46,7 @@ def test_a_worker_from_code_works_until_it_is_told_to_stop(broker: BrokerProcess
 
 def test_concurrency_is_what_the_command_line_says(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish_many("jobs", [{"name": "slow"}, {"name": "tea"}])
 
         with run(broker, tmp_path, "--concurrency", "1") as worker:
@@ -62,7 +57,7 @@ def test_concurrency_is_what_the_command_line_says(broker: BrokerProcess, tmp_pa
 
 def test_a_drain_ends_when_its_queues_have_nothing_more(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, SHOP.format(word="one"))
-    with Client(address_of(broker)) as client:
+    with Client(broker.address) as client:
         client.publish_many("jobs", [{"name": "tea"}, {"name": "milk"}])
 
         with run(broker, tmp_path, "--concurrency", "1", "--drain") as worker:
@@ -76,7 +71,7 @@ def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
     write(tmp_path, SHOP.format(word="one"))
-    with Client(address_of(broker)) as client, run(broker, tmp_path, "--reload") as worker:
+    with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
         client.publish("jobs", {"name": "slow"})
         assert worker.line() == "one slow"
 
@@ -91,7 +86,7 @@ def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
 
 def test_code_that_is_broken_is_waited_for(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, "this is no Python")
-    with Client(address_of(broker)) as client, run(broker, tmp_path, "--reload") as worker:
+    with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
         eventually(lambda: "it starts again when a file changes" in worker.errors, "it says what it waits for")
 
         write(tmp_path, SHOP.format(word="whole"))

@@ -20,7 +20,8 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.checker import check
 from tests.helpers.history import Event, History, in_time_order, load_events
-from tests.helpers.load import TIMEOUT_S, body_of, digest_of
+from tests.helpers.load import TIMEOUT_S
+from tests.helpers.load_tasks import body_of, digest_of
 from tests.helpers.started import Started, eventually
 from wakeq import Client
 
@@ -35,7 +36,7 @@ RECORDED = """
 import os, time
 from pathlib import Path
 from tests.helpers.history import History
-from tests.helpers.load import digest_of, task_of
+from tests.helpers.load_tasks import digest_of, task_of
 from wakeq import Message, Worker
 from wakeq.client.aio import AsyncClient
 from wakeq.worker.engine import Engine
@@ -120,8 +121,8 @@ class Publisher:
             tasks = [f"t{next(self._numbers)}" for _ in range(10)]
             batch, bodies = self._history.new_id(), [body_of(task) for task in tasks]
             ops = [
-                self._history.publish_invoked(
-                    task=task, queue="jobs", digest=digest_of(body), batch=batch, timeout_s=TIMEOUT_S
+                self._history.invoke(
+                    "publish", task=task, queue="jobs", digest=digest_of(body), batch=batch, timeout_s=TIMEOUT_S
                 )
                 for task, body in zip(tasks, bodies, strict=True)
             ]

@@ -125,7 +125,8 @@ class ModelBroker:
         self.number += 1
         limited = self.draw.random() < 0.2
         with_id = not batch and self.draw.random() < 0.2
-        self.history.publish_invoked(
+        self.history.invoke(
+            "publish",
             task=f"t{self.number}",
             queue=QUEUE,
             digest=self.number,
@@ -151,7 +152,8 @@ class ModelBroker:
         """Repeat a publish with its id: the answer is the first uid, and nothing is stored."""
         plan, uid = self.draw.choice(list(self.ids.values()))
         self._before()
-        op = self.history.publish_invoked(
+        op = self.history.invoke(
+            "publish",
             task=plan.task,
             queue=QUEUE,
             digest=plan.digest,

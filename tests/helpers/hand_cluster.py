@@ -138,7 +138,7 @@ class HandNode:
         self.clock = ClusterClock(last_ms, self.time.wall_ms(), self.time.monotonic_ms())
 
     def _follow_clock(self, stamp_ms: int) -> None:
-        self.clock = ClusterClock.following(stamp_ms, self.time.monotonic_ms())
+        self.clock.follow(stamp_ms, self.time.monotonic_ms())
 
     def now_ms(self) -> int:
         return self.clock.now(self.time.wall_ms(), self.time.monotonic_ms())

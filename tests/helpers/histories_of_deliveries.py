@@ -12,16 +12,14 @@ bad, good = OF_DELIVERIES.bad, OF_DELIVERIES.good
 def two_holders_within_the_timeout(run: Run) -> None:
     run.publish("a")
     run.deliver("a", at_s=1)
-    run.deliver("a", at_s=30, count=1)
-    run.ack("a", at_s=31)
+    run.work_off("a", at_s=30, count=1)
 
 
 @bad("Q4")
 def the_timeout_of_the_message_was_not_used(run: Run) -> None:
     run.publish("a", timeout_s=600)
     run.deliver("a", at_s=1)
-    run.deliver("a", at_s=62, count=1)
-    run.ack("a", at_s=63)
+    run.work_off("a", at_s=62, count=1)
 
 
 @bad("Q4")
@@ -29,8 +27,7 @@ def a_touch_was_forgotten(run: Run) -> None:
     run.publish("a", timeout_s=10)
     run.deliver("a", at_s=1, lease="L")
     run.settle("touch", "a", at_s=5, lease="L", timeout_s=60)
-    run.deliver("a", at_s=20, count=1)
-    run.ack("a", at_s=21)
+    run.work_off("a", at_s=20, count=1)
 
 
 @bad("Q4")
@@ -38,8 +35,7 @@ def a_refused_nack_let_it_go(run: Run) -> None:
     run.publish("a")
     run.deliver("a", at_s=1)
     run.settle("nack", "a", at_s=2, end="fail")
-    run.deliver("a", at_s=3, count=1)
-    run.ack("a", at_s=4)
+    run.work_off("a", at_s=3, count=1)
 
 
 @bad("Q4")
@@ -47,8 +43,7 @@ def a_restart_dropped_the_lease(run: Run) -> None:
     run.publish("a")
     run.deliver("a", at_s=1)
     run.crash(10)
-    run.deliver("a", at_s=11, count=1)
-    run.ack("a", at_s=12)
+    run.work_off("a", at_s=11, count=1)
 
 
 @bad("Q4")
@@ -56,8 +51,7 @@ def a_strict_queue_forgot_a_delivery_in_a_crash(run: Run) -> None:
     run.publish("a", strict=True)
     run.deliver("a", at_s=1)
     run.crash(1.11)
-    run.deliver("a", at_s=2, count=1)
-    run.ack("a", at_s=3)
+    run.work_off("a", at_s=2, count=1)
 
 
 # Q5, Q6 ---------------------------------------------------------------------------------------------------------------
@@ -74,8 +68,7 @@ def delivered_before_its_delay(run: Run) -> None:
 def a_restart_forgot_the_delay(run: Run) -> None:
     run.publish("a", delay_s=3600)
     run.crash(1)
-    run.deliver("a", at_s=2)
-    run.ack("a", at_s=3)
+    run.work_off("a", at_s=2)
 
 
 @bad("Q5")
@@ -83,23 +76,20 @@ def delivered_before_the_delay_of_its_nack(run: Run) -> None:
     run.publish("a")
     run.deliver("a", at_s=1, lease="L")
     run.settle("nack", "a", at_s=2, lease="L", delay_s=10)
-    run.deliver("a", at_s=5, count=1)
-    run.ack("a", at_s=6)
+    run.work_off("a", at_s=5, count=1)
 
 
 @bad("Q6")
 def delivered_after_its_expiry(run: Run) -> None:
     run.publish("a", expires_s=10)
-    run.deliver("a", at_s=12)
-    run.ack("a", at_s=13)
+    run.work_off("a", at_s=12)
 
 
 @bad("Q6")
 def a_redelivery_made_the_expiry_grow(run: Run) -> None:
     run.publish("a", expires_s=10, timeout_s=5)
     run.deliver("a", at_s=1)
-    run.deliver("a", at_s=15, count=1)
-    run.ack("a", at_s=16)
+    run.work_off("a", at_s=15, count=1)
 
 
 # Q7, Q8 ---------------------------------------------------------------------------------------------------------------
@@ -109,8 +99,7 @@ def a_redelivery_made_the_expiry_grow(run: Run) -> None:
 def the_attempt_did_not_grow(run: Run) -> None:
     run.publish("a")
     run.deliver("a", at_s=1)
-    run.deliver("a", at_s=70, count=0)
-    run.ack("a", at_s=71)
+    run.work_off("a", at_s=70, count=0)
 
 
 @bad("Q7")
@@ -118,23 +107,20 @@ def the_attempt_fell_back(run: Run) -> None:
     run.publish("a")
     run.deliver("a", at_s=1, count=0)
     run.deliver("a", at_s=70, count=1)
-    run.deliver("a", at_s=140, count=0)
-    run.ack("a", at_s=141)
+    run.work_off("a", at_s=140, count=0)
 
 
 @bad("Q7")
 def an_attempt_was_seen_by_nobody(run: Run) -> None:
     run.publish("a")
-    run.deliver("a", at_s=1, count=1)
-    run.ack("a", at_s=2)
+    run.work_off("a", at_s=1, count=1)
 
 
 @bad("Q7")
 def more_attempts_are_missing_than_fetches_were_lost(run: Run) -> None:
     run.publish("a")
     run.fetch_lost(0.5)
-    run.deliver("a", at_s=70, count=2)
-    run.ack("a", at_s=71)
+    run.work_off("a", at_s=70, count=2)
 
 
 @bad("Q7")
@@ -142,8 +128,7 @@ def the_count_wrapped_at_256(run: Run) -> None:
     run.publish("a", timeout_s=5)
     for count in range(256):
         run.deliver("a", at_s=1 + 6.0 * count, count=count)
-    run.deliver("a", at_s=2000, count=0)
-    run.ack("a", at_s=2001)
+    run.work_off("a", at_s=2000, count=0)
 
 
 @bad("Q8")
@@ -159,8 +144,7 @@ def dead_lettered_twice(run: Run) -> None:
     run.publish("a", max_deliveries=1, dead_letter="d")
     run.deliver("a")
     run.deliver("a", at_s=70, queue="d", uid="d1")
-    run.deliver("a", at_s=71, queue="d", uid="d2", count=1)
-    run.ack("a", at_s=72, queue="d")
+    run.work_off("a", at_s=71, queue="d", uid="d2", count=1)
 
 
 @bad("Q8")
@@ -176,18 +160,15 @@ def dead_lettered_and_still_in_its_queue(run: Run) -> None:
 @bad("Q8")
 def acknowledged_and_dead_lettered(run: Run) -> None:
     run.publish("a", max_deliveries=1, dead_letter="d")
-    run.deliver("a")
-    run.ack("a", at_s=2)
-    run.deliver("a", at_s=70, queue="d", uid="d1")
-    run.ack("a", at_s=71, queue="d")
+    run.work_off("a", at_s=1)
+    run.work_off("a", at_s=70, queue="d", uid="d1")
 
 
 @bad("Q8")
 def dead_lettered_too_early(run: Run) -> None:
     run.publish("a", max_deliveries=3, dead_letter="d")
     run.deliver("a", at_s=1)
-    run.deliver("a", at_s=70, queue="d", uid="d1")
-    run.ack("a", at_s=71, queue="d")
+    run.work_off("a", at_s=70, queue="d", uid="d1")
 
 
 # Q9, Q10, Q11 ---------------------------------------------------------------------------------------------------------
@@ -222,8 +203,7 @@ def both_holders_could_acknowledge(run: Run) -> None:
 def one_id_was_stored_twice(run: Run) -> None:
     run.publish("a", publish_id="i", uid="u1")
     run.publish("a", at_s=1, publish_id="i", uid="u2")
-    run.deliver("a", at_s=2, uid="u1")
-    run.ack("a", at_s=3)
+    run.work_off("a", at_s=2, uid="u1")
 
 
 @bad("Q10")
@@ -231,8 +211,7 @@ def one_id_was_delivered_as_two_messages(run: Run) -> None:
     run.publish("a", publish_id="i", uid="u1")
     run.publish("a", at_s=1, publish_id="i", end="unknown")
     run.deliver("a", at_s=2, uid="u1")
-    run.deliver("a", at_s=3, uid="u2")
-    run.ack("a", at_s=4)
+    run.work_off("a", at_s=3, uid="u2")
 
 
 @bad("Q10")
@@ -248,8 +227,7 @@ def a_crash_forgot_the_id(run: Run) -> None:
     run.publish("a", publish_id="i", uid="u1")
     run.crash(0.5)
     run.publish("a", at_s=1, publish_id="i", uid="u2")
-    run.deliver("a", at_s=2, uid="u2")
-    run.ack("a", at_s=3)
+    run.work_off("a", at_s=2, uid="u2")
 
 
 @bad("Q11")
@@ -257,8 +235,7 @@ def a_younger_message_overtook(run: Run) -> None:
     run.publish("a", at_s=0)
     run.publish("b", at_s=1)
     run.deliver("b", at_s=2)
-    run.deliver("a", at_s=3)
-    run.ack("a", at_s=4)
+    run.work_off("a", at_s=3)
     run.ack("b", at_s=4)
 
 
@@ -276,8 +253,7 @@ def a_larger_priority_overtook(run: Run) -> None:
     run.publish("urgent", at_s=0, priority=-20)
     run.publish("later", at_s=0, priority=20)
     run.deliver("later", at_s=2)
-    run.deliver("urgent", at_s=3)
-    run.ack("urgent", at_s=4)
+    run.work_off("urgent", at_s=3)
     run.ack("later", at_s=4)
 
 
@@ -310,8 +286,7 @@ def a_fast_delivery_that_died_with_the_broker(run: Run) -> None:
 def a_lost_fetch_that_explains_a_missing_attempt(run: Run) -> None:
     run.publish("a")
     run.fetch_lost(0.5)
-    run.deliver("a", at_s=70, count=1)
-    run.ack("a", at_s=71)
+    run.work_off("a", at_s=70, count=1)
 
 
 @good

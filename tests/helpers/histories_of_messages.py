@@ -144,8 +144,7 @@ def delivered_under_another_uid_than_promised(run: Run) -> None:
 def redelivered_under_another_uid(run: Run) -> None:
     run.publish("a", end="unknown")
     run.deliver("a", uid="u1")
-    run.deliver("a", at_s=70, count=1, uid="u2")
-    run.ack("a", at_s=71)
+    run.work_off("a", at_s=70, count=1, uid="u2")
 
 
 @bad("Q2")
@@ -162,19 +161,16 @@ def two_messages_have_one_uid(run: Run) -> None:
 @bad("Q3")
 def delivered_after_a_confirmed_ack(run: Run) -> None:
     run.publish("a")
-    run.deliver("a")
-    run.ack("a", at_s=2)
+    run.work_off("a", at_s=1)
     run.deliver("a", at_s=70, count=1)
 
 
 @bad("Q3")
 def an_ack_came_back_after_a_crash(run: Run) -> None:
     run.publish("a")
-    run.deliver("a")
-    run.ack("a", at_s=2)
+    run.work_off("a", at_s=1)
     run.crash(2.2)
-    run.deliver("a", at_s=3, count=1)
-    run.ack("a", at_s=4)
+    run.work_off("a", at_s=3, count=1)
 
 
 @bad("Q3")
@@ -190,6 +186,5 @@ def delivered_after_it_was_called_gone(run: Run) -> None:
 def a_dead_letter_came_back_after_its_ack(run: Run) -> None:
     run.publish("a", max_deliveries=1, dead_letter="d")
     run.deliver("a")
-    run.deliver("a", at_s=70, queue="d", uid="dead-a")
-    run.ack("a", at_s=71, queue="d")
+    run.work_off("a", at_s=70, queue="d", uid="dead-a")
     run.deliver("a", at_s=140, queue="d", uid="dead-a", count=1)

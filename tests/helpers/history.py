@@ -11,7 +11,7 @@ corrected later.
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import msgspec
 
@@ -44,6 +44,27 @@ class Event(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     known: bool = True  # of an ack: whether the broker still had the message
 
 
+class Said(TypedDict, total=False):
+    """What an event says beside what it is, for those that write one down: its fields mean what they do there."""
+
+    task: str
+    queue: str
+    uid: str
+    lease: str
+    error_count: int
+    digest: int
+    priority: int
+    delay_s: float
+    timeout_s: float
+    expires_s: float
+    publish_id: str
+    batch: int
+    max_deliveries: int
+    dead_letter: str
+    strict: bool
+    known: bool
+
+
 class History:
     """Append-only list of events with the ids that join them."""
 
@@ -60,104 +81,14 @@ class History:
     def record(self, event: Event) -> None:
         self.events.append(event)
 
-    def invoke(
-        self,
-        kind: Kind,
-        *,
-        task: str = "",
-        queue: str = "",
-        uid: str = "",
-        lease: str = "",
-        timeout_s: float = 60,
-        delay_s: float = 0,
-        op: int = 0,
-    ) -> int:
-        """Write down that a request is about to leave; return its op."""
-        op = op or self.new_id()
-        self.events.append(
-            Event(
-                "invoke",
-                kind,
-                op,
-                self._clock(),
-                task=task,
-                queue=queue,
-                uid=uid,
-                lease=lease,
-                timeout_s=timeout_s,
-                delay_s=delay_s,
-            )
-        )
-        return op
-
-    def publish_invoked(
-        self,
-        *,
-        task: str,
-        queue: str,
-        digest: int,
-        priority: int = 0,
-        delay_s: float = 0,
-        timeout_s: float = 60,
-        expires_s: float = 0,
-        publish_id: str = "",
-        batch: int = 0,
-        max_deliveries: int = 0,
-        dead_letter: str = "",
-        strict: bool = False,
-    ) -> int:
-        """Write down everything that the broker is about to be told of one message; return its op."""
+    def invoke(self, kind: Kind, **said: Unpack[Said]) -> int:
+        """Write down that a request is about to leave, with all that the broker is to be told; return its op."""
         op = self.new_id()
-        self.events.append(
-            Event(
-                "invoke",
-                "publish",
-                op,
-                self._clock(),
-                task=task,
-                queue=queue,
-                digest=digest,
-                priority=priority,
-                delay_s=delay_s,
-                timeout_s=timeout_s,
-                expires_s=expires_s,
-                publish_id=publish_id,
-                batch=batch,
-                max_deliveries=max_deliveries,
-                dead_letter=dead_letter,
-                strict=strict,
-            )
-        )
+        self.events.append(Event("invoke", kind, op, self._clock(), **said))
         return op
 
-    def ok(
-        self,
-        kind: Kind,
-        op: int,
-        *,
-        task: str = "",
-        queue: str = "",
-        uid: str = "",
-        lease: str = "",
-        error_count: int = 0,
-        digest: int = 0,
-        known: bool = True,
-    ) -> None:
-        self.events.append(
-            Event(
-                "ok",
-                kind,
-                op,
-                self._clock(),
-                task=task,
-                queue=queue,
-                uid=uid,
-                lease=lease,
-                error_count=error_count,
-                digest=digest,
-                known=known,
-            )
-        )
+    def ok(self, kind: Kind, op: int, **said: Unpack[Said]) -> None:
+        self.events.append(Event("ok", kind, op, self._clock(), **said))
 
     def fail(self, kind: Kind, op: int) -> None:
         self.events.append(Event("fail", kind, op, self._clock()))

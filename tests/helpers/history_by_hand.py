@@ -6,9 +6,12 @@ Each bad one must be caught by its rule; a writer never looks at the checker's v
 """
 
 from collections.abc import Callable
+from typing import Unpack
 
 from tests.helpers.checker import Report, check
-from tests.helpers.history import History, Kind, Phase
+from tests.helpers.history import History, Kind, Phase, Said
+
+DIGEST = 7  # of every body that is not spoilt
 
 
 class Run:
@@ -19,40 +22,14 @@ class Run:
         self.history = History(clock=lambda: self.now_s)
 
     def publish(
-        self,
-        task: str,
-        at_s: float = 0.0,
-        *,
-        end: Phase = "ok",
-        end_s: float | None = None,
-        uid: str = "",
-        queue: str = "q",
-        priority: int = 0,
-        delay_s: float = 0,
-        timeout_s: float = 60,
-        expires_s: float = 0,
-        publish_id: str = "",
-        batch: int = 0,
-        max_deliveries: int = 0,
-        dead_letter: str = "",
-        strict: bool = False,
+        self, task: str, /, at_s: float = 0.0, *, end: Phase = "ok", end_s: float | None = None, **said: Unpack[Said]
     ) -> None:
+        """Its queue is `q` and its uid `u-` and the task, unless it is said otherwise."""
+        uid = said.pop("uid", f"u-{task}")
         self.now_s = at_s
-        op = self.history.publish_invoked(
-            task=task,
-            queue=queue,
-            digest=7,
-            priority=priority,
-            delay_s=delay_s,
-            timeout_s=timeout_s,
-            expires_s=expires_s,
-            publish_id=publish_id,
-            batch=batch,
-            max_deliveries=max_deliveries,
-            dead_letter=dead_letter,
-            strict=strict,
-        )
-        self._end("publish", op, end, at_s + 0.1 if end_s is None else end_s, task=task, uid=uid or f"u-{task}")
+        told: Said = {"task": task, "queue": "q", "digest": DIGEST, **said}
+        op = self.history.invoke("publish", **told)
+        self._end("publish", op, end, at_s + 0.1 if end_s is None else end_s, task=task, uid=uid)
 
     def deliver(
         self,
@@ -62,7 +39,7 @@ class Run:
         count: int = 0,
         lease: str = "",
         uid: str = "",
-        digest: int = 7,
+        digest: int = DIGEST,
         queue: str = "q",
     ) -> None:
         self.now_s = at_s
@@ -114,6 +91,11 @@ class Run:
         queue: str = "q",
     ) -> None:
         self.settle("ack", task, at_s, end=end, lease=lease, known=known, queue=queue)
+
+    def work_off(self, task: str, at_s: float, *, count: int = 0, uid: str = "", queue: str = "q") -> None:
+        """Let it be delivered at that moment, and acknowledged a second later."""
+        self.deliver(task, at_s=at_s, count=count, uid=uid, queue=queue)
+        self.ack(task, at_s + 1, queue=queue)
 
     def crash(self, at_s: float) -> None:
         self.now_s = at_s

@@ -57,7 +57,8 @@ EVERYTHING = Wanted(columns=tuple(KINDS))
 
 def rows_of(*paths: Path, wanted: Wanted = ALL, cores: int = 1) -> list[dict[str, Any]]:
     """Return what the journal of these directories tells."""
-    batches = [batch for span in History(paths).spans(cores=cores) for batch in events_of(span, wanted)]
+    spans = History(paths).spans(cores=cores, since_ms=wanted.since_ms, until_ms=wanted.until_ms)
+    batches = [batch for span in spans for batch in events_of(span, wanted)]
     table = pa.Table.from_batches(batches, schema=wanted.schema)
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows

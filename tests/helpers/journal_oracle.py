@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 Row = dict[str, Any]
-OVER = ("acked", "dead", "expired", "dropped", "moved")
+OVER = ("acked", "dead", "expired", "moved")
 
 
 @dataclass
@@ -18,6 +18,7 @@ class Life:
     """What happened to one message."""
 
     due: datetime | None = None
+    stashed: Row | None = None
     deliveries: list[tuple[datetime, int]] = field(default_factory=list)
     acked: datetime | None = None
     is_over: bool = False
@@ -33,6 +34,7 @@ class Figures:
     dead_letters: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lives: dict[str, Life] = field(default_factory=lambda: defaultdict(Life))
     held: set[str] = field(default_factory=set)
+    bytes_published: int = 0
 
     @property
     def waiting_s(self) -> list[float]:
@@ -76,8 +78,12 @@ def figures_of(rows: list[Row]) -> dict[str, Figures]:
 
 def _note(queue: Figures, life: Life, row: Row) -> None:
     event = row["event"]
-    if event == "published":
-        life.due = row["until"] or row["at"]
+    if event == "stashed":
+        life.stashed = row
+    elif event == "published":
+        told = life.stashed or row
+        life.due = max(told["until"] or row["at"], row["at"])
+        queue.bytes_published += told["size"]
         queue.held.add(row["uid"])
     elif event == "delivered":
         life.deliveries.append((row["at"], row["worker"]))

@@ -100,6 +100,7 @@ class LedgerModel(RuleBasedStateMachine):
         self.stashes: dict[str, dict[int, list[int]]] = {}
         self.stashed_until_ms: dict[str, int] = {}
         self.written: dict[str, int] = {}  # writer -> its highest epoch
+        self.has_job_run = False  # under the one name that is used
         self.hidden: set[int] = set()
 
     def refusal(self, draft: Draft, waiting: int, size: int) -> int:
@@ -187,6 +188,11 @@ class LedgerModel(RuleBasedStateMachine):
         if number not in self.messages:
             return Result.UNKNOWN
         return Result.STALE if self.is_stale(number, token) else Result.DONE
+
+    def code_if_out(self, number: int, token: Token) -> int:
+        """The same of what can only be done to a message that somebody holds."""
+        message = self.messages.get(number)
+        return self.code_of(number, token) if message is not None and message.until_ms else Result.UNKNOWN
 
     def end(self, number: int) -> None:
         del self.messages[number]

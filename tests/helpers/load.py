@@ -11,7 +11,6 @@ Every operation is in the history before its bytes leave. A lost connection make
 import asyncio
 import random
 import time
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -19,105 +18,14 @@ from typing import Any
 
 from tests.helpers.history import History, Kind
 from tests.helpers.line_client import AsyncLineClient, Message, count_left
+from tests.helpers.load_link import Connect, Link
+from tests.helpers.load_tasks import QUEUES, Held, LoadQueue, body_of, digest_of, task_of
 
 BACKLOG_MAX = 3_000  # publishers wait while more than this many of their messages are not acknowledged
 TIMEOUT_S = 5  # the shortest that the protocol allows: a message that nobody acknowledges is back soon
 DRAIN_TIMEOUT_S = 90.0
 DRAIN_PAUSE_S = 0.05
-RECONNECT_AFTER_S = 0.005
 IDLE_AFTER_S = 0.005
-ANSWER_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class LoadQueue:
-    """A queue of the load and what the checker must know of it."""
-
-    name: str
-    strict: bool = False
-    max_deliveries: int = 0
-    dead_letter: str = ""
-
-    @property
-    def create(self) -> Message:
-        policies: Message = {"lease": "strict"} if self.strict else {}
-        if self.max_deliveries:
-            policies |= {"max_deliveries": self.max_deliveries, "dead_letter": self.dead_letter}
-        return {"cmd": "CREATE", "qname": self.name, **policies}
-
-
-QUEUES = (
-    LoadQueue("load"),
-    LoadQueue("load-strict", strict=True),
-    LoadQueue("load-limited", max_deliveries=3, dead_letter="load-limited.dead"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A delivery that a worker has in its hands."""
-
-    task: str
-    queue: str
-    uid: str
-    lease: str
-
-
-Connect = Callable[[tuple[str, int]], Coroutine[Any, Any, AsyncLineClient]]
-
-
-class AnswerTimeout(AssertionError):
-    """A broker that was up did not answer: no crash explains it."""
-
-
-class Link:
-    """One connection that is made again whenever it is lost."""
-
-    def __init__(self, address: Callable[[], tuple[str, int]], connect: Connect = AsyncLineClient.connect) -> None:
-        self._address = address
-        self._connect = connect
-        self._client: AsyncLineClient | None = None
-        self._lock = asyncio.Lock()
-
-    async def client(self) -> AsyncLineClient:
-        """Return a live connection, waiting for the broker to be there."""
-        async with self._lock:
-            while self._client is None or self._client.lost.done():
-                try:
-                    self._client = await self._connect(self._address())
-                except OSError:
-                    await asyncio.sleep(RECONNECT_AFTER_S)
-        return self._client
-
-    async def call(self, message: Message) -> Message:
-        client = await self.client()
-        return await self.finish(client.call(message))
-
-    @staticmethod
-    async def finish(future: "asyncio.Future[Message]") -> Message:
-        """Wait for an answer; a ConnectionError means that it never comes."""
-        try:
-            return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
-        except TimeoutError:
-            raise AnswerTimeout(f"no answer in {ANSWER_TIMEOUT_S} s on an open connection") from None
-
-    def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-
-
-def body_of(task: str) -> str:
-    """Return the body of a task: its name and a filling that follows from it."""
-    number = zlib.crc32(task.encode())
-    return f"{task}:" + "x" * (20 + number % 200) + str(number)
-
-
-def task_of(body: str) -> str:
-    return body.partition(":")[0]
-
-
-def digest_of(body: str) -> int:
-    return zlib.crc32(body.encode())
 
 
 @dataclass
@@ -229,7 +137,8 @@ class Load:
     def _note_publish(
         self, task: str, queue: LoadQueue, fields: Message, *, publish_id: str = "", batch: int = 0
     ) -> int:
-        return self.history.publish_invoked(
+        return self.history.invoke(
+            "publish",
             task=task,
             queue=queue.name,
             digest=digest_of(body_of(task)),

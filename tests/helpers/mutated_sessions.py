@@ -12,7 +12,10 @@ from typing import NamedTuple
 import msgpack
 
 from wakeq.protocol.wire.blocks import frame, pack
+from wakeq.protocol.wire.zmtp import GREETING
 
+READY = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PULL"
+PING = b"\x04\x07\x04PING\0\0"
 JSON_TYPE = "Content-Type: application/json\r\n"
 
 
@@ -84,9 +87,10 @@ API = (
     + request("POST", "/messages/redrive?queue=n", '{"to":"m","dry_run":true}')
     + request("POST", "/queue/resume?queue=m", "{}")
 )
+CONTROLLER = GREETING + READY + 20 * PING  # as a PULL socket of libzmq
 SESSIONS = [
     Session("worker", WORKER), Session("worker", BLOCKS), Session("taskflux", TASKFLUX), Session("http", FRAMES),
-    Session("http", MONIQUE), Session("http", API),
+    Session("http", MONIQUE), Session("http", API), Session("controller", CONTROLLER),
 ]  # fmt: skip
 
 

@@ -118,7 +118,8 @@ class Life:
     def stash(self) -> None:
         stash = self.chance.choice("pqr")
         messages = [stash] * STASH_MESSAGES
-        self.client.call("STASH", self.queue(), stash=stash, part=self.chance.choice((0, 0, 1)), messages=messages)
+        part, delay = self.chance.choice((0, 0, 1)), self.chance.choice((0, 0, 9))
+        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, delay=delay)
 
     def unstash(self) -> None:
         stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]

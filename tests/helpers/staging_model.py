@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.helpers.ledger_model import Claimed, LedgerModel, batches, picks, spans
-from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Stash, Token, Unstash, UnstashAction
+from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.staging import OPEN_EPOCHS_MAX, UNENDING_MS
 
 
@@ -77,24 +77,14 @@ class StagingModel(LedgerModel):
         for one in ending:
             del self.claims[one]
         for (number, token), result in zip(rows, results, strict=True):
-            if is_settled:
-                message = self.messages.get(number)
-                is_out = message is not None and message.until_ms > 0
-                assert result == (self.code_of(number, token) if is_out else Result.UNKNOWN)
-                if result == Result.DONE:
-                    self.end(number)
-            else:
-                self.check_lapsed(number, token, result)
-
-    def check_lapsed(self, number: int, token: Token, result: int) -> None:
-        message = self.messages.get(number)
-        if message is None or not message.until_ms:
-            assert result == Result.UNKNOWN
-        elif self.is_stale(number, token):
-            assert result == Result.STALE
-        else:
-            nacks, timeouts, disconnects = message.counts
-            self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=(nacks, timeouts + 1, disconnects))
+            assert result == self.code_if_out(number, token)
+            if result == Result.DONE and is_settled:
+                self.end(number)
+            elif result == Result.DONE:
+                message = self.messages[number]
+                nacks, timeouts, disconnects = message.counts
+                counts = (nacks, timeouts + 1, disconnects)
+                self.messages[number] = message._replace(until_ms=0, due_ms=0, counts=counts)
 
     @rule(new=batches, name=st.sampled_from("tuv"), part=st.integers(0, 1), span_ms=spans)
     def stash(self, new: list[Draft], name: str, part: int, span_ms: int) -> None:
@@ -104,6 +94,7 @@ class StagingModel(LedgerModel):
 
         if part in parts:
             assert list(results) == [Result.REPEATED] * len(new)
+            self.stashed_until_ms[name] = self.now_ms + span_ms
             return
         expected = self.stored(Publish("q", new, atomic=True))
         assert list(results) == expected
@@ -116,7 +107,7 @@ class StagingModel(LedgerModel):
         names=st.lists(st.sampled_from("tuv"), max_size=2, unique=True),
         wrong=st.sampled_from([0, 0, 0, 1]),
         action=st.sampled_from(UnstashAction),
-        epoch=st.integers(1, 9),
+        epoch=st.integers(0, 9),  # 0: a job
     )
     def unstash(self, names: list[str], wrong: int, action: UnstashAction, epoch: int) -> None:
         sizes = {name: sum(map(len, parts.values())) for name, parts in self.stashes.items()}
@@ -126,9 +117,12 @@ class StagingModel(LedgerModel):
 
         if action is UnstashAction.LAPSED:
             names = [name for name in names if self.stashed_until_ms.get(name, UNENDING_MS) <= self.now_ms]
-        if action is UnstashAction.PUBLISHED and epoch < self.written.get("w", 0):
+        is_publish, written = action is UnstashAction.PUBLISHED, self.written.get("w", 0)
+        if is_publish and 0 < epoch < written:
             assert results == [Result.EPOCH_OLD]
-        elif action is not UnstashAction.PUBLISHED or epoch == self.written.get("w", 0):
+        elif is_publish and not epoch and not names:
+            assert results == [Result.DONE, written]
+        elif not is_publish or (epoch == written if epoch else self.has_job_run):
             assert results[0] == Result.DONE
             for number in self.take_stashes(names):
                 if number in self.messages:
@@ -138,7 +132,9 @@ class StagingModel(LedgerModel):
         else:
             assert results == [sum(size for _, size in named), epoch]
             self.take_stashes(names)
-            self.written["w"] = epoch
+            if epoch:
+                self.written["w"] = epoch
+            self.has_job_run |= not epoch
 
     def take_stashes(self, names: list[str]) -> list[int]:
         numbers = [n for name in names for part in self.stashes.pop(name, {}).values() for n in part]

@@ -6,6 +6,7 @@ Everything is served to the end before an answer is looked at, and no time passe
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from tests.helpers.broker import Broker
 from wakeq.actors.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
@@ -14,11 +15,18 @@ from wakeq.actors.taskflux_subscriber import Services, TaskFluxSubscriber
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    OK,
     AuthorizationRequest,
     Bad,
     BootstrapRequest,
+    BusinessError,
     ClusterMetadataResponse,
+    Dequeue,
+    Enqueue,
+    ErrorCode,
     Packet,
+    Record,
     Response,
 )
 from wakeq.protocol.wire.taskflux.reader import RequestReader, ResponseReader
@@ -135,3 +143,21 @@ class HandTaskFlux:
         self.door.is_congested = False
         self.process.tell(Drained())
         self.broker.settle()
+
+
+def stored(flux: HandTaskFlux, *payloads: bytes, queue: str = "", key: int = 0) -> None:
+    """Put records on a queue."""
+    answers = flux.ask(*[packet for payload in payloads for packet in (Enqueue(queue, key, payload), ACK)])
+    assert answers == [OK, OK] * len(payloads)
+
+
+def held(flux: HandTaskFlux, queue: str = "") -> Record:
+    """Take a record and hold it."""
+    (record,) = flux.ask(Dequeue(queue))
+    assert isinstance(record, Record)
+    return record
+
+
+def error(code: ErrorCode, answers: list[Any]) -> bool:
+    """Whether there is one answer, an error with this code."""
+    return [type(answer) for answer in answers] == [BusinessError] and answers[0].code is code

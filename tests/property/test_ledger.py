@@ -167,13 +167,9 @@ class LedgerRules(StagingModel):
         )
 
         for number, token, result in zip(numbers, tokens, results, strict=True):
-            message = self.messages.get(number)
-            if message is None or not message.until_ms:
-                assert result == Result.UNKNOWN
-            elif self.is_stale(number, token):
-                assert result == Result.STALE
-            else:
-                assert result == Result.DONE
+            assert result == self.code_if_out(number, token)
+            if result == Result.DONE:
+                message = self.messages[number]
                 counts = [*message.counts]
                 if reason != Reason.RETURNED:
                     counts[reason - 1] += 1

@@ -171,7 +171,7 @@ def content(process: QueueProcess) -> dict[str, Any]:
 def staged_in(process: QueueProcess) -> list[dict[str, Any]]:
     """Return claims, stashes and writers."""
     staging = process.ledger.staging
-    return [{}, {}, {}] if staging is None else [staging.sources, staging.stashes, staging.writers]
+    return [{}, {}, {}, {}] if staging is None else [staging.sources, staging.stashes, staging.writers, staging.jobs]
 
 
 class Recovery(RuleBasedStateMachine):
@@ -294,10 +294,10 @@ class Recovery(RuleBasedStateMachine):
         name=names,
         action=st.sampled_from(UnstashAction),
         stashes=st.lists(st.sampled_from("tu"), max_size=2, unique=True),
-        epoch=st.integers(1, 9),
+        epoch=st.integers(0, 9),
     )
     def unstash(self, name: str, action: UnstashAction, stashes: list[str], epoch: int) -> None:
-        _, puts, _ = staged_in(self.whole.queue(name))
+        _, puts, *_ = staged_in(self.whole.queue(name))
         named = [(stash, puts[stash].size if stash in puts else 1) for stash in stashes]
         if self.whole.queue(name).exists:
             self.commit(Unstash(name, action, named, "w", epoch))

@@ -1,38 +1,100 @@
-"""A lake as its readers see it: what was never there for anybody is no arrival."""
+"""A lake as its readers see it: what was put aside arrives when it is published, and never if it is not."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.journal_files import JournalFiles
+from tests.helpers.journal_files import AT_MS, CLUSTER, JournalFiles
 from wakeq.pipeline.archive import archive
 from wakeq.pipeline.forecast import forecast
 from wakeq.pipeline.replay import published
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import CreateQueue, Draft, Publish, Stash, Unstash, UnstashAction
+from wakeq.protocol.commands import (
+    Ack,
+    Claim,
+    ClaimAction,
+    CreateQueue,
+    Delivered,
+    Draft,
+    Noop,
+    Publish,
+    Stash,
+    Unstash,
+    UnstashAction,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 
-def test_what_a_lost_attempt_had_put_aside_is_neither_replayed_nor_counted_as_an_arrival(
-    spark: Any, tmp_path: Path
-) -> None:
+def bodies(spark: Any, lake: Path, where: str = "true") -> list[bytes]:
+    return sorted(bytes(row.body) for row in published(spark, lake, "jobs", where).collect())
+
+
+def test_what_was_put_aside_arrives_when_it_is_published_and_never_if_it_is_not(spark: Any, tmp_path: Path) -> None:
     files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
-    rows = [Draft(b"x"), Draft(b"y")]
+    rows = [Draft(b"x", 7), Draft(b"y")]
     files.write(
         CreateQueue("jobs", Policies()),
         Stash("jobs", rows, "lost attempt", 0, 1000),
         Stash("jobs", rows, "attempt", 0, 1000),
+        Stash("jobs", [Draft(b"undecided")], "undecided", 0, 1000),
         Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 2)], "writer", 1),
         Unstash("jobs", UnstashAction.LAPSED, [("lost attempt", 0)]),
         Publish("jobs", [Draft(b"z")]),
     )
-    files.outcomes(0, (5, 2, 1), queues=[(1, 6, "jobs")])
+    files.outcomes(0, (5, 2, 3), (6, 2, 1), queues=[(1, 7, "jobs")])
     archive([files.path], lake, bodies=True)
 
-    again = [bytes(row.body) for row in published(spark, lake, "jobs", "true").collect()]
     (hour,) = forecast(spark, lake, wait_s=1, percent=95)
 
-    assert sorted(again) == [b"x", b"y", b"z"]
+    assert bodies(spark, lake) == [b"x", b"y", b"z"]
+    assert bodies(spark, lake, "priority = 7") == [b"x"]
     assert hour.arrivals_mean * 3600 == pytest.approx(3)
+
+
+def test_only_a_delivery_that_somebody_acknowledges_later_tells_how_long_work_takes(spark: Any, tmp_path: Path) -> None:
+    files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
+    lease = [AT_MS + 60_000]
+    files.write(
+        CreateQueue("jobs", Policies()),
+        Publish("jobs", [Draft(b"worked"), Draft(b"claimed"), Draft(b"at once")]),
+        Claim("jobs", 1, ClaimAction.STAGED, "source", 1, [2], until_ms=lease[0]),
+        Delivered("jobs", 1, [1], lease, 2, worker=5),
+        Ack("jobs", 1, [1], [(1, 2)], worker=5),
+        Ack("jobs", 1, [3], [(0, 0)], worker=6, delivered=True),
+        *[Noop()] * 100,
+        Claim("jobs", 1, ClaimAction.SETTLED, "source", 1, [2], [(1, 1)]),
+    )
+    files.outcomes(0, queues=[(1, 4, "jobs")])
+    archive([files.path], lake)
+
+    (hour,) = forecast(spark, lake, wait_s=1, percent=95)
+
+    assert hour.service_s == 1
+
+
+def test_what_becomes_of_a_stash_after_an_archive_is_told_by_the_next_one(spark: Any, tmp_path: Path) -> None:
+    files, lake = JournalFiles(tmp_path / "data"), tmp_path / "lake"
+    files.write(CreateQueue("jobs", Policies()), Stash("jobs", [Draft(b"x")], "attempt", 0, 1000))
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    archive([files.path], lake, bodies=True)
+    before = bodies(spark, lake)
+
+    files.write(Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 1)], "writer", 1))
+    files.outcomes(2, (3, 1, 1), queues=[(1, 2, "jobs")], lists_all=False)
+    archive([files.path], lake, bodies=True)
+
+    assert (before, bodies(spark, lake)) == ([], [b"x"])
+
+
+def test_clusters_that_count_alike_do_not_lend_each_other_what_was_put_aside(spark: Any, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    for cluster, body in ((CLUSTER, b"x"), (CLUSTER[::-1], b"y")):
+        files = JournalFiles(tmp_path / cluster.hex(), cluster=cluster)
+        attempt = Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 1)], "writer", 1)
+        files.write(CreateQueue("jobs", Policies()), Stash("jobs", [Draft(body)], "attempt", 0, 1000), attempt)
+        files.outcomes(0, (3, 1, 1), queues=[(1, 2, "jobs")])
+        archive([files.path], lake, bodies=True)
+
+    assert bodies(spark, lake) == [b"x", b"y"]

@@ -17,7 +17,7 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster, free_ports
 from tests.helpers.journal_files import rows_of
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.settling import finished_offsets, settle_all
+from wakeq.pipeline.settling import settle_checkpoint
 from wakeq.protocol.errors import QueueNotFound
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]
@@ -74,7 +74,7 @@ def test_driver_worker_and_broker_are_killed_and_every_message_comes_once(tmp_pa
             broker.kill()
             broker.start()
             assert second.wait(DEADLINE_S) == 0, (tmp_path / "driver.log").read_text()[-3000:]
-        settle_all(finished_offsets(tmp_path / "checkpoint"))
+        settle_checkpoint(tmp_path / "checkpoint")
 
         assert (tmp_path / "a-worker-died").exists()
         got = [message.body.decode() for message in client.fetch_many("out", 1000)]
@@ -93,7 +93,7 @@ def test_the_leader_is_killed_and_every_message_comes_once(spark: Any, tmp_path:
         cluster.leader().kill()
         assert client.stats("out")["published"] < len(expected), "it was killed too late"
         assert query.awaitTermination(DEADLINE_S)
-        settle_all(finished_offsets(tmp_path / "checkpoint"))
+        settle_checkpoint(tmp_path / "checkpoint")
 
         got = [message.body.decode() for message in client.fetch_many("out", 1000)]
         assert sorted(got) == sorted(f"{body}!" for body in expected)

@@ -1,6 +1,8 @@
 """The data source `wakeq` with Spark: peek, stream, write, and what is left when something is done twice."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack
 from wakeq.pipeline.archive import archive
 from wakeq.pipeline.options import write_options
-from wakeq.pipeline.settling import finished_offsets, settle_all
+from wakeq.pipeline.settling import Settled, settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+RUNNER = b"python_streaming_source_runner"
 
 
 class World:
@@ -77,11 +81,13 @@ def test_a_peek_shows_what_is_there_and_changes_nothing(world: World) -> None:
     world.client.publish("q", "a", priority=3, headers={"trace": "1"})
     world.publish("q", 4)
     reader = world.spark.read.format("wakeq").option("broker", world.address).option("includeHeaders", "true")
+    reader = reader.option("includeState", "true")
 
     rows = reader.load("q").orderBy("uid").collect()
 
     assert [bytes(row.body) for row in rows] == [b"a", b"m0", b"m1", b"m2", b"m3"]
     assert (rows[0].priority, rows[0].headers, rows[0].queue, rows[0].delivery) == (3, {"trace": "1"}, "q", 1)
+    assert {row.state for row in rows} == {"ready"}
     assert world.client.stats("q")["ready"] == 5
     assert reader.load("q").count() == 5
 
@@ -99,13 +105,16 @@ def test_a_job_publishes_everything_it_holds_in_order_of_priority(world: World) 
     assert world.client.stats("q")["stashed"] == 0
 
 
-def test_a_job_that_fails_publishes_nothing(world: World) -> None:
-    frame = world.spark.range(100).selectExpr("if(id = 99, raise_error('boom'), cast(id as string)) as body")
+def test_a_job_that_fails_publishes_nothing_of_what_its_tasks_had_put_aside(world: World) -> None:
+    frame = world.spark.range(30_000).coalesce(1)  # the first 10,000 are put aside before the last one is reached
+    frame = frame.selectExpr("if(id = 29999, raise_error('boom'), cast(id as string)) as body")
 
     with pytest.raises(Exception, match="boom"):
-        frame.repartition(2).write.format("wakeq").option("broker", world.address).mode("append").save("q")
+        frame.write.format("wakeq").option("broker", world.address).mode("append").save("q")
 
-    assert world.client.queues("q") == [] or world.client.stats("q")["ready"] == 0
+    stats = world.client.stats("q")
+    assert stats["stashed"] > 0, "nothing was put aside, so nothing was proved"
+    assert (stats["ready"], world.fetched("q")) == (0, [])
 
 
 def test_available_now_takes_what_is_there_in_batches_of_the_limit(world: World) -> None:
@@ -124,10 +133,9 @@ def test_a_checkpoint_can_be_settled_to_its_last_finished_batch(world: World) ->
     world.run(world.stream("q"), Kept(), once=True)  # it does not look for a second batch
     assert world.client.stats("q")["staged"] == 5
 
-    offsets = finished_offsets(world.tmp_path / "checkpoint")
+    settled = [settle_checkpoint(world.tmp_path / "checkpoint") for _ in range(2)]
 
-    assert settle_all(offsets) == 5
-    assert settle_all(offsets) == 0
+    assert settled == [[Settled("q", world.address, 5)], [Settled("q", world.address, 0)]]
     assert world.client.stats("q")["size"] == world.client.stats("q")["leased"] == 0
 
 
@@ -173,19 +181,25 @@ def test_two_queries_on_one_queue_share_its_messages(world: World) -> None:
     assert sorted(sinks[0].all + sinks[1].all) == sorted(bodies)
 
 
-def test_a_query_writes_what_it_enriched_once(world: World) -> None:
-    world.publish("in", 30)
+def test_what_a_query_enriches_comes_once_whatever_run_is_cut_short(world: World) -> None:
+    world.publish("in", 20)
     frame = world.stream("in", maxOffsetsPerTrigger=10).selectExpr("concat(cast(body as string), '!') as body")
     writer = frame.writeStream.format("wakeq").option("broker", world.address).option("queue", "out")
-    writer = writer.option("checkpointLocation", str(world.tmp_path / "c")).trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(world.tmp_path / "c"))
 
-    writer.start().awaitTermination()
-    last = max((world.tmp_path / "c" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()  # as if the driver had died between the sink's commit and its own
-    (last.parent / f".{last.name}.crc").unlink()
-    writer.start().awaitTermination()
+    def run(**trigger: bool) -> tuple[int, int]:
+        writer.trigger(**(trigger or {"availableNow": True})).start().awaitTermination()
+        return world.client.stats("in")["acked"], world.client.stats("out")["published"]
 
-    assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(30))
+    assert run(once=True) == (0, 20), "one batch, and none is looked for behind it"
+    noted = world.tmp_path / "c" / "commits" / "0"
+    noted.unlink()  # as if the driver had died between the sink's commit and its own
+    (noted.parent / ".0.crc").unlink()
+    assert run() == (20, 20), "the batch comes again, and is settled although nothing is new"
+    world.publish("in", 5, start=20)
+    assert run() == (25, 25), "the last batch of a run is settled in it"
+    assert run() == (25, 25)
+    assert sorted(world.fetched("out")) == sorted(f"m{i}!" for i in range(25))
 
 
 def test_the_example_makes_a_bill_of_each_order(world: World) -> None:
@@ -238,10 +252,13 @@ def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]
 def test_a_task_with_very_many_pieces_stashes_them_under_several_names(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pyspark.sql.types import StringType, StructField, StructType
+
     from wakeq.pipeline import sink
 
+    body = StructType([StructField("body", StringType())])
     monkeypatch.setattr(sink, "STASH_PARTS_MAX", 2)
-    writer = sink.QueueWriter(write_options({"broker": world.address, "queue": "q"}), ["body"], overwrite=False)
+    writer = sink.QueueWriter(write_options({"broker": world.address, "queue": "q"}), body, overwrite=False)
     batches = [pa.RecordBatch.from_pydict({"body": [f"m{i}"]}) for i in range(5)]
 
     stashed = writer.write(iter(batches))
@@ -270,6 +287,42 @@ def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) ->
     world.run(world.stream("q", failOnDataLoss="false"), sink)
 
     assert sink.all == ["m4", "m5", "m6"]
+
+
+def reader_of_the_driver() -> int:
+    """The process in which the source of the one running query lives, and renews its claims."""
+    found = [path for path in Path("/proc").glob("[0-9]*") if RUNNER in _bytes_of(path / "cmdline")]
+    (pid,) = (int(path.name) for path in found if os.getsid(int(path.name)) == os.getsid(0))
+    return pid
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # it has ended meanwhile
+        return b""
+
+
+def test_a_query_that_stood_still_for_too_long_stops_and_says_why(world: World) -> None:
+    bodies = world.publish("q", 3)
+
+    def stands_still(frame: Any, batch: int) -> None:
+        frame.collect()
+        reader = reader_of_the_driver()
+        os.kill(reader, signal.SIGSTOP)
+        try:
+            eventually(lambda: world.client.stats("q")["staged"] == 0, "the claim has lapsed")
+        finally:
+            os.kill(reader, signal.SIGCONT)
+
+    with pytest.raises(Exception, match=r"epoch 1 of queue q .* may be done twice"):
+        world.run(world.stream("q", timeout=5), stands_still)
+    assert world.client.stats("q")["ready"] == 3
+    sink = Kept()
+    world.run(world.stream("q", failOnDataLoss="false"), sink)
+
+    assert sink.all == bodies
+    assert world.client.stats("q")["acked"] == 3
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,7 @@ def check(queue: QueueReport, oracle: Figures) -> None:
     assert queue.redelivered == oracle.redelivered
     assert queue.cancelled == oracle.cancelled
     assert queue.backlog_last == len(oracle.held), queue.name
+    assert queue.bytes_published == oracle.bytes_published
     assert sum(queue.published) == sum(queue.hours) == queue.events["published"]
     assert sum(queue.done) == sum(queue.events.get(event, 0) for event in LEAVING)
     check_spans(queue.waiting, oracle.waiting_s)

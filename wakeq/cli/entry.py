@@ -7,13 +7,16 @@ A mistake of the user, of the broker or of the disk is one line on standard erro
 verbs load what they need when they run, so that `wakeq pub` starts quickly.
 """
 
+import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 
 import click
 
 from wakeq import __version__
+from wakeq.cli.alive import alive
 from wakeq.cli.backup import backup, export, import_, repair, restore
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
@@ -36,6 +39,9 @@ from wakeq.cli.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
 
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write that no file name comes with
+KIND_OF_NUMBER = re.compile(r"a valid (integer|float)(?: range)?\b")  # click's words
+KINDS_OF_NUMBERS = {"integer": "a whole number", "float": "a number"}
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -83,7 +89,7 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
 
 VERBS = (
     *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
-    *(ping, inspect, config, token, leases, connections, why, top, doctor, completion),
+    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, completion),
 )
 for verb in VERBS:
     cli.add_command(verb)
@@ -97,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     if "_WAKEQ_COMPLETE" in os.environ:  # the shell asks what could come next
         cli.main(prog_name="wakeq")
+    _fill_closed_streams()
     try:
         with cli.make_context("wakeq", list(sys.argv[1:] if arguments is None else arguments)) as context:
             status = cli.invoke(context)
@@ -115,13 +122,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_ERRORS:
+            raise
+        _drop_output()
+        say(f"what was printed is not whole: {error.strerror}; make room, or print to another place")
+        return os.EX_IOERR
+
+
+def _fill_closed_streams() -> None:
+    """Give standard streams that our parent has closed an end, which also keeps sockets from taking their places."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
+
+
+def _drop_output() -> None:
+    """Let what is still buffered go nowhere, or Python would try to write it once more at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _explain_usage(mistake: click.ClickException) -> int:
     """Say a click error in one line, like every other one."""
     context = getattr(mistake, "ctx", None)
+    path = context.command_path if context else "wakeq"
     what = " ".join(mistake.format_message().split()).rstrip(".")
-    say(f"{what}; try `{context.command_path if context else 'wakeq'} --help`")
+    what = KIND_OF_NUMBER.sub(lambda kind: KINDS_OF_NUMBERS[kind[1]], what)
+    if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
+        verb, path = path.removeprefix("wakeq "), "wakeq"
+        what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {verb}`"
+    say(f"{what}; try `{path} --help`")
     return EXIT_USAGE

@@ -4,13 +4,13 @@ Whatever destroys or moves asks first.  Messages are picked by uid or by conditi
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
-from wakeq.cli.output import print_json, print_table, say
+from wakeq.cli.output import moment, print_json, print_table, say
 
 CONDITION_HELP = "A condition, as priority<5, error~timeout, header.tenant=acme, age>3600; all must hold; repeatable."
 LEASE_COLUMNS = ("uid", "worker", "until", "error_count", "body")
@@ -81,9 +81,17 @@ def _cell(row: Mapping[str, Any], column: str) -> object:
     return value
 
 
-def moment(ms: int) -> str:
-    """A moment in the local time zone."""
-    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+class Moment(click.ParamType[datetime]):
+    """A moment as people write it, by ISO 8601."""
+
+    name = "moment"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        """In the local time zone, if none is said."""
+        try:
+            return datetime.fromisoformat(value).astimezone()
+        except ValueError:
+            self.fail(f"{value!r} is no moment; write 2026-12-24T18:00, or with a zone 2026-12-24T18:00Z", param, ctx)
 
 
 # Queues -----------------------------------------------------------------------------------------------------------
@@ -92,7 +100,11 @@ def moment(ms: int) -> str:
 @click.command()
 @click.argument("name", metavar="QUEUE")
 @click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For so many seconds.")
-@click.option("--until", type=click.DateTime(), help="Until this moment, in local time.")
+@click.option(
+    "--until",
+    type=Moment(),
+    help="Until this moment, as 2026-12-24T18:00; in local time, or with a zone behind: 18:00Z, 18:00+02:00.",
+)
 @json_option
 @click.pass_obj
 def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None, as_json: bool) -> None:
@@ -104,7 +116,7 @@ def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None
         raise click.UsageError("give either --for or --until")
     body: dict[str, Any] = {"for_s": for_s} if for_s is not None else {}
     if until is not None:
-        body = {"until": until.astimezone().isoformat()}
+        body = {"until": until.isoformat()}
     with broker.admin() as client:
         answer = client.call("POST", "/queue/pause", body, queue=name)
     until_ms = answer["until_ms"]

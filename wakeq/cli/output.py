@@ -7,13 +7,20 @@ control characters, so that a queue's name or a body in a table cannot write to 
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from wakeq.logs import plain as plain
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 Row = Sequence[object]
+WORD_CHARS_MAX = 20  # up to here a cell is never broken
+LINE_CHARS_MAX = 1_000
 
 
 def say(text: str) -> None:
@@ -39,18 +46,30 @@ def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     if not sys.stdout.isatty():
         click.echo("\n".join("\t".join(row) for row in [list(columns), *shown]))
         return
-    from rich import box
     from rich.console import Console
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold")
+    table = frame()
     for number, column in enumerate(columns):
-        is_number = bool(shown) and all(row[number].lstrip("-").isdigit() for row in shown)
-        table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+        cells = [row[number] for row in shown]
+        is_number = bool(cells) and all(one.lstrip("-").isdigit() for one in cells)
+        is_word = all(len(one) <= WORD_CHARS_MAX for one in cells)  # a uid, a count: of no use in pieces
+        table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_word)
+        table.columns[-1].min_width = None if is_word else WORD_CHARS_MAX
     for row in shown:
         table.add_row(*map(escape, row))
-    Console(color_system=None if os.environ.get("NO_COLOR") else "auto").print(table)
+    console = Console(color_system=None if os.environ.get("NO_COLOR") else "auto")
+    widest = console.options.update(max_width=LINE_CHARS_MAX)
+    console.width = max(console.width, console.measure(table, options=widest).minimum)  # else the terminal breaks lines
+    console.print(table)
+
+
+def frame(*, expand: bool = False) -> "Table":
+    """The table that all verbs show on a terminal, still empty."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, header_style="bold", collapse_padding=True, pad_edge=False, expand=expand)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
@@ -68,6 +87,11 @@ def flat(facts: Mapping[str, object], prefix: str = "") -> Iterable[tuple[str, o
                 yield from flat(item, f"{prefix}{name}[{number}].")
         else:
             yield prefix + name, value
+
+
+def moment(ms: int) -> str:
+    """A moment in the local time zone."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def cell(value: object) -> str:

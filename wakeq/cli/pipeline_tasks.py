@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from wakeq.cli.common import Broker, queue_name
 from wakeq.cli.output import say, show_progress
@@ -28,6 +29,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
 @click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most so many messages a second.")
+@click.option("--name", help="What this load is known by; else its files, as they are now, and these columns.")
 @click.pass_obj
 def load(
     broker: Broker,
@@ -37,10 +39,13 @@ def load(
     priority: str | None,
     delay: str | None,
     rate: int | None,
+    name: str | None,
 ) -> None:
     """Publish each row of FILES (Parquet, CSV, JSON lines) to a queue, once.
 
-    Stopped in the middle, the same command goes on where it was.
+    Stopped in the middle, the same command goes on where it was, at any --rate.  A file that was moved or changed
+    meanwhile is another one, and loaded from its beginning; with --name it is not, and goes on behind the rows that
+    were published under this name.
     """
     from wakeq.client.bulk import BulkClient
     from wakeq.pipeline.session import check_packages
@@ -49,8 +54,8 @@ def load(
     from wakeq.pipeline.load import Mapping, load
 
     with BulkClient(broker.address) as client:
-        done = load(client, files, queue, Mapping(body, priority, delay), rate=rate, tell=_show)
-    before = f"; {done.skipped:,} were there from an earlier run" if done.skipped else ""
+        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=_show)
+    before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
     say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
 
 
@@ -92,12 +97,21 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
 def settle(broker: Broker, checkpoint: Path) -> None:
     """Acknowledge what a stopped streaming query has finished.
 
-    Spark tells a source of a finished batch only with the next one: after the last batch this does it.
+    Spark tells a source of a finished batch only with the next one: after the last batch this does it.  It asks the
+    broker that the query read from, unless --broker names where that is now.
     """
     from wakeq.pipeline.session import check_packages
 
     check_packages("pyspark", "pyarrow")
-    from wakeq.pipeline.settling import finished_offsets, settle_all
+    from wakeq.pipeline.settling import settle_checkpoint
 
-    count = settle_all(finished_offsets(checkpoint), broker.address)
-    say(f"{count:,} messages acknowledged")
+    settled = settle_checkpoint(checkpoint, broker.address if _is_broker_given() else None)
+    for one in settled:
+        say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
+    if not settled:
+        say(f"{checkpoint}: no batch of its query is finished, so there is nothing to acknowledge")
+
+
+def _is_broker_given() -> bool:
+    """Whether this command line names the broker: what the environment says is of no one checkpoint."""
+    return click.get_current_context().find_root().get_parameter_source("broker") is ParameterSource.COMMANDLINE

@@ -7,12 +7,13 @@ import click
 
 from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.operating import CONDITION_HELP, picking, select
-from wakeq.cli.output import print_facts, print_json, print_table, say
+from wakeq.cli.output import moment, print_facts, print_json, print_table, say
 from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.wire.worker_commands import PEEK_COUNT_MAX
 
 COUNT = click.IntRange(min=0)
+MOMENTS = ("created_ms", "oldest_ready_ms", "paused_until_ms")
 LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers")
 PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "error", "msg")
 LETTER_COLUMNS = ("uid", "state", "priority", "origin", "reason", "error", "msg")  # of dead letters
@@ -160,7 +161,7 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
     elif name is None and "queues" in facts:
         print_queues(facts["queues"])
     else:
-        print_facts(facts)
+        print_facts(dict(_readable(name, value) for name, value in facts.items()))
 
 
 @queue.command()
@@ -223,6 +224,11 @@ def redrive_(
         click.echo(f"redriven from {queue_name(name)}: {moved.done}")
         if moved.left:
             say(f"left in {queue_name(name)} for want of a {ORIGIN}: {moved.left}; --to QUEUE says where to")
+
+
+def _readable(name: str, value: Any) -> tuple[str, object]:
+    """A figure of a queue as people read it."""
+    return (name.removesuffix("_ms"), moment(value) if value else None) if name in MOMENTS else (name, value)
 
 
 def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:

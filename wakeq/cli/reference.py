@@ -142,7 +142,7 @@ STATUSES = {
     69: "No broker answers, or the connection ended; or what a verb needs is not installed.",
     70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",
     73: "The data directory is in use by another broker.",
-    74: "A write or sync failed; the broker stopped.",
+    74: "A write or sync failed. For `serve`: the broker stopped; else: what was printed is not whole.",
     77: "The token is missing or not valid, or carries no right to do this.",
     78: "A setting is wrong.",
     EXIT_INTERRUPTED: "Ended by Ctrl-C. For `work` and `run`: a second signal, SIGINT, ended it at once.",

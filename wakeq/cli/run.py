@@ -3,11 +3,12 @@
     MODULE:WORKER  -->  import  -->  Worker.run() or, with --reload, a Reloader around it  -->  exit status
 
 That there is no such module or worker is a mistake of the command line.  What goes wrong inside of the module while it
-is imported is the program's own, and shown with its traceback.
+is imported is the program's own, and shown with the traceback of its own lines.
 """
 
 import os
 import sys
+import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import click
 
 from wakeq.cli.common import Broker
 from wakeq.cli.logs import log_options, log_to_stderr
+from wakeq.protocol.errors import WakeqError
 
 if TYPE_CHECKING:
     from wakeq.worker import Worker
@@ -72,12 +74,27 @@ def find_worker(target: str) -> "Worker":
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and imports something that is not
+            raise _unusable(module_name, error) from error  # it is there, and imports something that is not
         raise click.UsageError(f"there is no module {module_name} in {os.getcwd()}, or installed") from error
+    except WakeqError:
+        raise
+    except Exception as error:
+        raise _unusable(module_name, error) from error
     found = getattr(module, name, None)
     if isinstance(found, Worker):
         return found
     others = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Worker)]
     hint = f"did you mean {' or '.join(others)}?" if others else "it has no Worker at all"
-    what = f"is a {type(found).__name__}, not a Worker" if found is not None else "is not there"
+    what = f"is no Worker, its type is {type(found).__name__}" if found is not None else "is not there"
     raise click.UsageError(f"{name} of {module_name} {what}; {hint}")
+
+
+def _unusable(module_name: str, error: Exception) -> click.UsageError:
+    """Show where in the user's modules it failed, without the frames that led there; return what to say of it."""
+    frames = error.__traceback__
+    while frames is not None and (
+        frames.tb_frame.f_code.co_filename == __file__ or "importlib" in frames.tb_frame.f_code.co_filename
+    ):
+        frames = frames.tb_next
+    traceback.print_exception(error.with_traceback(frames))
+    return click.UsageError(f"{module_name} cannot be imported: {type(error).__name__}: {error}")

@@ -105,11 +105,8 @@ def _explained(error: OSError, settings: Settings) -> Exception:
             f"{error.filename}: {error.strerror}; check its owner and rights, or use another --data-dir"
         )
     if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
-        ports = (
-            f"ports {settings.worker_port} (worker), {settings.http_port} (HTTP), {settings.taskflux_port} (TaskFlux)"
-        )
         return BadSettings(
-            f"cannot listen on {settings.host}, {ports}: {error.strerror}; "
+            f"cannot listen on {settings.host}, {error.strerror}; "
             f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one)"
         )
     return error

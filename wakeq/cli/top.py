@@ -6,7 +6,7 @@ events of the HTTP API --> rates since the last look --> a screen, or with --onc
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -15,13 +15,16 @@ import click
 import msgspec
 
 from wakeq.cli.common import Broker, json_option
-from wakeq.cli.output import plain, print_json, print_table
+from wakeq.cli.output import frame, plain, print_json, print_table
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NotLeader
 
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
 
 COLUMNS = ("queue", "ready", "delayed", "leased", "in/s", "done/s", "back/s", "oldest", "workers", "state")
+LEAST = ("workers", "delayed", "back/s", "state", "oldest", "done/s", "in/s")  # what a narrow screen can do without
+NAME_CHARS_MIN = 12
+COLUMNS_APART = 2  # and as much at both edges together
 LINES_APART = 9  # of the screen, that are not queues
 EVENT = b"data: "
 TRY_AGAIN_S = 1.0  # while nobody serves
@@ -84,21 +87,41 @@ def _show(first: dict[str, Any], looks: Iterator[dict[str, Any]]) -> None:
 
 
 def _screen(look: dict[str, Any], before: dict[str, Any]) -> Any:
-    from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, expand=True, header_style="bold")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("queue", "state") else "right", overflow="ellipsis")
     rows = rows_of(look, before)
-    height = shutil.get_terminal_size().lines - LINES_APART
-    for row in rows[:height]:
-        table.add_row(*[plain(str(value)) for value in row])
+    width, height = shutil.get_terminal_size()
+    shown = rows[: height - LINES_APART]
     facts = "   ".join(f"{name} {value}" for name, value in node_facts(look, before).items())
-    shown = f"{min(len(rows), height)} of {look['queues_total']} queues"
-    return Group(Text(facts), Text(look["error"] or shown, style="dim"), table)
+    of_all = f"{len(shown)} of {look['queues_total']} queues"
+    return Group(Text(facts), Text(look["error"] or of_all, style="dim"), _table(shown, width))
+
+
+def _table(rows: Sequence[tuple[object, ...]], width: int) -> Any:
+    """As many columns as the screen is wide enough for: a figure is whole, or not there."""
+    from rich.markup import escape
+
+    cells = [[plain(str(value)) for value in row] for row in rows]
+    spans = {name: max(map(len, [name, *(row[at] for row in cells)])) for at, name in enumerate(COLUMNS)}
+    spans["queue"] = min(spans["queue"], NAME_CHARS_MIN)
+    names = list(COLUMNS)
+    for name in LEAST:
+        if sum(spans[one] + COLUMNS_APART for one in names) > width:
+            names.remove(name)
+    spans["queue"] += width - sum(spans[one] + COLUMNS_APART for one in names)
+    table = frame(expand=True)
+    for name in names:
+        table.add_column(
+            name,
+            justify="left" if name in ("queue", "state") else "right",
+            overflow="ellipsis",
+            no_wrap=True,
+            width=spans[name],
+        )
+    for row in cells:
+        table.add_row(*(escape(row[COLUMNS.index(name)]) for name in names))
+    return table
 
 
 def rows_of(look: Mapping[str, Any], before: Mapping[str, Any]) -> list[tuple[object, ...]]:

@@ -27,7 +27,7 @@ from wakeq.client.session import (
     Session,
     Ticket,
 )
-from wakeq.client.timeouts import Timeouts, foreign, hung, mute, was_closed
+from wakeq.client.timeouts import Timeouts, foreign, hung, mute, ungreeted, was_closed
 from wakeq.client.transport import broken, closed, guard, unreachable
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
@@ -313,7 +313,7 @@ class AsyncCaller:
         except WakeqError as error:
             return error
         if link.ended.done():
-            return closed(address)
+            return ungreeted(closed(address))
         self._link = link
         self._session.connected(loop.time(), token)
         self._flush()
@@ -321,4 +321,5 @@ class AsyncCaller:
         await asyncio.wait([link.greeted], timeout=self._timeouts.connect_s)
         if not link.greeted.done():
             self.lost(link, mute(address))
-        return link.greeted.result()
+        unfit = link.greeted.result()
+        return unfit and ungreeted(unfit)

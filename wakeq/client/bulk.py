@@ -39,12 +39,24 @@ class Claimed:
 class BulkClient(Client):
     """See the head of this file."""
 
-    def publish_block(self, queue: str, columns: Columns, **options: Any) -> str:
+    def publish_block(
+        self,
+        queue: str,
+        columns: Columns,
+        *,
+        delay: int = 0,
+        timeout: int | None = None,
+        expires: int = 0,
+        priority: int = 0,
+        id: str | None = None,
+    ) -> str:
         """Publish all of them or none, in one entry of the log; the uid of the first comes back, the others follow it.
 
-        `options` are those of PUBB, the same for every message: delay, timeout, expires, priority; id.
+        What is said here is the same for every message; a column wins.
         """
-        command = wire.PubBlock(qname=queue, **columns.fields(), **options)
+        command = wire.PubBlock(
+            qname=queue, delay=delay, timeout=timeout, expires=expires, priority=priority, id=id, **columns.fields()
+        )
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).uid or ""))
 
     def fetch_block(self, queue: str, count: int) -> wire.Block | None:
@@ -90,15 +102,38 @@ class BulkClient(Client):
         command = wire.SettleEpochs(qname=queue, source=source, epoch=epoch)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).count))
 
+    def next_epoch(self, queue: str, source: str) -> int:
+        """The first epoch of a source that is open, or else the one to stage next."""
+        command = wire.SettleEpochs(qname=queue, source=source, epoch=0)
+        return self._caller.call(Request(command, lambda reply: expect(reply, wire.Oksettle).next or 1))
+
     # Stashes ----------------------------------------------------------------------------------------------
 
-    def stash(self, queue: str, stash: str, part: int, columns: Columns, *, keep: int, **options: Any) -> None:
+    def stash(
+        self,
+        queue: str,
+        stash: str,
+        part: int,
+        columns: Columns,
+        *,
+        keep: int,
+        delay: int = 0,
+        timeout: int | None = None,
+        expires: int = 0,
+        priority: int = 0,
+    ) -> None:
         """Put a part of a stash aside for `keep` seconds; nobody sees it until the stash is published."""
-        command = wire.Stash(qname=queue, stash=stash, part=part, keep=keep, **columns.fields(), **options)
+        command = wire.Stash(
+            qname=queue, stash=stash, part=part, keep=keep,
+            delay=delay, timeout=timeout, expires=expires, priority=priority, **columns.fields(),
+        )  # fmt: skip
         self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows)))
 
-    def publish_stashes(self, queue: str, stashes: Sequence[tuple[str, int]], *, writer: str, epoch: int) -> int:
-        """Publish stashes, each with the number of its messages, in one step; 0 if the epoch was published before."""
+    def publish_stashes(self, queue: str, stashes: Sequence[tuple[str, int]], *, writer: str, epoch: int = 0) -> int:
+        """Publish stashes, each with the number of its messages, in one step; 0 if the epoch was published before.
+
+        Without an epoch the writer is a job: it publishes once, and is forgotten after some minutes.
+        """
         command = wire.Unstash(qname=queue, stashes=list(stashes), writer=writer, epoch=epoch)
         return self._caller.call(Request(command, lambda reply: expect(reply, wire.Okrows).rows))
 

@@ -21,7 +21,7 @@ from wakeq.client.credentials import TokenSource, no_token
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere
 from wakeq.client.session import Answer, Event, Moved, NotTheProtocol, Session, Ticket, repeatable
-from wakeq.client.timeouts import Closed, Timeouts, foreign, hung, mute, was_closed
+from wakeq.client.timeouts import Closed, Timeouts, foreign, hung, mute, ungreeted, was_closed
 from wakeq.client.transport import Wire, closed
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
@@ -275,7 +275,7 @@ class Caller:
             connection.close()
             self._connection = None
             self._keep(self._session.disconnected())
-            return error
+            return ungreeted(error)
         self._route.found(time.monotonic())
         return None
 

@@ -57,6 +57,7 @@ class Route:
         self._reconnect_for_s = reconnect_for_s
         self._patience = Patience(0.0)
         self._was_found = self._is_lost = False
+        self._must_tell = False  # of an outage that has begun and does not stand in the log yet
         self._is_told = False  # that it is lost stands in the log, and that it is found again does not yet
         self._place = 0
         self._leader: str | None = None
@@ -85,11 +86,10 @@ class Route:
         """The connection ended: the seconds to wait before the next one.  Raise if there were enough attempts."""
         self._is_lost = True
         is_new = self._patience.begin(now_s)
-        if is_new:  # once for each outage, however many attempts it takes
-            logger.warning("%s; reconnecting", error)
-            self._is_told = True
+        self._must_tell |= is_new  # once for each outage, however many attempts it takes
         if isinstance(error, Elsewhere):
             return self.failed(error, now_s)
+        self._tell(error)
         self._tried[self.address] = error
         return 0.0 if is_new else self._pause_s(now_s)
 
@@ -98,10 +98,16 @@ class Route:
         self._tried[self.address] = error
         leader = error.leader if isinstance(error, Elsewhere) else None
         self._leader = leader
-        if leader is not None:
+        if leader is not None:  # who is sent on has lost nothing
             return self._pause_s(now_s) if leader in self._tried else 0.0
+        self._tell(error)
         self._place += 1
         return 0.0 if self._place % len(self._addresses) else self._pause_s(now_s)
+
+    def _tell(self, error: WakeqError) -> None:
+        if self._must_tell:
+            logger.warning("%s; reconnecting", error)
+            self._must_tell, self._is_told = False, True
 
     def _pause_s(self, now_s: float) -> float:
         """All had their turn; begin a new round after a pause."""

@@ -6,7 +6,7 @@ Numbers and words only, the same for both clients; nothing here waits.
 from dataclasses import dataclass
 
 from wakeq.client.session import NotTheProtocol, Silent
-from wakeq.protocol.errors import Disconnected
+from wakeq.protocol.errors import Disconnected, WakeqError
 
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 30.0  # a broker that says nothing for so long is hung
@@ -39,6 +39,13 @@ def mute(address: str) -> Silent:
 def foreign(address: str, error: NotTheProtocol) -> NotTheProtocol:
     """The error for a peer that says what no broker says."""
     return NotTheProtocol(f"{address} does not speak the worker protocol: {error}; is this the HTTP port?")
+
+
+def ungreeted(error: WakeqError) -> WakeqError:
+    """The error of a connection that a peer ended before it had greeted: brokers do not, other ports and TLS do."""
+    if type(error) is not Disconnected:
+        return error
+    return Disconnected(f"{error} before it greeted; is it a worker port, and does it want TLS (tls=, WAKEQ_TLS)?")
 
 
 def hung(address: str, timeouts: Timeouts) -> Silent:

@@ -5,15 +5,18 @@
 Open while this node leads, for a component cannot be sent elsewhere.  It makes no process.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import zmq
 
+from wakeq.actors.door import Admission
 from wakeq.actors.monique_components import Layers, Taken
 from wakeq.actors.monique_messages import Changed
 from wakeq.listeners.push_port import PushPort
 from wakeq.listeners.zmq_ports import Frames, PubPort, PullPort
+
+LINGER_MS = 1_000  # for components to take what was published last
 
 Tell = Callable[[Any], None]
 
@@ -34,7 +37,8 @@ class Layered(Protocol):
 class MoniqueZmq:
     """See the head of this file."""
 
-    def __init__(self) -> None:
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
         self.layers: Layers | None = None  # where all components listen
         self._context = zmq.Context(io_threads=1)
         self._ports: list[PullPort | PubPort | PushPort] = []
@@ -62,9 +66,13 @@ class MoniqueZmq:
             "technical-out": technical_out.address,
         }
 
-    def open_controller(self, host: str, port: int, tell: Tell) -> PushPort:
+    def open_controller(self, host: str, port: int, tell: Tell, *, on_lease: bool) -> PushPort:
         """Bind the port of a controller."""
-        made: PushPort = self._opened(PushPort(host, port, lambda components: tell(Changed(components))))
+
+        def changed(components: Sequence[int]) -> None:
+            tell(Changed(components))
+
+        made: PushPort = self._opened(PushPort(host, port, changed, self._admission, on_lease=on_lease))
         return made
 
     def _opened(self, port: Any) -> Any:
@@ -78,7 +86,16 @@ class MoniqueZmq:
                 port.stop_reading()
 
     def close(self) -> None:
-        """End all of it; what was not sent is lost."""
+        """End all of it at once; what was not sent is lost."""
         for port in self._ports:
             port.close()
         self._context.destroy(linger=0)
+
+    def finish(self) -> Callable[[], None]:
+        """Close all ports; return what waits until the last that was published is sent, and must not be on the loop."""
+        for port in self._ports:
+            if isinstance(port, PubPort):
+                port.close(LINGER_MS)
+            else:
+                port.close()
+        return self._context.term

@@ -4,7 +4,7 @@
 
 It speaks ZeroMQ by itself (`zmtp.py`): libzmq would choose the component, and say neither which one it was nor what
 became of a task whose component went away.  What a component has not taken from us holds nobody else up; nothing waits
-here behind it.
+here behind it.  Its connections and what they hold count into what all doors may have.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from itertools import count
 from typing import cast
 
 from wakeq.actors.complaints import Complaints
-from wakeq.actors.door import HANDSHAKE_S_MAX
-from wakeq.listening import listening_socket
-from wakeq.protocol.errors import BadSettings
+from wakeq.actors.door import HANDSHAKE_S_MAX, Admission
+from wakeq.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES, cannot_listen, listening_socket
 from wakeq.protocol.wire.zmtp import GREETING, BadPeer, Pusher, encode
 
 COMPONENTS_MAX = 1_000  # of one port; who comes then waits until one of them has gone
 ACCEPT_AGAIN_S = 1.0  # after there was no file for a connection
+SILENT_S_MAX = KEEPALIVE_IDLE_S + KEEPALIVE_EVERY_S * KEEPALIVE_TRIES  # as long as keepalive takes without a task
 
 logger = logging.getLogger("wakeq.monique")
 
@@ -30,14 +30,26 @@ logger = logging.getLogger("wakeq.monique")
 class PushPort:
     """A port, and who is connected to it."""
 
-    def __init__(self, host: str, port: int, changed: Callable[[Sequence[int]], None]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        changed: Callable[[Sequence[int]], None],
+        admission: Admission,
+        *,
+        on_lease: bool = False,
+    ) -> None:
         """Listen on a host, `*` for all of this machine's, and a port, 0 for a free one.
 
-        `changed` is called with the components when one came or went, or when one can take something again.
+        `changed` is called with the components when one came or went, or when one can take something again.  What is
+        given `on_lease` somebody else can have: a component that takes nothing for some seconds is let go of.
         """
         self._changed = changed
+        self._admission = admission
         self._loop = asyncio.get_running_loop()
         self._listening = _bound(host, port)
+        if on_lease:  # else one that has enough to do for longer than that would lose what it has not read yet
+            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S_MAX * 1000))
         self.address = "{}:{}".format(*self._listening.getsockname()[:2])
         self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
         self._ids = count(1)
@@ -91,7 +103,7 @@ class PushPort:
 
     def _accept(self) -> None:
         try:
-            accepted, _ = self._listening.accept()
+            accepted, address = self._listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:  # no more files, most likely
@@ -99,8 +111,14 @@ class PushPort:
             self._pause()
             self._loop.call_later(ACCEPT_AGAIN_S, self._accept_again)
             return
+        counted_at = address[0] if self._admission.counts_addresses else ""
+        refusal = self._admission.enter(counted_at)
+        if refusal:
+            accepted.close()  # ZeroMQ has no words for it
+            self._complaints.say(f"a component cannot connect to {self.address}: {refusal}")
+            return
         accepted.setblocking(False)
-        made = Connection(self, next(self._ids))
+        made = Connection(self, next(self._ids), "{}:{}".format(*address), counted_at)
         self._connections.add(made)
         if len(self._connections) >= COMPONENTS_MAX:
             self._pause()
@@ -128,32 +146,42 @@ class PushPort:
         if not self._is_closed:
             self.look()
 
+    def hold(self, size_bytes: int) -> bool:
+        """Count so much more, or less, as held for components; False if that is too much with what all doors hold."""
+        self._admission.held_bytes += size_bytes
+        return not self._admission.crowded
+
     def went(self, connection: "Connection") -> None:
         """It is gone."""
+        if connection not in self._connections:
+            return
         self._connections.discard(connection)
+        self._admission.leave(connection.counted_at)
         was_open = self._open.pop(connection.id, None) is not None
         if not self._is_closed:
             self._accept_again()
             if was_open:
                 self.look()
 
-    def complain(self, error: BadPeer, peer: str) -> None:
+    def complain(self, error: BadPeer, connection: "Connection") -> None:
         """Somebody connected who is no component."""
-        self._complaints.say(f"{peer} is no component for {self.address}: {error}")
+        self._complaints.say(f"{connection.peer} is no component for {self.address}: {error}")
 
 
 class Connection(asyncio.Protocol):
     """One component, or who is yet to say that it is one."""
 
-    __slots__ = ("_deadline", "_is_full", "_port", "_pusher", "_transport", "id")
+    __slots__ = ("_deadline", "_held_bytes", "_port", "_pusher", "_transport", "counted_at", "id", "peer")
 
-    def __init__(self, port: PushPort, id: int) -> None:
+    def __init__(self, port: PushPort, id: int, peer: str, counted_at: str) -> None:
         self.id = id
+        self.peer = peer
+        self.counted_at = counted_at  # the address, if it matters where a connection comes from
         self._port = port
         self._pusher = Pusher()
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._is_full = False
+        self._held_bytes = 0  # when it took no more; while there are any it is given nothing
 
     @property
     def is_connected(self) -> bool:
@@ -163,7 +191,7 @@ class Connection(asyncio.Protocol):
     @property
     def can_take(self) -> bool:
         """Whether nothing that was written is still here."""
-        return self._transport is not None and not self._transport.is_closing() and not self._is_full
+        return self._transport is not None and not self._transport.is_closing() and not self._held_bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -177,7 +205,7 @@ class Connection(asyncio.Protocol):
         try:
             self._pusher.receive(data)
         except BadPeer as error:
-            self._port.complain(error, str(self._transport.get_extra_info("peername")))
+            self._port.complain(error, self)
             self._transport.abort()
             return
         said = self._pusher.bytes_to_send()
@@ -198,17 +226,24 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Nothing more for it; nor is it asked what it wants, for it would not take the answer."""
         assert self._transport is not None, "connected"
-        self._is_full = True
+        self._held_bytes = self._transport.get_write_buffer_size()
         self._transport.pause_reading()
+        if not self._port.hold(self._held_bytes):
+            self._transport.abort()
 
     def resume_writing(self) -> None:
         assert self._transport is not None, "connected"
-        self._is_full = False
+        self._let_go()
         self._transport.resume_reading()
         self._port.took()
 
+    def _let_go(self) -> None:
+        self._port.hold(-self._held_bytes)
+        self._held_bytes = 0
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._let_go()
         if self._deadline is not None:
             self._deadline.cancel()
         self._port.went(self)
@@ -216,7 +251,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """End it; what is on its way to the component still goes there, unless it does not take it."""
         if self._transport is not None:
-            self._transport.abort() if self._is_full else self._transport.close()
+            self._transport.abort() if self._held_bytes else self._transport.close()
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -227,7 +262,5 @@ def _bound(host: str, port: int) -> socket.socket:
         listening = listening_socket(found[0], found[4])
         listening.listen()
     except OSError as error:
-        raise BadSettings(
-            f"cannot listen on tcp://{host}:{port}: {error.strerror}; is another scheduler there?"
-        ) from error
+        raise cannot_listen(f"tcp://{host}:{port}", error) from error
     return listening

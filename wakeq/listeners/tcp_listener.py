@@ -16,12 +16,12 @@ from typing import Any, Generic, TypeVar
 from wakeq.actors.door import Admission, Told
 from wakeq.listeners.tcp_door import TcpDoor
 from wakeq.listening import Server, accept, bound_socket
+from wakeq.sweeping import Sweeping
 from wakeq.tls import ServerTls
 
 DoorT = TypeVar("DoorT", bound=TcpDoor[Any])
 
 ACCEPT_BACKLOG = 4096  # connections that the kernel keeps until they are accepted
-SWEEP_EVERY_S = 1.0
 CLOSE_SLICE = 128  # connections closed in one turn of the loop
 GOODBYE_S_MAX = 1.0  # for peers to hear that we stop, and to close
 
@@ -48,7 +48,7 @@ class TcpListener(Generic[DoorT]):
         self._strangers: dict[DoorT, float] = {}  # those who have not, and since when; the longest first
         self._watched: set[DoorT] = set()
         self._departed: deque[DoorT] = deque()  # their peers have closed, they have not
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweeping = Sweeping(self.sweep)
         self._server: Server | None = None
         self._empty = asyncio.Event()
 
@@ -87,9 +87,7 @@ class TcpListener(Generic[DoorT]):
                 await asyncio.sleep(0)
         if self.doors:
             await self._empty.wait()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            self._sweeping = None
+        self._sweeping.stop()
 
     # --- what the doors tell it ---
 
@@ -106,7 +104,7 @@ class TcpListener(Generic[DoorT]):
         door.begin(self._make_subscriber(door))
         if self._handshake_s is not None:
             self._strangers[door] = self.clock()
-            self._sweep_later()
+            self._sweeping.begin()
 
     def welcome(self, door: DoorT) -> None:
         """The peer of this connection has said who it is."""
@@ -142,17 +140,18 @@ class TcpListener(Generic[DoorT]):
     def watch(self, door: DoorT) -> None:
         """Look at this connection from time to time."""
         self._watched.add(door)
-        self._sweep_later()
+        self._sweeping.begin()
 
     def unwatch(self, door: DoorT) -> None:
         self._watched.discard(door)
 
-    def sweep(self) -> None:
-        """Look at all connections that are not at rest: one timer for the whole port."""
+    def sweep(self) -> bool:
+        """Look at all connections that are not at rest; return whether any are left."""
         now_s = self.clock()
         for door in list(self._watched):
             door.check(now_s)
         self._drop_strangers(now_s)
+        return bool(self._watched or self._strangers)
 
     def _drop_strangers(self, now_s: float) -> None:
         while self._strangers and self._handshake_s is not None:
@@ -161,13 +160,3 @@ class TcpListener(Generic[DoorT]):
                 return
             del self._strangers[door]
             door.drop(f"it did not say who it is within {self._handshake_s:g} s")
-
-    def _sweep_later(self) -> None:
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
-
-    def _sweep_again(self) -> None:
-        self._sweeping = None
-        self.sweep()
-        if self._watched or self._strangers:
-            self._sweep_later()

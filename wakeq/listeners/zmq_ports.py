@@ -12,16 +12,27 @@ from collections.abc import Callable, Sequence
 
 import zmq
 
-from wakeq.protocol.errors import BadSettings
+from wakeq.actors.door import HANDSHAKE_S_MAX
+from wakeq.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES, cannot_listen
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
-TOGETHER_TRANSFERS_MAX = 256  # read in one turn of the loop
-LAST_TRANSFERS_MAX = 4_096  # read when it stops
-RECEIVED_MAX = 256  # transfers of one component that libzmq keeps until we read
+TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX = 256, 4 << 20  # read in one turn of the loop
+LAST_TRANSFERS_MAX, LAST_BYTES_MAX = 4_096, 256 << 20  # read when it stops
+RECEIVED_MAX = 64  # transfers of one component that libzmq keeps until we read
 UNSENT_MAX = 1_000  # transfers for one subscriber of PUB; what is more, it misses
 COPIED_BYTES_MAX = 64 * 1024  # a longer frame is not copied when it is sent
 
 Frames = Sequence[bytes]
+
+_OPTIONS = {
+    zmq.LINGER: 0,
+    zmq.MAXMSGSIZE: MESSAGE_BYTES_MAX,
+    zmq.HANDSHAKE_IVL: int(HANDSHAKE_S_MAX * 1000),
+    zmq.TCP_KEEPALIVE: 1,
+    zmq.TCP_KEEPALIVE_IDLE: KEEPALIVE_IDLE_S,
+    zmq.TCP_KEEPALIVE_INTVL: KEEPALIVE_EVERY_S,
+    zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES,
+}
 
 
 class ZmqPort:
@@ -39,20 +50,20 @@ class ZmqPort:
         try:
             self._socket = context.socket(kind)
         except zmq.ZMQError as error:
-            raise BadSettings(f"cannot listen on {where}: {error}; allow the broker more open files") from error
+            raise cannot_listen(where, error) from error
         self._socket.set_hwm(kept_max)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        for option, value in _OPTIONS.items():
+            self._socket.setsockopt(option, value)
         try:
             self._socket.bind(where)
         except zmq.ZMQError as error:
             self._socket.close()
-            raise BadSettings(f"cannot listen on {where}: {error}; is another scheduler there?") from error
+            raise cannot_listen(where, error) from error
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).removeprefix("tcp://")
 
-    def close(self) -> None:
-        """End it; what was not sent is lost."""
-        self._socket.close()
+    def close(self, linger_ms: int = 0) -> None:
+        """End it; libzmq tries for so long to send what it still has."""
+        self._socket.close(linger=linger_ms)
 
 
 class PullPort(ZmqPort):
@@ -73,34 +84,37 @@ class PullPort(ZmqPort):
 
     def _read(self) -> None:
         """Read what is there; come back in the next turn if that was a lot."""
-        if self._read_up_to(TOGETHER_TRANSFERS_MAX):
+        if self._read_up_to(TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX):
             self._loop.call_soon(self._read)
 
-    def _read_up_to(self, count: int) -> bool:
-        """Read that many; False if there are not so many."""
+    def _read_up_to(self, count: int, size_bytes: int) -> bool:
+        """Read until there are so many, or so large ones; False if there are no more."""
         taken: list[Frames] = []
         try:
-            while len(taken) < count:
+            while len(taken) < count and size_bytes > 0:
                 taken.append(self._socket.recv_multipart(zmq.NOBLOCK))
+                size_bytes -= sum(map(len, taken[-1]))
+            is_empty = False
         except zmq.Again:
-            pass  # it is empty; the file descriptor says when it no longer is
+            is_empty = True  # the file descriptor says when it no longer is
         except zmq.ZMQError:
             if not self._socket.closed:
                 raise
+            is_empty = True
         if taken:
             self._take(taken)
-        return len(taken) == count
+        return not is_empty
 
     def stop_reading(self) -> None:
         """Take what has come, and then no more: whoever sent it believes that it was delivered."""
         if not self._socket.closed:
-            self._read_up_to(LAST_TRANSFERS_MAX)
+            self._read_up_to(LAST_TRANSFERS_MAX, LAST_BYTES_MAX)
             self.close()
 
-    def close(self) -> None:
+    def close(self, linger_ms: int = 0) -> None:
         if not self._socket.closed:
             self._loop.remove_reader(self._fd)
-        super().close()
+        super().close(linger_ms)
 
 
 class PubPort(ZmqPort):

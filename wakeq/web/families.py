@@ -48,6 +48,7 @@ NODE = (
     Family("wakeq_state_file_bytes", GAUGE, "Size of the state on disk"),
     Family("wakeq_state_readers", GAUGE, "Open views of the state"),
     Family("wakeq_state_oldest_reader_behind", GAUGE, "Transactions since the oldest open view began: it pins pages"),
+    Family("wakeq_entries_set_aside", GAUGE, "Entries of the log that are left out because they crashed their queue"),
     Family("wakeq_snapshots_total", COUNTER, "Images of the state that were written"),
     Family("wakeq_disk_free_bytes", GAUGE, "Free space on the disk of the data directory"),
     Family("wakeq_disk_reserve_bytes", GAUGE, "Space that publishes may not use"),
@@ -57,8 +58,10 @@ NODE = (
     Family("wakeq_raft_applied_index", GAUGE, "The last entry that the queues have applied"),
     Family("wakeq_raft_is_leader", GAUGE, "1 if this node leads"),
     Family("wakeq_raft_serves", GAUGE, "1 if this node may answer from its memory now"),
+    Family("wakeq_raft_level", GAUGE, "The level at which the cluster works, which all of its nodes know"),
     Family("wakeq_raft_members", GAUGE, "Nodes that belong to the cluster"),
     Family("wakeq_raft_peer_connected", GAUGE, "1 if there is a connection to that node", ("node",)),
+    Family("wakeq_raft_peer_level", GAUGE, "The highest level that that node knows, while it is connected", ("node",)),
     Family("wakeq_raft_peer_behind_bytes", GAUGE, "What that node lacks; only the leader knows", ("node",)),
     Family("wakeq_clock_step_seconds", GAUGE, "How far the wall clock is ahead of the cluster clock"),
 )

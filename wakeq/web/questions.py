@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.messages import Asker, Nack, Outcome, Peek, Propose, Refusal, Stats
+from wakeq.actors.messages import Asker, Inquire, Nack, Outcome, Peek, Propose, Refusal, Stats
 from wakeq.actors.operator import Operator
 from wakeq.actors.operator_messages import Administer, Move, Moved, Page, Requeue, Scan, Why
 from wakeq.actors.queue_view import Gauges
@@ -73,18 +73,18 @@ class Questions:
     ) -> list[dict[str, Any]]:
         """Return the figures of one page of the queues that `sees` says yes to."""
 
-        def make(me: Asker) -> Stats:
-            return Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees)
+        def make(me: Asker) -> Inquire:
+            return Inquire(Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees))
 
-        found: list[dict[str, Any]] = await self.ask(self._queues, make)
+        found: list[dict[str, Any]] = await self.ask(self._raft_log, make)
         return found
 
     async def stats(self, queue: str) -> dict[str, Any]:
-        found: dict[str, Any] = await self._ask_queue(queue, lambda me: Stats(me, queue))
+        found: dict[str, Any] = await self.ask(self._raft_log, lambda me: Inquire(Stats(me, queue)))
         return found
 
     async def peek(self, queue: str, state: str, count: int) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self._ask_queue(queue, lambda me: Peek(me, queue, state, count))
+        found: list[dict[str, Any]] = await self.ask(self._raft_log, lambda me: Inquire(Peek(me, queue, state, count)))
         return found
 
     async def page(self, queue: str, after: int, count: int) -> Page:

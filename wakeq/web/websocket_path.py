@@ -17,13 +17,12 @@ from aiohttp import WSCloseCode, web
 from wakeq.actors.access import TOKEN_ENDED, Access, Gate
 from wakeq.actors.door import FRAME_S_MAX, Admission, Told
 from wakeq.protocol.errors import Unauthorized
+from wakeq.sweeping import Sweeping
 from wakeq.web.authorization import log_in, token_of
 from wakeq.web.connection import HttpConnection
 from wakeq.web.websocket_door import WebSocketDoor
 
 DoorT = TypeVar("DoorT", bound=WebSocketDoor[Any])
-
-SWEEP_EVERY_S = 1.0
 
 logging.getLogger("aiohttp.websocket").setLevel(logging.ERROR)  # its warnings quote what anybody sent, without bound
 
@@ -53,7 +52,7 @@ class WebSocketPath(Generic[DoorT]):
         self._watched: set[DoorT] = set()
         self._slices: list[set[DoorT]] = [set() for _ in range(self.heartbeat_s)]  # one is asked each second
         self._next_slice = 0
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweeping = Sweeping(self.sweep)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @abstractmethod
@@ -107,7 +106,7 @@ class WebSocketPath(Generic[DoorT]):
         if isinstance(request.protocol, HttpConnection):
             request.protocol.hears = door.hears
         door.begin(self._make_subscriber(door))
-        self._sweep_later()
+        self._sweeping.begin()
         reason = "the broker stops"
         try:
             reason = await door.read()
@@ -139,8 +138,8 @@ class WebSocketPath(Generic[DoorT]):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def sweep(self) -> None:
-        """Look at connections that are not at rest, and ask the next slice of them for a sign of life."""
+    def sweep(self) -> bool:
+        """Look at those not at rest, ask the next slice for a sign of life; return whether any connection is left."""
         now_s = self.clock()
         for door in list(self._watched):
             if not door.check(now_s):
@@ -148,16 +147,7 @@ class WebSocketPath(Generic[DoorT]):
         for door in list(self._slices[self._next_slice]):
             door.ping()
         self._next_slice = (self._next_slice + 1) % self.heartbeat_s
-
-    def _sweep_later(self) -> None:
-        if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_EVERY_S, self._sweep_again)
-
-    def _sweep_again(self) -> None:
-        self._sweeping = None
-        self.sweep()
-        if self.doors:
-            self._sweep_later()
+        return bool(self.doors)
 
 
 def _forget_frames(error: BaseException | None) -> None:

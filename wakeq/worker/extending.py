@@ -10,10 +10,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.errors import NOT_NOW, WakeqError
 from wakeq.worker.job import Job
 from wakeq.worker.leases import Batch
-from wakeq.worker.settling import NOT_NOW
 
 log = logging.getLogger("wakeq.worker")
 

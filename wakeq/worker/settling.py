@@ -12,21 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Any, Protocol
 
 from wakeq.client.message import Received, Then
-from wakeq.protocol.errors import (
-    BrokerUnreachable,
-    Busy,
-    Disconnected,
-    NoQuorum,
-    NotLeader,
-    OutcomeUnknown,
-    StaleLease,
-    WakeqError,
-)
+from wakeq.protocol.errors import NOT_NOW, StaleLease, WakeqError
 from wakeq.worker.verdict import Done, Failed, Verdict, nack_of
 
 log = logging.getLogger("wakeq.worker")
 
-NOT_NOW = (BrokerUnreachable, Busy, Disconnected, NoQuorum, NotLeader, OutcomeUnknown)  # worth saying again
 REPEAT_AFTER_S = 0.5
 UNTOLD = Failed("what became of it could not be told; the log of the worker says why", 5)
 MESSAGES_MAX = 1000  # in one command

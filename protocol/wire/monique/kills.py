@@ -1,6 +1,7 @@
 """Killing a task: what the scheduler makes of a message with spec `kill` on the technical layer (section 6).
 
     the kill's transfer, a fresh id, the moment --> killed --> the transfer with error 301, for the communication layer
+    that transfer --> tells_of_kill
 
 It is published first, then the kill is relayed on its own layer as it came.  Must never let through a kill that
 components could not read.
@@ -11,7 +12,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta, Struct
 
-from wakeq.protocol.wire.monique.errors import REASON_CHARS_MAX, BadEncoding, BadMessage, ErrorCode
+from wakeq.protocol.wire.monique.errors import REASON_CHARS_MAX, BadEncoding, BadMessage, ErrorCode, MoniqueError
 from wakeq.protocol.wire.monique.messages import Message, decode_message, error_data
 from wakeq.protocol.wire.monique.transfers import Transfer, transfer_of
 
@@ -24,7 +25,12 @@ class _Kill(Struct, frozen=True, gc=False):
     task_id: Annotated[str, Meta(min_length=1)]
 
 
+class _Error(Struct, frozen=True, gc=False):
+    code: int
+
+
 _KILLS = msgspec.json.Decoder(_Kill)
+_ERRORS = msgspec.json.Decoder(_Error)
 
 
 def task_of(kill: Message) -> str:
@@ -56,3 +62,11 @@ def killed(kill: Transfer, *, id: str, now_ms: int) -> Transfer:
             type=ERROR,
         )
     )
+
+
+def tells_of_kill(error: Transfer) -> bool:
+    """Whether a message with spec and type error is one that `killed` has made; components have errors of their own."""
+    try:
+        return _ERRORS.decode(decode_message(error.message).data).code == ErrorCode.KILLED
+    except (MoniqueError, msgspec.DecodeError, UnicodeError, RecursionError):
+        return False

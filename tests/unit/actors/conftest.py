@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.memory_folder import memory_folder
+from tests.helpers.taskflux_by_hand import HandTaskFlux
 
 
 @pytest.fixture
@@ -32,6 +33,11 @@ def client(broker: Broker) -> Client:
 @pytest.fixture
 def worker(broker: Broker) -> Client:
     return broker.client()
+
+
+@pytest.fixture
+def flux(broker: Broker) -> HandTaskFlux:
+    return HandTaskFlux(broker)
 
 
 @pytest.fixture

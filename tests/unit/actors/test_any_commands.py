@@ -27,7 +27,7 @@ STAGED: dict[str, dict[str, list[Any]]] = {  # what must be given
     "STAGE": {"source": ["s", "t"], "epoch": [1, 2, 3, 4, 5], "slices": [1, 3, 1_000], "timeout": [5, 60]},
     "SLICE": {"source": ["s", "t"], "epoch": [1, 2, 3, 4], "slice": [0, 1, 2**63 - 1]},
     "RENEW": {"source": ["s", "t"], "timeout": [5, 86_400]},
-    "SETTLE": {"source": ["s", "t"], "epoch": [1, 2, 3, 2**63 - 1]},
+    "SETTLE": {"source": ["s", "t"], "epoch": [0, 1, 2, 3, 2**63 - 1]},
     "STASH": {"stash": ["a", "b", "k" * 120], "part": [0, 1, 2**63 - 1], "keep": [5, 86_400], "messages": [["a", "b"]]},
     "UNSTASH": {"stashes": [[], [("a", 2)], [("a", 4), ("b", 2)], [("a", 2**63 - 1)]], "epoch": [0, 1, 2, 2**63 - 1]},
     "PUBB": {
@@ -198,7 +198,7 @@ def living(broker: Broker) -> dict[str, tuple[list[int], Any]]:
 
 
 def staged(staging: Staging | None) -> Any:
-    return ({}, {}, {}) if staging is None else (staging.sources, staging.stashes, staging.writers)
+    return ({}, {}, {}, {}) if staging is None else (staging.sources, staging.stashes, staging.writers, staging.jobs)
 
 
 @pytest.mark.parametrize("seed", range(12))

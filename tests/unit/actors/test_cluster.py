@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
 from wakeq.actors.messages import Asker, Propose
 from wakeq.actors.operator_messages import Administer
@@ -100,6 +101,80 @@ def test_a_leader_that_hands_over_hands_out_nothing_that_its_log_would_not_take(
 
     assert (meanwhile["err"], "leader" in meanwhile) == ("NOT_LEADER", False)
     assert client.call("FET", Q)["uid"] == uid
+
+
+def test_what_a_leader_may_not_hand_out_once_it_has_read_it_keeps_its_place(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    client, term = leader.client(), leader.raft_log.core.term
+    sleepers = [leader.client() for _ in range(2)]
+    client.call("PUB", Q, messages=["1", "2", "3"])
+    cluster.advance(2.0)
+    evict(leader)
+    reader = leader.assembly.reader_disk
+    assert isinstance(reader, HandDisk)
+    reader.held = True
+    client.send({"cmd": "FET", "qname": Q, "count": 2}, {"cmd": "FET", "qname": Q})
+    for sleeper in sleepers:
+        sleeper.fall_asleep(Q)
+    leader.client().publish(Q, "4")  # it wakes one of them
+    cluster.isolate(leader)
+
+    cluster.advance(ELECTION_S * 0.6)
+    reader.held = False
+    reader.complete()
+    cluster.settle()
+    refused = [reply["err"] for reply in client.take()]
+    cluster.heal()
+    cluster.until(lambda: leader.raft_log.refusal() is None, "the others answer again")
+
+    assert (refused, leader.raft_log.core.term) == (["NO_QUORUM"] * 2, term)
+    assert [sleeper.awks for sleeper in sleepers] == [1, 1]
+    assert [client.fetch(Q)["msg"] for _ in range(4)] == ["1", "2", "3", "4"]
+
+
+def evict(node: HandNode) -> None:
+    """Have a node forget the bodies that are on its disk."""
+    bodies = node.queues._processes[Q].bodies
+    bodies.flushed(lambda count: [], 0)
+    assert bodies.missing([1]) == [1], "written down"
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ({"cmd": "STATS", "qname": Q}, "stats"),
+        ({"cmd": "STATS"}, "stats"),
+        ({"cmd": "LIST"}, "queues"),
+        ({"cmd": "PEEK", "qname": Q}, "peeked"),
+    ],
+)
+def test_figures_are_shown_only_by_whom_a_majority_still_follows_when_it_is_asked(
+    cluster: HandCluster, leader: HandNode, command: dict[str, str], shown: str
+) -> None:
+    client = leader.client()
+    client.publish(Q)
+    together = client.ask(command)
+
+    cluster.isolate(leader)
+    may_serve = leader.raft_log.refusal() is None
+    client.send(command)
+    cluster.advance(ELECTION_S * 0.4)
+    at_first = client.take()
+    successor(cluster, leader)
+
+    assert [reply["cmd"] for reply in together] == [shown]
+    assert (may_serve, at_first) == (True, [])
+    assert [reply["err"] for reply in client.take()] == ["NOT_LEADER"]
+
+
+def test_what_comes_behind_a_look_on_one_connection_is_not_seen_by_it(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+
+    looked, *_ = client.ask({"cmd": "STATS", "qname": Q}, {"cmd": "FET", "qname": Q}, {"cmd": "STATS", "qname": Q})
+
+    assert (looked["stats"]["ready"], looked["stats"]["leased"]) == (1, 0)
 
 
 def test_a_cut_off_leader_serves_nothing_after_half_an_election(cluster: HandCluster, leader: HandNode) -> None:

@@ -39,7 +39,8 @@ def test_an_address_is_forgotten_when_its_last_connection_goes() -> None:
 
 @pytest.mark.parametrize(
     ("host", "own"),
-    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("::ffff:127.0.0.1", True),
+     ("::ffff:10.0.0.1", False), ("localhost", True), ("0.0.0.0", False), ("", False),
      ("::", False), ("10.0.0.1", False), ("localhost.evil.example", False), ("*", False)],
 )  # fmt: skip
 def test_only_loopback_is_this_machine_alone(host: str, own: bool) -> None:

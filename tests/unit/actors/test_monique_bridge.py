@@ -38,6 +38,16 @@ def test_an_error_is_an_answer_too(place: Place, worker: Client, answer: str) ->
     assert worker.figures("sums")["acked"] == 1
 
 
+def test_a_task_is_counted_as_answered_or_as_killed_whatever_the_error_looks_like(place: Place) -> None:
+    place.bridge(2)
+    place.client().ask(push(TASK, id="t1"), push(TASK, id="t2"))
+
+    place.relay("error error", id="r", pid="t1", data=b'{"code":300,"message":"no such operation"}')
+    place.kill("t2")
+
+    assert (place.tally.tasks["answered"], place.tally.tasks["killed"]) == (1, 1)
+
+
 def test_what_is_no_answer_to_it_leaves_a_task_where_it_is(place: Place, worker: Client) -> None:
     place.bridge()
     place.client().ask(push(TASK, id="t1"))
@@ -71,6 +81,29 @@ def test_a_task_that_is_not_answered_goes_to_another_component(broker: Broker, p
     assert place.port.ids() == ["t1"]
     place.relay("result sum_it", pid="t1", id="r")
     assert worker.figures("sums")["acked"] == 1
+
+
+def test_who_left_a_task_unanswered_gets_the_next_one_only_if_nobody_else_can(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.call("CREATE", "sums", max_deliveries=1)
+    place.bridge(2)
+    client = place.client()
+    client.ask(push(TASK, id="t1"))
+    broker.advance(TIMEOUT_S - 1)
+    client.ask(push(TASK, id="t2"))
+    broker.advance(2)
+    assert place.port.has == {1: ["t1"], 2: ["t2"]}
+    assert worker.figures("sums.dead")["size"] == 1
+    place.relay("result sum_it", pid="t2", id="r")
+
+    client.ask(push(TASK, id="t3"))
+    client.ask(push(TASK, id="t4"))
+
+    assert place.port.has == {1: ["t1", "t4"], 2: ["t2", "t3"]}
+    place.relay("result sum_it", pid="t4", id="r")
+    client.ask(push(TASK, id="t5"), push(TASK, id="t6"))
+    assert place.port.has == {1: ["t1", "t4", "t5"], 2: ["t2", "t3"]}
 
 
 def test_a_late_answer_counts(broker: Broker, place: Place, worker: Client) -> None:
@@ -411,5 +444,26 @@ def test_what_is_on_its_way_to_one_that_rests_goes_back(broker: Broker, place: P
     broker.log_disk.complete()
     broker.settle()
 
+    assert place.port.ids() == []
+    assert failures_of(worker.fetch("sums")) == 0
+
+
+def test_what_is_on_its_way_to_one_whose_exchange_has_ended_goes_back(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    worker.call("CREATE", "sums", lease="strict")
+    bridge = place.bridge()
+    place.connect(bridge)
+    place.client().ask(push(TASK, id="t1"))
+    broker.log_disk.held = True
+    place.connect(bridge, 1)
+
+    place.exchange.stop()
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert not bridge.alive
     assert place.port.ids() == []
     assert failures_of(worker.fetch("sums")) == 0

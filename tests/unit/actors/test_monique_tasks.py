@@ -170,14 +170,19 @@ def test_a_kill_that_overtakes_its_task_still_takes_it_off(broker: Broker, place
     assert worker.figures("sums")["size"] == 0
 
 
+def with_a_task_of_before(broker: Broker) -> Place:
+    """Return a place that knows nothing yet of the task `t1`, which an earlier leader took."""
+    before = Place(broker)
+    before.client().ask(push(TASK, id="t1"))
+    return before.succeeded()
+
+
 def test_tasks_of_an_earlier_leader_are_found_among_many_others(broker: Broker, worker: Client) -> None:
     before = Place(broker)
     for number in range(3 * PAGE):
         worker.publish("sums", str(number))
         before.client().ask(push(TASK, id=f"t{number}"))
-    before.exchange.stop()
-    broker.settle()
-    place = Place(broker)
+    place = before.succeeded()
 
     place.kill("t7")
     place.kill(f"t{3 * PAGE - 1}")
@@ -214,11 +219,7 @@ def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
 def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Place(broker)
-    before.client().ask(push(TASK, id="t1"))
-    before.exchange.stop()
-    broker.settle()
-    place = Place(broker)
+    place = with_a_task_of_before(broker)
     refusal: Refusal | None = Refusal("NO_QUORUM", "too few of the other nodes answer")
     monkeypatch.setattr(type(broker.queue("sums")), "_refusal", lambda _: refusal)
 
@@ -233,11 +234,7 @@ def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
 def test_a_page_that_never_comes_is_asked_for_again_and_one_that_nobody_asked_for_is_nothing(
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = Place(broker)
-    before.client().ask(push(TASK, id="t1"))
-    before.exchange.stop()
-    broker.settle()
-    place, asked = Place(broker), QueueUser._look_at
+    place, asked = with_a_task_of_before(broker), QueueUser._look_at
     place.tasks.tell(Answered([(Looked("sums", 0), None, Page([], 0, 0))]))
     monkeypatch.setattr(QueueUser, "_look_at", lambda *_: None)
 

@@ -81,13 +81,14 @@ def test_a_crash_wakes_who_sleeps_and_answers_who_waits(broker: Broker, client: 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
-    broker: Broker, client: Client, poison: list[int], count: int
+    broker: Broker, client: Client, poison: list[int], count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.publish(Q, "before")
     poison[0] = -1
 
     replies = client.ask(*[{"cmd": "PUB", "qname": Q, "message": "poison"}] * count)
     after = client.publish(Q, "after")
+    entries = broker.queues.set_aside_count
 
     assert [reply.get("err") for reply in replies] == ["SET_ASIDE"] * count
     assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "after"]
@@ -100,8 +101,10 @@ def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
         assert client.figures(Q)["size"] + client.figures(Q)["leased"] == 2
         assert client.call("ACK", Q, uid=after).get("known", True) is (not stored)
         client.publish(Q, "one more")
+        assert broker.queues.set_aside_count == entries > 0
     with broker.files.store.read() as view:
         assert any(b"ZeroDivisionError: poisoned" in value for _, value in view.scan(QUEUES))
+    assert "is set aside: it crashed the queue: ZeroDivisionError: poisoned" in caplog.text
 
 
 def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(

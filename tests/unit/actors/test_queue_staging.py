@@ -114,6 +114,30 @@ def test_settling_acknowledges_every_epoch_up_to_one_and_again_nothing(client: C
     assert client.figures("q")["acked"] == 2
 
 
+def test_a_source_is_told_which_epoch_to_stage_next(client: Client, broker: Broker) -> None:
+    publish(client, *"abc")
+
+    def next_epoch() -> int:
+        reply = client.call("SETTLE", "q", source="s", epoch=0)
+        assert reply["count"] == 0
+        return int(reply["next"])
+
+    assert next_epoch() == 1
+    stage(client, 4, count=1, timeout=10)
+    stage(client, 7, count=1, timeout=60)
+    assert next_epoch() == 4, "it is open"
+    broker.log_disk.held = True
+    broker.advance(11)
+    client.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 0})
+    broker.settle()
+    assert [reply["next"] for reply in client.door.sent[-1:]] == [7], "the other one is about to end"
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    client.take()
+    client.call("SETTLE", "q", source="s", epoch=7)
+    assert next_epoch() == 8
+
+
 def test_a_source_has_two_open_epochs_at_most(client: Client) -> None:
     publish(client, *"abc")
     stage(client, 1, count=1)
@@ -154,6 +178,21 @@ def test_who_settles_again_is_told_apart_from_who_comes_too_late(client: Client,
 
     assert client.call("SETTLE", "q", source="s", epoch=1)["count"] == 0
     assert client.call("SETTLE", "q", source="s", epoch=2)["err"] == "EPOCH_EXPIRED"
+
+
+def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client, broker: Broker) -> None:
+    publish(client, "a")
+    stage(client, 1, timeout=10)
+    broker.log_disk.held = True
+    broker.advance(11)
+    client.send({"cmd": "SETTLE", "qname": "q", "source": "s", "epoch": 1})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [reply["err"] for reply in client.take()] == ["EPOCH_EXPIRED"]
+    assert fetched(client) == ["a"]
+    broker.check("q")
 
 
 def test_a_renewed_claim_stays(client: Client) -> None:
@@ -438,6 +477,63 @@ def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeyp
     assert set(went_on.staging.writers) == set(restarted.staging.writers)
 
 
+def publish_job(client: Client, job: str, *stashes: tuple[str, int]) -> Json:
+    return client.call("UNSTASH", "q", writer=job, stashes=stashes)
+
+
+def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    assert publish_job(client, "job", ("t", 1))["rows"] == 1
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+    stash(client, "again", "a")
+
+    assert publish_job(client, "job", ("again", 1))["rows"] == 0
+
+    assert (fetched(client), client.figures("q")["stashed"]) == (["a"], 0)
+
+
+def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "JOBS_MAX", 1)
+    monkeypatch.setattr(staging, "WRITERS_MAX", 1)
+    for name in "abc":
+        stash(client, name, name)
+    unstash(client, 1, ("a", 1))
+    publish_job(client, "one", ("b", 1))
+
+    refused = publish_job(client, "two", ("c", 1))
+    client.broker.advance(staging.JOB_KEPT_MS / 1000)
+
+    assert (refused["err"], "jobs within 15 minutes" in refused["detail"]) == ("BUSY", True)
+    assert publish_job(client, "two", ("c", 1))["rows"] == 1
+    known = client.broker.queue("q").ledger.staging
+    assert known is not None
+    assert (list(known.jobs), list(known.writers)) == (["two"], ["w"])
+
+
+def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
+    stash(client, "t", "a", keep=60)
+    client.broker.advance(59)
+    stash(client, "t", "a", keep=60)
+    client.broker.advance(59)
+
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+
+
+def test_a_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
+    stash(client, "t", "a", "b")
+    publish(client, "c")
+
+    before = client.call("PEEKB", "q", count=9)
+    unstash(client, 1, ("t", 2))
+
+    assert (before["rows"], before["last"]) == (1, 3)
+    assert client.call("PEEKB", "q", count=9)["rows"] == 3
+
+
 def test_all_stashes_are_published_or_none(client: Client) -> None:
     stash(client, "t", "a", keep=10)
     stash(client, "u", "b", keep=60)
@@ -611,3 +707,16 @@ def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) 
     unstash(broker.client(), 1, ("t", 2))
 
     assert process.ledger.chunks[0].only_sizes
+
+
+def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client: Client, broker: Broker) -> None:
+    client.call("PUB", "q", messages=[str(number) for number in range(6)])
+    broker.log_disk.held = True
+    for claimant in (client, broker.client()):
+        claimant.send({"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 2})
+        broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == ["okstage"]
+    assert fetched(client) == ["2", "3", "4", "5"]

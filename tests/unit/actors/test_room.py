@@ -1,29 +1,9 @@
 """A node of a cluster whose disk has hardly any room left: it leaves what is to be written to the others."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from wakeq.actors.messages import StepAside
 
 Q = "q"
-
-
-@pytest.fixture
-def cluster(directory: Path) -> Iterator[HandCluster]:
-    made = HandCluster(directory)
-    made.start()
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def leader(cluster: HandCluster) -> HandNode:
-    found = cluster.leader()
-    assert found is not None
-    return found
 
 
 def step_aside(cluster: HandCluster, node: HandNode, *, on: bool) -> None:

@@ -76,6 +76,28 @@ def test_the_state_is_rebuilt_from_snapshot_and_log(broker: Broker) -> None:
     broker.check(Q)
 
 
+@pytest.mark.parametrize("way", ["ACK", "PURGE"])
+def test_an_image_of_what_is_gone_makes_room_once(broker: Broker, way: str) -> None:
+    uids = fill(broker, 300)
+    client = broker.client()
+    size_before, taken_before = broker.files.snapshot_path.stat().st_size, broker.snapshots.taken
+
+    if way == "ACK":
+        while (reply := client.call("FET", Q, count=50))["cmd"] == "msgs":
+            client.call("ACK", Q, uids=[message["uid"] for message in reply["messages"]])
+    else:
+        client.call("PURGE", Q)
+    broker.advance(2)
+    taken = broker.snapshots.taken
+    fill(broker, 10)
+
+    assert len(uids) == 300
+    assert size_before > 200_000
+    assert broker.files.snapshot_path.stat().st_size < size_before // 4
+    assert taken_before < taken <= taken_before + 2
+    assert broker.snapshots.taken == taken
+
+
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
 def test_a_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> None:
     fill(broker, 50, "other")

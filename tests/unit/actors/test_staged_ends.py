@@ -1,5 +1,7 @@
 """StagedEnds: what ends when, and what it costs to ask."""
 
+import time
+
 import pytest
 
 from tests.helpers.broker import Client
@@ -57,6 +59,33 @@ def test_what_lapses_does_not_end_again() -> None:
     ends.lapsing.clear()
     ends.set(SOURCE, {1: 40})
     assert ends.over(40) == [("c", "s", 1)]
+
+
+def cost_of_one_end(count: int) -> float:
+    """Of so many that end one after the other."""
+    ends = StagedEnds()
+    for place in range(count):
+        ends.set((STASH[0], f"t{place}"), {0: place})
+    begin_s = time.process_time()
+    for now_ms in range(count):
+        assert len(ends.over(now_ms)) == 1
+    return (time.process_time() - begin_s) / count
+
+
+def test_of_many_that_end_one_by_one_each_costs_about_the_same() -> None:
+    few, many = (min(cost_of_one_end(count) for _ in range(3)) for count in (250, 8_000))
+
+    assert many < 8 * few, f"{many * 1e6:.1f} us of many, {few * 1e6:.1f} us of few"
+
+
+def test_renewals_leave_nothing_behind() -> None:
+    ends = StagedEnds()
+    ends.set(STASH, {0: 50_000})
+    for until_ms in range(20, 20_000):
+        ends.set(SOURCE, {1: until_ms})
+
+    assert len(ends) < 100
+    assert (ends.over(19_998), ends.over(19_999), ends.over(50_000)) == ([], [("c", "s", 1)], [("t", "s", 0)])
 
 
 def test_a_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:

@@ -73,7 +73,7 @@ class Life:
         numbers = self.leases.take(count, self.now_ms)
         assert all(map(self.ledger.lives, numbers))
         if self.chance.random() < 0.3:
-            self.leases.put_back(numbers[1:])
+            self.leases.put_back(numbers[1:], self.now_ms)
             del numbers[1:]
         if numbers:
             untils_ms, first = self.leases.hand_out(numbers, None, 0, self.now_ms)

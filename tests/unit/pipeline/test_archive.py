@@ -14,9 +14,10 @@ from tests.helpers.journal_files import AT_MS, CLUSTER, EVERYTHING, JournalFiles
 from wakeq.pipeline import archive as archive_module
 from wakeq.pipeline import journal_walk
 from wakeq.pipeline.archive import archive
+from wakeq.pipeline.lake import check_lake
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, CreateQueue, Draft, Publish
-from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError
+from wakeq.protocol.errors import BadSettings, DamagedFile, StorageError, WrongVersion
 
 DAY_ENTRIES = 24 * 3600
 
@@ -93,18 +94,16 @@ def test_a_lake_is_with_bodies_or_without(tmp_path: Path, bodies: bool) -> None:
     assert archive([other.path], lake, bodies=bodies).events == 1
 
 
-def test_a_lake_of_an_older_release_goes_on_with_the_column_that_it_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [2, 4])
+def test_a_lake_of_another_version_is_refused_by_who_adds_and_by_who_reads(tmp_path: Path, version: int) -> None:
     files, lake = history(tmp_path), tmp_path / "lake"
-    archive([files.path], lake, bodies=True)
+    archive([files.path], lake)
     (path,) = (lake / "_wakeq").glob("*.json")
-    note = json.loads(path.read_text())
-    path.write_text(json.dumps({name: note[name] for name in ("next_index", "events", "counters")} | {"version": 1}))
-    add(files, 4)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": version}))
 
-    done = archive([files.path], lake, bodies=True)
-
-    assert done.events == 5
-    assert json.loads(path.read_text())["version"] == 2
+    for refused in (lambda: archive([files.path], lake), lambda: check_lake(lake)):
+        with pytest.raises(WrongVersion, match=f"holds version {version}, this release reads 3; .* an empty folder"):
+            refused()
 
 
 def test_two_archives_at_once_do_not_take_each_others_files(tmp_path: Path) -> None:
@@ -227,6 +226,26 @@ def test_a_lake_that_has_begun_waits_for_entries_that_are_gone_until_it_is_told_
     assert same(archived(lake), rows_of(tmp_path / "other", wanted=EVERYTHING))
 
 
+def test_entries_of_which_nobody_says_what_became_of_them_are_a_gap(tmp_path: Path) -> None:
+    files, lake, other = history(tmp_path, batches=1), tmp_path / "lake", tmp_path / "other"
+    files.write(Publish("jobs", [Draft(b"refused")]))
+    shutil.copytree(files.path, other)
+    files.outcomes(3, queues=[(1, 4, "jobs")])
+    shutil.copytree(files.path / "journal", other / "journal", dirs_exist_ok=True)
+    for path in (files.path / "journal").glob(f"outcomes.{4:019d}"):
+        path.unlink()
+    add(files, 1)
+
+    with pytest.raises(StorageError, match="or nothing in them says what became of them"):
+        archive([files.path], lake, bodies=True)
+    before = archived(lake)
+    archive([files.path, other], lake, bodies=True)
+
+    assert [row["index"] for row in before] == [1, 2, 2, 2, 3, 3]
+    assert same(archived(lake), rows_of(files.path, other, wanted=EVERYTHING))
+    assert {row["outcome"] for row in archived(lake)} == {"done", "unknown"}
+
+
 def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:
     one, lake = history(tmp_path / "one"), tmp_path / "lake"
     two = JournalFiles(tmp_path / "two" / "data", cluster=CLUSTER[::-1])
@@ -237,6 +256,49 @@ def test_lakes_keep_clusters_apart(tmp_path: Path) -> None:
 
     assert done == [21, 1, 0, 0]
     assert len(archived(lake)) == 22
+
+
+def test_clusters_whose_ids_begin_alike_do_not_take_each_others_files(tmp_path: Path) -> None:
+    one, lake = history(tmp_path / "one"), tmp_path / "lake"
+    two = JournalFiles(tmp_path / "two" / "data", cluster=CLUSTER[:15] + b"?")
+    two.write(CreateQueue("other", Policies()))
+    two.outcomes(0, queues=[(1, 1, "other")])
+
+    for path in (one.path, two.path, one.path):
+        archive([path], lake)
+
+    assert len(archived(lake)) == 22
+
+
+def test_a_loss_of_power_takes_no_file_that_the_note_says_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, lake = history(tmp_path), tmp_path / "some" / "where" / "lake"
+    synced: dict[Path, set[str]] = {}  # what each folder holds also after a loss of power
+    fsync, replace = os.fsync, os.replace
+
+    def remember(descriptor: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if path.is_dir():
+            synced[path] = {entry.name for entry in path.iterdir()}
+        fsync(descriptor)
+
+    def survives(path: Path) -> bool:
+        ways = (one for one in (path, *path.parents) if tmp_path in one.parents)
+        return all(one.name in synced.get(one.parent, ()) for one in ways)
+
+    def check(source: Path, target: Path) -> None:
+        replace(source, target)
+        if target.suffix == ".json":
+            assert all(survives(path) for path in files_of(lake))
+
+    monkeypatch.setattr(archive_module.os, "fsync", remember)
+    monkeypatch.setattr(archive_module.os, "replace", check)
+
+    archive([files.path], lake)
+
+    assert survives(next((lake / "_wakeq").glob("*.json")))
+    assert files_of(lake)
 
 
 def test_a_damaged_note_and_an_empty_directory_are_refused(tmp_path: Path) -> None:

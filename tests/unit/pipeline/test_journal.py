@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.broker import Broker
 from tests.helpers.journal_files import CLUSTER, EVERYTHING, JournalFiles, rows_of
-from wakeq.pipeline import journal_plan
+from wakeq.pipeline import journal_files, journal_plan
 from wakeq.pipeline.journal_plan import History
 from wakeq.pipeline.journal_schema import Wanted
 from wakeq.protocol.catalog import Policies
@@ -27,10 +28,14 @@ from wakeq.protocol.commands import (
     Released,
     Requeued,
     Result,
+    Stash,
+    Unstash,
+    UnstashAction,
 )
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
 from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.uid import uid_of
+from wakeq.storage.journal import Keep
 
 JOBS = CreateQueue("jobs", Policies())
 
@@ -140,6 +145,62 @@ def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(t
     assert bodies == [b"a", b"b", b"later"]
 
 
+def test_what_is_put_aside_is_published_when_its_stash_is_and_never_if_it_is_dropped(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(
+        JOBS,
+        Stash("jobs", [Draft(b"lost"), Draft(b"lost")], "lost attempt", 0, 1000, worker=4),
+        Stash("jobs", [Draft(b"x", 5, delay_ms=90_000), Draft(b"y")], "attempt", 0, 1000),
+        publish("between"),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("attempt", 2)], "writer", 1),
+        Stash("jobs", [Draft(b"x")], "again", 0, 1000),
+        Unstash("jobs", UnstashAction.PUBLISHED, [("again", 1)], "writer", 1),
+        Unstash("jobs", UnstashAction.LAPSED, [("lost attempt", 0)]),
+        publish("later"),
+    )
+    repeated = (7, WHOLE, Result.REPEATED)
+    files.outcomes(0, (5, 2, 3), repeated, (7, 1, 6), (8, 2, 1), queues=[(1, 8, "jobs")])
+
+    rows = rows_of(files.path, wanted=EVERYTHING)
+
+    told = [(row["index"], row["event"], row["number"], row["outcome"]) for row in rows]
+    assert told[1:] == [
+        (2, "stashed", 1, "done"), (2, "stashed", 2, "done"),
+        (3, "stashed", 3, "done"), (3, "stashed", 4, "done"),
+        (4, "published", 5, "done"),
+        (5, "published", 3, "done"), (5, "published", 4, "done"),
+        (6, "stashed", 6, "done"),
+        (7, "published", 6, "repeated"),
+        (8, "dropped", 1, "done"), (8, "dropped", 2, "done"),
+        (9, "published", 7, "done"),
+    ]  # fmt: skip
+    stashed, revealed = rows[3], rows[6]
+    assert [stashed[name] for name in ("priority", "size", "body")] == [5, 1, b"x"]
+    assert (stashed["until"] - stashed["at"]).total_seconds() == 90
+    assert [revealed[name] for name in ("uid", "body", "size", "until")] == [uid_of(1, 3), None, None, None]
+
+
+def test_a_broker_tells_which_stashes_it_published_and_which_came_again(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    client = broker.client()
+    for name, count in (("attempt", 2), ("again", 1), ("lost", 1)):
+        client.call("STASH", "q", stash=name, messages=["x"] * count)
+    for stash in (("attempt", 2), ("again", 1)):
+        client.call("UNSTASH", "q", writer="w", epoch=1, stashes=[stash])
+    client.call("UNSTASH", "q", stashes=[("lost", 1)])
+    uids = [client.call("FET", "q")["uid"] for _ in range(2)]
+    broker.advance(0.1)
+    broker.flush()
+    broker.close()
+
+    rows = rows_of(tmp_path / "data")
+    told = [(row["event"], row["uid"], row["outcome"]) for row in rows if row["event"] in ("published", "dropped")]
+
+    assert told[:2] == [("published", uid, "done") for uid in uids]
+    assert [(event, outcome) for event, _, outcome in told[2:]] == [("published", "repeated"), ("dropped", "done")]
+    assert len({uid for _, uid, _ in told}) == 4
+
+
 @pytest.mark.parametrize("more", [0, 2])
 def test_a_note_about_an_item_that_an_entry_does_not_have_is_about_no_other_entry(tmp_path: Path, more: int) -> None:
     files = JournalFiles(tmp_path / "data")
@@ -172,6 +233,38 @@ def test_the_end_of_which_nothing_is_known_is_open(tmp_path: Path) -> None:
         (3, "published", uid_of(1, 2), "open"),
     ]
     assert History([files.path]).spans(cores=1, settled_only=True)[0].stretches[-1].last_index == 2
+
+
+def test_what_no_file_tells_of_is_open_and_uids_go_on_behind_the_next_note_of_the_counters(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    files.write(publish("refused"), publish("b"))
+    files.write(publish("c"))
+    files.outcomes(4, queues=[(1, 4, "jobs")])
+    files.write(publish("d"))
+    files.outcomes(5, queues=[(1, 5, "jobs")])
+    files.write(publish("e"))
+
+    told = [(row["index"], row["uid"], row["outcome"]) for row in rows_of(files.path)]
+
+    assert [(index, outcome) for index, _, outcome in told] == [
+        (1, "done"), (2, "done"), (3, "open"), (4, "open"), (5, "done"), (6, "done"), (7, "open"),
+    ]  # fmt: skip
+    assert [uid for _, uid, _ in told[4:]] == [None, uid_of(1, 4), uid_of(1, 5)]
+
+
+def test_where_the_journal_begins_in_the_middle_uids_are_known_from_the_first_note_of_the_counters_on(
+    tmp_path: Path,
+) -> None:
+    files = JournalFiles(tmp_path / "data", first_index=50)
+    files.write(publish("a"), publish("b"))
+    files.outcomes(40, queues=[(7, 12, "jobs")])
+    files.write(publish("c"))
+    files.seal()
+    files.outcomes(51, queues=[(7, 13, "jobs")])
+
+    assert [row["uid"] for row in rows_of(files.path)] == [None, None, uid_of(7, 12)]
 
 
 def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
@@ -293,6 +386,19 @@ def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_to
     assert [row["index"] for row in rows_of(slow.path, fast.path)] == [1, 2, 3, 4]
 
 
+def test_what_only_a_directory_without_outcomes_has_is_told_as_far_as_it_is_sealed(tmp_path: Path) -> None:
+    old, new = JournalFiles(tmp_path / "old"), JournalFiles(tmp_path / "new", node=2, first_index=3)
+    old.write(JOBS, publish("a"))
+    old.seal()
+    old.write(publish("ghost"))
+    new.write(publish("b"))
+    new.outcomes(2, queues=[(1, 3, "jobs")])
+
+    for order in permutations([old.path, new.path]):
+        rows = rows_of(*order, wanted=EVERYTHING)
+        assert [(row["body"], row["outcome"]) for row in rows] == [(None, "open"), (b"a", "open"), (b"b", "done")]
+
+
 def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
     one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", cluster=CLUSTER[::-1])
 
@@ -314,6 +420,28 @@ def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_p
     shutil.rmtree(files.path / "journal")
     with pytest.raises(HistoryGone, match="removed meanwhile"):
         segment.open()
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_a_segment_that_is_sealed_between_two_looks_for_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    segment = History([files.path]).stretches[0].segment
+    looks, opened = 0, journal_files.OpenSegment.__init__
+
+    def sealed_meanwhile(self: journal_files.OpenSegment, path: Path) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == look:
+            files.seal()
+        opened(self, path)
+
+    monkeypatch.setattr(journal_files.OpenSegment, "__init__", sealed_meanwhile)
+
+    assert segment.open().path.name == f"raft.log.{1:019d}"
 
 
 def test_the_first_segment_is_found_although_it_is_sealed_between_two_looks(
@@ -346,6 +474,25 @@ def test_queue_and_time_choose_rows(tmp_path: Path) -> None:
 
     assert [row["index"] for row in chosen] == [2]
     assert rows_of(files.path, wanted=Wanted(queue="nowhere")) == []
+
+
+def test_segments_that_are_of_another_time_are_not_read(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS)
+    for after in range(6):
+        files.write(publish("a"))
+        files.outcomes(after + (after > 0), queues=[(1, 2 + after, "jobs")])
+        files.seal()
+    everything = rows_of(files.path)
+    at = {row["index"]: int(row["at"].timestamp() * 1000) for row in everything}
+
+    chosen = Wanted(since_ms=at[4], until_ms=at[6])
+    (span,) = History([files.path]).spans(cores=1, since_ms=at[4], until_ms=at[6])
+
+    assert [stretch.first_index for stretch in span.stretches] == [3, 4, 5], "entry 3 may be of the same moment as 4"
+    assert rows_of(files.path, wanted=chosen) == [row for row in everything if 4 <= row["index"] < 6]
+    assert rows_of(files.path, wanted=Wanted(since_ms=at[7] + 1)) == []
+    assert rows_of(files.path, wanted=Wanted(until_ms=at[1])) == []
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:

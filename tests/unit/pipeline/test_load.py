@@ -32,6 +32,17 @@ def test_rows_become_json_objects_or_what_a_column_says(client: MemoryClient, tm
     assert bodies(client) == [b'{"text": "first", "d": 0}', b'{"text": "late", "d": 0}']
 
 
+def test_what_csv_says_is_published_as_it_stands_there(client: MemoryClient, tmp_path: Path) -> None:
+    file = tmp_path / "A.CSV"
+    file.write_text("id,zip,p\n007,01234, 2\nNA,1.50,\n")
+
+    load(client, [file], "q", Mapping(body="zip", priority="p"))
+    load(client, [file], "q", Mapping(priority="p"))
+
+    texts = [b"1.50", b'{"id": "NA", "zip": "1.50"}', b"01234", b'{"id": "007", "zip": "01234"}']
+    assert bodies(client) == texts
+
+
 def test_csv_and_json_lines_are_read_too(client: MemoryClient, tmp_path: Path) -> None:
     table, lines = tmp_path / "a.csv", tmp_path / "b.jsonl"
     table.write_text("id,name\n1,x\n2,y\n")
@@ -66,6 +77,37 @@ def test_the_same_load_begun_again_goes_on_behind_what_was_published(client: Mem
     assert bodies(client) == [f"m{i}".encode() for i in range(10)]
 
 
+def test_a_load_begun_again_at_another_rate_goes_on_too(client: MemoryClient, tmp_path: Path) -> None:
+    file = parquet(tmp_path / "a.parquet", [{"text": f"m{i}"} for i in range(10)])
+
+    class Stopped(MemoryClient):
+        def publish_stashes(self, *args: Any, **named: Any) -> int:
+            super().publish_stashes(*args, **named)
+            raise Disconnected("as if it had been stopped because it was too fast")
+
+    with pytest.raises(Disconnected):
+        load(Stopped(client.machine), [file], "q", Mapping(body="text"), batch_rows=4)
+
+    done = load(client, [file], "q", Mapping(body="text"), rate=10_000, batch_rows=3)
+
+    assert (done.rows, done.skipped) == (6, 4)
+    assert bodies(client) == [f"m{i}".encode() for i in range(10)]
+
+
+def test_a_load_that_has_a_name_goes_on_behind_what_it_had_whatever_became_of_its_file(
+    client: MemoryClient, tmp_path: Path
+) -> None:
+    first, longer = tmp_path / "a.jsonl", tmp_path / "moved.jsonl"
+    first.write_text('{"n": 1}\n')
+    longer.write_text('{"n": 1}\n{"n": 2}\n')
+
+    load(client, [first], "q", Mapping(), name="orders")
+    done = load(client, [longer], "q", Mapping(), name="orders")
+
+    assert (done.rows, done.skipped) == (1, 1)
+    assert bodies(client) == [b'{"n": 1}', b'{"n": 2}']
+
+
 def test_two_loads_of_the_same_at_once_publish_each_row_once(client: MemoryClient, tmp_path: Path) -> None:
     file = parquet(tmp_path / "a.parquet", [{"text": f"m{i}"} for i in range(9)])
 
@@ -74,8 +116,9 @@ def test_two_loads_of_the_same_at_once_publish_each_row_once(client: MemoryClien
             load(client, [file], "q", Mapping(body="text"), batch_rows=3)
             return super().publish_stashes(*args, **named)
 
-    load(Overtaken(client.machine), [file], "q", Mapping(body="text"), batch_rows=3)
+    done = load(Overtaken(client.machine), [file], "q", Mapping(body="text"), batch_rows=3)
 
+    assert (done.rows, done.skipped) == (0, 9)
     assert bodies(client) == [f"m{i}".encode() for i in range(9)]
     assert client.stats("q")["stashed"] == 0
 
@@ -102,6 +145,8 @@ def test_a_batch_that_was_stashed_and_not_published_is_published_once(client: Me
         ("a.csv", "id\n1\n", Mapping(body="text"), "has no column text; it has id"),
         ("a.jsonl", "{}\n[]\n", Mapping(), "line 2 is no JSON object"),
         ("a.jsonl", "{}\n", Mapping(body="text"), "line 1 has no text"),
+        ("a.jsonl", '{"text": null}\n', Mapping(body="text"), "line 1 has null as text; a message has a body"),
+        ("a.csv", "id,p\n1,soon\n", Mapping(body="id", priority="p"), "column p: Failed to parse string: 'soon'"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(

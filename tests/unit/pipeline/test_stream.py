@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.memory_bulk import MemoryClient
 from wakeq.pipeline.options import read_options
-from wakeq.protocol.errors import EpochExpired
+from wakeq.protocol.errors import Disconnected, EpochExpired, Forbidden
 
 Readers = Callable[..., Any]
 
@@ -17,9 +17,10 @@ def reader(client: MemoryClient, monkeypatch: pytest.MonkeyPatch) -> Readers:
     """Return what makes a reader, as each run of a query does."""
     pytest.importorskip("pyspark", reason="pyspark is not installed")
     from wakeq.pipeline import stream
+    from wakeq.pipeline.renewals import Renewals
 
     monkeypatch.setattr(stream, "client_of", lambda _address: client)
-    monkeypatch.setattr(stream.QueueStreamReader, "_renew", lambda _self, _source: None)  # a thread, on a real clock
+    monkeypatch.setattr(Renewals, "keep", lambda _self, _source: None)  # a thread, on a real clock
     return lambda **options: stream.QueueStreamReader(read_options({"queue": "q", "source": "s"} | options))
 
 
@@ -103,3 +104,76 @@ def test_a_slice_that_ends_while_it_is_read_fails_its_task_whatever_was_said(
 
     with pytest.raises(EpochExpired, match="was not settled in time"):
         list(running.read(slices[0]))
+
+
+def test_a_named_source_without_a_checkpoint_goes_on_behind_all_that_it_had(
+    client: MemoryClient, reader: Readers
+) -> None:
+    publish(client, 3)
+    client.stage("q", "s", 5_000, count=1)
+    client.settle("q", "s", 5_000)
+    anew = reader()
+
+    assert next_offset(anew, anew.initialOffset())["epoch"] == 5_001
+
+
+def test_a_named_source_without_a_checkpoint_has_first_what_is_still_open(
+    client: MemoryClient, reader: Readers
+) -> None:
+    publish(client, 3)
+    for epoch in (7, 8):
+        client.stage("q", "s", epoch, count=1)
+    anew = reader()
+
+    first = next_offset(anew, anew.initialOffset())
+
+    assert (first["epoch"], next_offset(anew, first)["epoch"]) == (7, 8)
+
+
+@pytest.mark.parametrize("ready", [0, 3])
+def test_what_was_staged_by_a_run_that_did_not_write_it_down_is_in_the_next_one_beside_what_is_ready(
+    client: MemoryClient, reader: Readers, ready: int
+) -> None:
+    publish(client, 2)
+    client.stage("q", "s", 1, count=2)
+    publish(client, ready)
+    nightly = reader()
+    nightly.prepareForTriggerAvailableNow()
+
+    batches_of(nightly, nightly.initialOffset())
+
+    assert client.stats("q")["acked"] == 2 + ready
+
+
+def test_a_checkpoint_of_another_broker_is_called_that(client: MemoryClient, reader: Readers) -> None:
+    publish(client, 1)
+    there = reader(broker="there:2601")
+    end = next_offset(there, there.initialOffset())
+    client.settle("q", "s", 1)
+    here = reader(broker="here:2601")
+
+    with pytest.raises(
+        EpochExpired, match="the checkpoint is of a query that read from there:2601, and this is here:2601"
+    ):
+        list(here.read(here.partitions(here.initialOffset(), end)[0]))
+
+
+def test_what_keeps_a_source_from_being_renewed_ends_its_query(
+    client: MemoryClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wakeq.pipeline.renewals import Renewals
+
+    answers = iter([EpochExpired("nothing is open"), Disconnected("for now"), Forbidden("no right to fetch from q")])
+
+    def renew(*_about: object, timeout: int) -> int:
+        raise next(answers)
+
+    monkeypatch.setattr(client, "renew", renew)
+    renewals = Renewals(read_options({"queue": "q"}), connect=lambda _address: client, sleep=lambda _span_s: None)
+
+    renewals.keep("s")
+    assert renewals.thread is not None
+    renewals.thread.join(timeout=10)
+
+    with pytest.raises(Forbidden, match="no right"):
+        renewals.keep("s")

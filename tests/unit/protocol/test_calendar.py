@@ -170,3 +170,16 @@ def test_compaction_keeps_the_living_and_ends() -> None:
     assert 2 <= rounds < 10
     assert (len(book), book.dead) == (20_000, 0)
     assert drain(book, NOW_MS + DAY_MS, due) == list(range(0, 60_000, 3))
+
+
+def test_what_was_added_twice_for_one_moment_comes_once_however_many_calls_that_takes() -> None:
+    due = dict.fromkeys(range(1, 301), NOW_MS + 5_000)
+    book = book_of(due)
+    book.add_many(NOW_MS + 5_000, list(due))
+
+    taken: list[int] = []
+    while (next_ms := book.next_due_ms()) is not None and next_ms <= NOW_MS + 5_000:
+        taken += book.take_due(NOW_MS + 5_000, lambda number: due[number], 100)
+
+    assert taken == list(due)
+    assert len(book) == 0

@@ -34,6 +34,7 @@ from wakeq.protocol.commands import (
     Unstash,
     UnstashAction,
     UpdateQueue,
+    lengthened,
 )
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord, pack_alike
@@ -208,6 +209,20 @@ def test_what_is_packed_already_is_written_like_what_is_not(entry: Publish | Sta
     packed = msgspec.structs.replace(plain, packed=(pack_alike([1, 0, 3], drafts[0], ordinal), b"abcd"))
 
     assert encode_entry(packed, AT) == encode_entry(plain, AT)
+
+
+@pytest.mark.parametrize("kind", [Publish, Stash])
+def test_a_delay_that_was_lengthened_is_so_in_the_log_too(kind: type) -> None:
+    draft = Draft(b"x", delay_ms=100_000)
+    packed = pack_alike([1], draft, 0), b"x"
+    entry = Publish("q", [draft], packed=packed) if kind is Publish else Stash("q", [draft], "s", 0, 1, packed=packed)
+
+    longer = lengthened(entry, 5_000)
+    written, _ = decode_entry(encode_entry(longer, AT))
+
+    assert isinstance(longer, Publish | Stash)
+    assert isinstance(written, Publish | Stash)
+    assert written.drafts == longer.drafts == [Draft(b"x", delay_ms=101_000)]
 
 
 def test_the_fixed_parts_have_the_sizes_that_readers_count_on() -> None:

@@ -292,6 +292,19 @@ def test_a_disk_is_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch:
     assert directory.full
 
 
+def test_a_quarter_of_the_reserve_may_be_room_within_the_file_of_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDirectory.open(tmp_path, reserve_bytes=800)
+    seen = []
+
+    for free, reusable in ((600, 200), (600, 199), (599, 1_000), (700, 199), (700, 200), (600, 500)):
+        monkeypatch.setattr(module, "free_bytes", lambda _path, free=free: free)
+        seen.append(directory.check_space(reusable_bytes=reusable))
+
+    assert seen == [False, True, True, True, False, False]
+
+
 def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_half(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.outcomes import Outcomes, decode_records
+from wakeq.storage import journal
 from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.raft_log import SegmentedLog
 
@@ -95,6 +96,20 @@ def test_outcomes_begin_a_file_whenever_all_queues_are_listed(tmp_path: Path) ->
     assert [path.name for path in found] == [f"outcomes.{1:019d}", f"outcomes.{10:019d}"]
     assert list(decode_records(found[0].read_bytes(), IDENTITY, found[0])) == told
     assert list(decode_records(found[1].read_bytes(), IDENTITY, found[1])) == [later]
+
+
+def test_each_record_of_outcomes_is_synced_before_the_state_that_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(journal, "sync_data", lambda descriptor, path: synced.append(path.stat().st_size))
+    files = OutcomeFiles(tmp_path / "journal", IDENTITY)
+
+    files.write(Outcomes(0, 5, True, [], []))
+    files.write(Outcomes(5, 9, False, [], []))
+
+    assert synced == sorted(set(synced))
+    assert len(synced) == 2
 
 
 def test_outcomes_leave_with_the_entries_that_they_are_of(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
-"""What the tests of the doors share: each test runs on both loops, and no door waits for clients that stay."""
+"""What these tests share: each test of a door runs on both loops, no door waits, and verbs meet no broker."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from tests.helpers.both_loops import LOOPS, Run
+from tests.helpers.scripted_client import FakeClient
 
 TEST_S_MAX = 30.0
 
@@ -28,3 +30,14 @@ def run(request: pytest.FixtureRequest) -> Run:
 def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients of these tests stay where they are when the listener closes: do not wait for them."""
     monkeypatch.setattr("wakeq.listeners.tcp_listener.GOODBYE_S_MAX", 0.01)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
+    """Return what the verbs take for a client; nothing of our environment is around it."""
+    for name in list(os.environ):
+        if name.startswith("WAKEQ_"):
+            monkeypatch.delenv(name)
+    FakeClient.calls, FakeClient.messages, FakeClient.error = [], [], None
+    monkeypatch.setattr("wakeq.cli.common.Client", FakeClient)
+    return FakeClient

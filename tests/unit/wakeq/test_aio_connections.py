@@ -4,12 +4,13 @@ import asyncio
 import math
 import socket
 import threading
+from functools import partial
 
 import pytest
 
 from tests.helpers.aio_by_script import DEADLINE_S, Heard, delivered, pong, run, stored
 from tests.helpers.scripted_peer import scripted
-from wakeq import errors
+from wakeq import Client, errors
 from wakeq.client import patience
 from wakeq.client.aio import AsyncClient
 from wakeq.protocol.wire import worker as wire
@@ -99,6 +100,18 @@ def test_a_connection_is_made_again_though_nobody_calls_and_subscriptions_are_re
 
     assert news == ["connected", "disconnected", "connected", "awoken q"]  # and nothing after close
     assert seen == [(1, wire.Sub), (1, wire.Islp), (2, wire.Sub), (2, wire.Islp)]
+
+
+def test_a_peer_that_ends_the_connection_instead_of_greeting_may_want_tls() -> None:
+    async def converse() -> None:
+        async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+            address = "{}:{}".format(*server.sockets[0].getsockname())
+            asynchronous, blocking = AsyncClient(address), partial(Client, address)
+            for connect in (asynchronous.connect, partial(asyncio.to_thread, blocking)):
+                with pytest.raises(errors.Disconnected, match=r"before it greeted.*TLS"):
+                    await connect()
+
+    asyncio.run(converse())
 
 
 def test_a_connection_that_breaks_as_soon_as_it_is_greeted_is_made_again_once() -> None:

@@ -44,7 +44,7 @@ def test_a_worker_is_found_by_module_and_name(here: Path) -> None:
         ("shops:worker", "there is no module shops in"),
         ("shops.tasks:worker", "there is no module shops.tasks in"),
         ("shop:job", "job of shop is not there; did you mean shop:worker?"),
-        ("shop:number", "number of shop is a int, not a Worker; did you mean shop:worker?"),
+        ("shop:number", "number of shop is no Worker, its type is int; did you mean shop:worker?"),
         ("empty:worker", "worker of empty is not there; it has no Worker at all"),
     ],
 )
@@ -55,9 +55,14 @@ def test_what_is_no_worker_is_explained(here: Path, capsys: pytest.CaptureFixtur
     assert said in capsys.readouterr().err
 
 
-def test_an_error_inside_of_the_module_is_its_own(here: Path) -> None:
-    with pytest.raises(ModuleNotFoundError, match="no_such_thing"):
-        find_worker("broken:worker")
+def test_an_error_inside_of_the_module_is_told_without_our_own_frames(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "broken:worker"]) == 2
+
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in said if line.startswith("  File")] == [f'"{here}/broken.py",']
+    assert said[-1].startswith("wakeq: broken cannot be imported: ModuleNotFoundError: No module named 'no_such_thing'")
 
 
 def test_what_ends_by_itself_is_not_started_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

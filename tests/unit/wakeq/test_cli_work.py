@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.wakeq.test_cli import message as message_of
+from tests.helpers.scripted_client import message as message_of
 from wakeq.cli import main
 from wakeq.cli.command import LINE_CHARS_MAX, Command, environment_of, judge
 from wakeq.cli.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Program

@@ -73,7 +73,9 @@ def test_an_epoch_is_staged_read_and_settled(client: MemoryClient) -> None:
     assert list(claimed.sizes) == [2, 1]
     assert bodies(client.read_slice("q", "s", 1, 0, offset=0, count=9)) == [b"a", b"b"]
     assert client.renew("q", "s", timeout=60) == 1
+    assert client.next_epoch("q", "s") == 1
     assert client.settle("q", "s", 1) == 3
+    assert client.next_epoch("q", "s") == 2
     assert client.stage("q", "s", 2, count=10) is None
     with pytest.raises(EpochExpired):
         client.read_slice("q", "s", 1, 0, offset=0, count=9)

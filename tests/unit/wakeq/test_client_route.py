@@ -265,3 +265,22 @@ def test_patience_ends_with_a_broker_that_breaks_every_connection_at_once() -> N
 
     assert pause_s is None
     assert now_s <= NOW_S + 10
+
+
+def test_to_be_sent_on_to_the_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    route = found("a:1,b:2")
+
+    assert route.lost(elsewhere("a:1", "b:2"), NOW_S) == 0.0
+    route.found(NOW_S)
+
+    assert (route.address, caplog.messages) == ("b:2", [])
+
+
+def test_an_outage_is_told_once_when_the_leader_that_was_named_is_away_too(caplog: pytest.LogCaptureFixture) -> None:
+    route = found("a:1,b:2")
+
+    route.lost(elsewhere("a:1", "b:2"), NOW_S)
+    route.failed(gone("b:2"), NOW_S)
+    route.found(NOW_S)
+
+    assert caplog.messages == ["no broker at b:2; reconnecting", "connected to b:2 again"]

@@ -2,9 +2,14 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from tests.helpers.node_here import client_of, node_here
+from wakeq.actors.log_files import Cut
+from wakeq.assembly import Assembly
+from wakeq.headroom import Headroom
+from wakeq.opening import Opened
 
 LIMIT_BYTES = 1_000
 
@@ -28,6 +33,30 @@ def test_a_node_that_holds_as_much_as_it_may_refuses_publishes_until_something_g
     assert refused == "QUEUE_FULL"
     assert taken == ""
     assert not is_used_up
+
+
+def test_a_full_disk_is_rid_of_log_and_history_for_as_long_as_it_is_full() -> None:
+    told: list[Any] = []
+    cleared: list[int] = []
+    queues = SimpleNamespace(unflushed_bytes=0, reusable_bytes=0, flushed_index=7)
+    directory = SimpleNamespace(
+        path="d", out_of_room=False, check_space=lambda *_: True, check_last_room=lambda _: False,
+        free_bytes=lambda: 1, reserve_bytes=lambda: 2, disk_bytes=100,
+    )  # fmt: skip
+    journal = SimpleNamespace(clear=lambda: cleared.append(queues.flushed_index))
+    files = SimpleNamespace(directory=directory, log=SimpleNamespace(journal=journal))
+    assembly = SimpleNamespace(
+        queues=queues,
+        raft_log=SimpleNamespace(tell=told.append),
+        reader_disk=SimpleNamespace(submit=lambda work, done: done(work())),
+    )
+    headroom = Headroom(cast("Opened", files), cast("Assembly", assembly), node_bytes_max=0)
+
+    for queues.flushed_index in (7, 8, 9, 10):
+        headroom.look()
+
+    assert cleared == [7, 8, 9, 10]
+    assert [message.index for message in told if type(message) is Cut] == [8, 9, 10]
 
 
 async def _error_of(work: Any) -> str:

@@ -14,6 +14,7 @@ from wakeq.actors.histogram import Histogram
 from wakeq.actors.messages import Propose
 from wakeq.actors.queue_view import Gauges
 from wakeq.protocol.commands import Draft, Publish
+from wakeq.protocol.level import LEVEL
 from wakeq.web.exposition import Totals, queue_pieces
 from wakeq.web.families import FAMILIES, HISTOGRAM
 
@@ -74,6 +75,7 @@ def test_the_figures_are_those_of_the_queues(tmp_path: Path) -> None:
     assert found["wakeq_published_total"][()] == 6
     assert found["wakeq_messages"][("delayed",)] == 1
     assert found["wakeq_connections"][("worker",)] == 1
+    assert (found["wakeq_raft_level"][()], found["wakeq_entries_set_aside"][()]) == (LEVEL, 0)
     assert found["wakeq_raft_is_leader"][()] == found["wakeq_raft_serves"][()] == 1
 
 

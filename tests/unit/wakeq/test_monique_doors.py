@@ -52,6 +52,7 @@ class Place:
             self.runtime,
             queues,
             lambda: self.refusal,
+            lambda: self.refusal is not FOLLOWS,
             self.failures.append,
             Security(Settings(insecure=insecure), lambda: 0),
             HandDisk(),
@@ -146,6 +147,53 @@ def test_too_few_nodes_for_a_moment_are_no_reason_to_close(run: Run) -> None:
     run(test)
 
 
+def test_a_hand_over_that_may_still_fail_is_no_reason_to_close(run: Run, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json")) as (place, _):
+            client, ports = await place.client(), place.doors._zmq
+            place.refusal = Refusal("NOT_LEADER", "no node leads at this moment")  # a successor gets ready
+            place.doors.look()
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await place.client()
+
+            place.refusal = None
+            place.doors.look()
+
+            assert await client.ask("ping", 1) == {"command": "pong", "data": 1}
+            assert place.doors._zmq is ports
+
+    run(test)
+
+
+def test_who_does_not_lead_yet_opens_nothing(run: Run) -> None:
+    async def test() -> None:
+        async with doors() as (place, _):
+            place.refusal = FOLLOWS
+            place.doors.look()
+            place.refusal = Refusal("NOT_LEADER", "its first entry is not applied")
+            place.doors.look()
+
+            assert place.doors._supervisor is None
+
+    run(test)
+
+
+def test_a_bridge_that_is_made_while_the_broker_stops_gives_nothing(run: Run, tmp_path: Path) -> None:
+    path = config_json(tmp_path / "config.json", a_b=free_port())
+
+    async def test() -> None:
+        async with doors(config_file=path, routes={"a_b": "tasks"}) as (place, _):
+            before = place.doors._takers["a_b"]
+            place.doors.stop_reading()
+
+            place.doors._exchange.tell("nothing that it knows")
+
+            await until(lambda: place.doors._takers["a_b"] is not before)
+            await until(lambda: getattr(place.doors._takers["a_b"], "_rests", False))
+
+    run(test)
+
+
 @pytest.mark.parametrize("victim", ["_exchange", "_components"])
 def test_if_one_of_them_fails_all_are_made_anew_and_clients_come_again(run: Run, tmp_path: Path, victim: str) -> None:
     async def test() -> None:
@@ -175,6 +223,29 @@ async def serves_both(place: Place, addresses: dict[str, str]) -> None:
             while not sub.poll(0):
                 await client.ask("push_to_mq", {"tag": tag, "message": message})
         assert sub.recv_multipart() == [tag, message]
+
+
+def test_components_hear_what_was_published_just_before_a_clean_stop(run: Run, tmp_path: Path) -> None:
+    """What was published is acknowledged: nobody else says it again."""
+    path = config_json(tmp_path / "config.json")
+
+    async def test(sub: Any) -> None:
+        async with doors(config_file=path) as (place, addresses):
+            sub.connect(f"tcp://{addresses['scheduler-out']}")
+            sub.subscribe(b"")
+            publisher = place.doors._zmq.layers.communication  # type: ignore[union-attr]
+            async with asyncio.timeout(10):
+                while not sub.poll(0):
+                    publisher.publish([(b"probe", b"")])
+                    await asyncio.sleep(0.005)
+            publisher.publish([(b"tag", bytes(100_000)) for _ in range(100)])
+
+    with zmq.Context() as context, context.socket(zmq.SUB) as sub:
+        run(lambda: test(sub))
+        heard = 0
+        while sub.poll(500):
+            heard += sub.recv_multipart()[0] == b"tag"
+    assert heard == 100
 
 
 def test_controllers_that_are_added_to_the_file_are_opened(

@@ -19,6 +19,20 @@ def used(path: Path) -> Path:
     return path
 
 
+def with_what_was_set_aside(path: Path, *, cut: bool = False) -> Path:
+    """Return a data directory whose state is written and holds what the others set aside; its log is whole, or cut."""
+    broker = Broker(path)
+    broker.client().publish("q")
+    broker.flush()
+    log = broker.files.log
+    if cut:  # as it is without an image where the disk has no room
+        log.roll(log.last_index)
+        log.cut_below(log.last_index + 1)
+    broker.close()
+    mark_spoilt(path / "consensus", 2)
+    return path
+
+
 def refused(path: Path) -> str:
     with pytest.raises(DamagedFile) as caught:
         open_all(path, upgrade=True, segment_bytes_max=1 << 20)
@@ -116,18 +130,14 @@ def test_an_image_that_rotted_when_the_state_was_gone_says_how_to_come_back(tmp_
 
 
 def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "data")
-    broker.client().publish("q")
-    broker.flush()
-    broker.close()
-    mark_spoilt(tmp_path / "data" / "consensus", 2)
+    path = with_what_was_set_aside(tmp_path / "data")
 
-    opened = open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
+    opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
 
     assert opened.store.applied().log_index == 0
     opened.close()
-    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
-    assert not (tmp_path / "data" / "consensus" / "state.spoilt").exists()
+    open_all(path, upgrade=True, segment_bytes_max=1 << 20).close()
+    assert not (path / "consensus" / "state.spoilt").exists()
 
 
 def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None:
@@ -142,15 +152,6 @@ def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None
 
 
 def test_a_log_that_does_not_reach_back_to_what_was_set_aside_says_how_to_come_back(tmp_path: Path) -> None:
-    broker = Broker(tmp_path / "data")
-    broker.client().publish("q")
-    broker.flush()
-    log = broker.files.log
-    log.roll(log.last_index)
-    log.cut_below(log.last_index + 1)  # as it is cut without an image where the disk has no room
-    broker.close()
-    mark_spoilt(tmp_path / "data" / "consensus", 2)
-
-    message = refused(tmp_path / "data")
+    message = refused(with_what_was_set_aside(tmp_path / "data", cut=True))
 
     assert "start this one again with --join" in message

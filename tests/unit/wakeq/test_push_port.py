@@ -11,13 +11,13 @@ import uvloop
 import zmq
 
 from tests.helpers.monique_component import free_port
+from tests.helpers.mutated_sessions import PING, READY
+from wakeq.actors.door import Admission
 from wakeq.listeners import push_port as module
 from wakeq.listeners.push_port import PushPort
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.zmtp import GREETING
 
-READY = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PULL"
-PING = b"\x04\x07\x04PING\0\0"
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 Run = Callable[[Callable[["Place"], Awaitable[None]]], None]
 
@@ -28,7 +28,8 @@ class Place:
     def __init__(self, port: int = 0) -> None:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.there: list[int] = []
-        self.port = PushPort("127.0.0.1", port, self._changed)
+        self.admission = Admission()
+        self.port = PushPort("127.0.0.1", port, self._changed, self.admission)
 
     def _changed(self, components: Sequence[int]) -> None:
         self.there = list(components)
@@ -194,7 +195,94 @@ def test_who_says_nothing_is_no_component_and_is_shown_out_in_time(run: Run, mon
                 stranger.settimeout(10)
                 await asyncio.to_thread(read_all, stranger)
         assert place.there == [number]
-        assert not pull.closed
+        assert place.port.send(number, [b"tag", b"task"])
+        assert await taken(pull) == [b"tag", b"task"]
+
+    run(test)
+
+
+def test_a_component_is_a_connection_like_any_other_one(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(place: Place) -> None:
+        place.admission.connections_max = 2
+        place.admission.enter()  # at another door
+        number, pull = await place.component()
+        assert place.admission.connections == 2
+
+        with place.knock() as one_more:
+            one_more.settimeout(10)
+            await asyncio.to_thread(read_all, one_more)
+        assert place.there == [number]
+        pull.close(linger=0)
+        await until(lambda: place.admission.connections == 1)
+
+        again, _ = await place.component()
+        assert again != number
+
+    run(test)
+    assert "there are 2 connections already" in caplog.text
+
+
+def test_one_address_has_no_more_components_than_it_may_have_connections(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeq.actors.door.is_this_machine", lambda address: False)
+
+    async def test(place: Place) -> None:
+        place.admission.per_address_max = 1
+        number, _ = await place.component()
+
+        with place.knock() as one_more:
+            one_more.settimeout(10)
+            await asyncio.to_thread(read_all, one_more)
+
+        assert place.there == [number]
+
+    run(test)
+
+
+def test_what_a_component_does_not_take_is_held_for_all_and_who_makes_it_too_much_is_let_go_of(run: Run) -> None:
+    async def test(place: Place) -> None:
+        peers = [place.knock(GREETING + READY) for _ in range(2)]
+        await until(lambda: len(place.there) == 2)
+        first, second = place.there
+        fill(place, first)
+        held_bytes = place.admission.held_bytes
+        assert 0 < held_bytes <= 1 << 20
+
+        place.admission.held_bytes_max = held_bytes + 1
+        fill(place, second)
+        await until(lambda: place.there == [first])
+        assert place.admission.held_bytes == held_bytes
+        peers[0].close()
+        await until(lambda: not place.there)
+
+        assert (place.admission.held_bytes, place.admission.connections) == (0, 0)
+        peers[1].close()
+
+    run(test)
+
+
+def fill(place: Place, number: int) -> None:
+    """Send until it can take no more."""
+    while place.port.send(number, [bytes(1 << 19)]):
+        pass
+
+
+def test_on_a_lease_who_acknowledges_nothing_for_long_is_given_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keepalive does not help while something is on the way: TCP would go on trying for a quarter of an hour."""
+    monkeypatch.setattr(module, "SILENT_S_MAX", 0.2)
+
+    async def test(place: Place) -> None:
+        port = PushPort("127.0.0.1", 0, place._changed, place.admission, on_lease=True)
+        host, _, number = port.address.rpartition(":")
+        with socket.create_connection((host, int(number))) as peer:
+            peer.sendall(GREETING + READY)
+            await until(lambda: bool(place.there))
+            while port.send(place.there[0], [bytes(1 << 19)]):
+                pass
+
+            await until(lambda: not place.there)
+        port.close()
 
     run(test)
 
@@ -251,7 +339,7 @@ def test_a_closed_port_is_free_at_once_and_lets_go_of_everybody(run: Run) -> Non
         place.port.close()
 
         assert not place.port.send(number, [b"tag", b"task"])
-        next_one = PushPort("127.0.0.1", port, place._changed)
+        next_one = PushPort("127.0.0.1", port, place._changed, place.admission)
         await until(lambda: next_one.components == 1)  # it has come again by itself
         next_one.close()
 
@@ -261,7 +349,7 @@ def test_a_closed_port_is_free_at_once_and_lets_go_of_everybody(run: Run) -> Non
 @pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("*", "0.0.0.0")])
 def test_it_listens_where_libzmq_would(host: str, address: str) -> None:
     async def test() -> str:
-        port = PushPort(host, 0, lambda _: None)
+        port = PushPort(host, 0, lambda _: None, Admission())
         port.close()
         return port.address
 
@@ -270,10 +358,11 @@ def test_it_listens_where_libzmq_would(host: str, address: str) -> None:
 
 def test_a_port_that_is_taken_or_a_host_that_is_not_ours_is_said() -> None:
     async def test(host: str, port: int) -> None:
-        PushPort(host, port, lambda _: None)
+        PushPort(host, port, lambda _: None, Admission())
 
     taken = socket.create_server(("127.0.0.1", 0))
     with taken, pytest.raises(BadSettings, match="is another scheduler there"):
         asyncio.run(test("127.0.0.1", taken.getsockname()[1]))
-    with pytest.raises(BadSettings, match=r"cannot listen on tcp://192\.0\.2\.1"):
-        asyncio.run(test("192.0.2.1", free_port()))
+    for host in ("192.0.2.1", "::1"):
+        with pytest.raises(BadSettings, match=f"cannot listen on tcp://{host}.*name an IPv4 address of this machine"):
+            asyncio.run(test(host, free_port()))

@@ -5,6 +5,8 @@ import gc
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -34,22 +36,30 @@ SESSIONS = {
 }
 
 
+class Seen(HttpConnection):
+    """A connection of which we know whether it is still there: it has no slots, so it can be referred to weakly."""
+
+
 @pytest.fixture
-def only_counted() -> Iterator[None]:
-    """Let nothing be freed but what nothing refers to any more."""
-    gc.collect()
+def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[WeakSet[HttpConnection]]:
+    """Return those that are there; nothing is freed but what nothing refers to any more."""
+    found: WeakSet[HttpConnection] = WeakSet()
+
+    def made(*arguments: Any) -> HttpConnection:
+        connection = Seen(*arguments)
+        found.add(connection)
+        return connection
+
+    monkeypatch.setattr("wakeq.web.server.HttpConnection", made)
     gc.disable()
-    yield
+    yield found
     gc.enable()
 
 
-def connections() -> int:
-    return sum(isinstance(one, HttpConnection) for one in gc.get_objects())
-
-
 @pytest.mark.parametrize("ends", ["half-closed", "closed"])
-@pytest.mark.usefixtures("only_counted")
-def test_a_session_that_is_over_is_forgotten_at_once(tmp_path: Path, ends: str) -> None:
+def test_a_session_that_is_over_is_forgotten_at_once(
+    tmp_path: Path, connections: WeakSet[HttpConnection], ends: str
+) -> None:
     async def speak(host: str, port: str, said: bytes) -> None:
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(said)
@@ -64,13 +74,13 @@ def test_a_session_that_is_over_is_forgotten_at_once(tmp_path: Path, ends: str) 
             host, _, port = here.http.removeprefix("http://").rpartition(":")
             left = []
             for name, said in SESSIONS.items():
-                before = connections()
+                before = len(connections)
                 await speak(host, port, said)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(1):
-                        while connections() > before:
+                        while len(connections) > before:
                             await asyncio.sleep(0.01)
-                if connections() > before:
+                if len(connections) > before:
                     left.append(name)
             assert left == []
 

@@ -9,7 +9,8 @@ import pytest
 import zmq
 
 from tests.helpers.both_loops import LOOPS
-from wakeq.listeners.zmq_ports import TOGETHER_TRANSFERS_MAX, PubPort, PullPort
+from wakeq.listeners import zmq_ports as module
+from wakeq.listeners.zmq_ports import TOGETHER_BYTES_MAX, TOGETHER_TRANSFERS_MAX, PubPort, PullPort
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
@@ -64,6 +65,40 @@ def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
         await until(lambda: taken[-1] == [b"one", b"more"])
 
         assert max(together) <= TOGETHER_TRANSFERS_MAX
+        port.close()
+
+    run(test)
+
+
+def test_large_messages_are_read_a_few_in_a_turn(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        together: list[int] = []
+        port = PullPort(ours, "127.0.0.1", 0, lambda transfers: together.append(len(transfers)))
+        component = connected(theirs, zmq.PUSH, port.address)
+        for _ in range(40):
+            component.send_multipart([b"tag", bytes(1 << 20)])
+        while not port._socket.poll(10):  # and the loop does not run meanwhile
+            pass
+
+        await until(lambda: sum(together) == 40)
+
+        assert max(together) <= TOGETHER_BYTES_MAX >> 20
+        port.close()
+
+    run(test)
+
+
+def test_who_does_not_say_who_it_is_is_shown_out_in_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(module._OPTIONS, zmq.HANDSHAKE_IVL, 50)
+
+    async def test(ours: Any, theirs: Any) -> None:
+        port = PubPort(ours, "127.0.0.1", 0)
+        host, _, number = port.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(number))
+
+        await reader.read()
+
+        writer.close()
         port.close()
 
     run(test)

@@ -6,18 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq.actors.runtime import Down, NoSuchProcess, Process, Runtime
-
-
-class Recorder(Process):
-    def __init__(self) -> None:
-        super().__init__()
-        self.got: list[Any] = []
-
-    def on_receive(self, message: Any) -> None:
-        if isinstance(message, BaseException):
-            raise message
-        self.got.append(message)
+from tests.helpers.recorder import Recorder
+from wakeq.actors.runtime import Down, NoSuchProcess, Runtime
 
 
 @pytest.fixture

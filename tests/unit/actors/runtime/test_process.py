@@ -7,21 +7,8 @@ from typing import Any
 import pykka
 import pytest
 
+from tests.helpers.recorder import Recorder
 from wakeq.actors.runtime import Process, Runtime
-
-
-class Recorder(Process):
-    """Keeps what it was told; raises what is an exception."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.got: list[Any] = []
-
-    def on_receive(self, message: Any) -> Any:
-        if isinstance(message, BaseException):
-            raise message
-        self.got.append(message)
-        return message
 
 
 class Idle(Process):

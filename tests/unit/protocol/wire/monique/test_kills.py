@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, MoniqueError
-from wakeq.protocol.wire.monique.kills import killed, task_of
+from wakeq.protocol.wire.monique.kills import killed, task_of, tells_of_kill
 from wakeq.protocol.wire.monique.messages import Message, decode_message
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.transfers import Transfer, transfer_of
@@ -72,3 +72,10 @@ def test_a_kill_that_names_no_task_is_refused(data: bytes, kind: type[MoniqueErr
 def test_a_kill_that_is_no_message_is_refused(packed: bytes) -> None:
     with pytest.raises(MoniqueError):
         killed(Transfer(read_tag("config:kill:k::operator"), packed), id="fresh", now_ms=77)
+
+
+def test_what_tells_of_a_kill_is_told_from_other_errors() -> None:
+    assert tells_of_kill(killed(transfer_of(KILL), id="fresh", now_ms=77))
+    for data in (b'{"code":300,"message":"task killed"}', b"[301]", b"301", b"\xff", b"", b"[" * 100_000):
+        assert not tells_of_kill(transfer_of(replace(KILL, spec="error", type="error", data=data)))
+    assert not tells_of_kill(Transfer(read_tag("error:error:e:t1:me"), b"encrypted"))

@@ -1,0 +1,226 @@
+"""One TaskFlux connection of a server: what is stored and taken together, and each still has its own answer."""
+
+import pytest
+
+from tests.helpers.conversation_by_hand import answers, ready, stored, taken, works
+from tests.helpers.taskflux_apart import taken_as
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, Store, Take
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    EMPTY,
+    NACK,
+    OK,
+    TAKEN_TOGETHER_MAX,
+    BusinessError,
+    Dequeue,
+    Dequeues,
+    Enqueue,
+    Enqueues,
+    ErrorResponse,
+    NotLeader,
+    Ok,
+    Packet,
+    QueueSizeViolation,
+    Record,
+)
+
+
+def test_enqueues_of_one_queue_that_are_acknowledged_are_stored_together() -> None:
+    conversation = ready()
+    first, second, third = (Enqueue("q", key, b"a") for key in range(3))
+
+    (store,) = conversation.receive([first, ACK, second, ACK, third])
+    assert store.work == stored(first, second)
+    assert answers(conversation) == [OK]
+    assert conversation.in_flight == 3
+    conversation.resolve([(store, [QueueSizeViolation(1), OK])])
+
+    assert answers(conversation) == [QueueSizeViolation(1), OK, OK, OK]
+    assert conversation.in_flight == 0
+    assert works(conversation.receive([ACK])) == [stored(third)]
+
+
+def test_one_answer_may_be_that_to_all_that_was_stored_together() -> None:
+    conversation = ready()
+    (store,) = conversation.receive([Enqueue("q", 1, b""), ACK, Enqueue("q", 2, b""), ACK])
+
+    conversation.resolve([(store, NotLeader(2))])
+
+    assert answers(conversation) == [OK, NotLeader(2), OK, NotLeader(2)]
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3)])
+def test_what_is_too_large_is_not_stored_together_with_others(sizes: tuple[int, int]) -> None:
+    conversation = ready()
+    conversation._payload_bytes_max = 2
+    first, second = (Enqueue("q", 1, bytes(size)) for size in sizes)
+
+    assert works(conversation.receive([first, ACK, second, ACK])) == [stored(first), stored(second)]
+
+
+def test_dequeues_that_are_acknowledged_ahead_go_together() -> None:
+    conversation = ready()
+    first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
+
+    (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, Dequeue("q")])
+    assert take.work == Take("q", [first, second, third])
+    assert answers(conversation) == []
+    assert conversation.in_flight == 4
+
+    (rest,) = conversation.resolve([(take, taken_as(Record(1, b"a"), Record(2, b"b")))])
+
+    assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b"), OK]
+    assert rest.work == third  # alone, so it is held
+
+
+def test_of_those_that_find_nothing_the_first_that_may_waits_alone() -> None:
+    conversation = ready()
+    first, second, third = Dequeue("q"), Dequeue("q", 5), Dequeue("q", 7)
+    (take,) = conversation.receive([first, ACK, second, ACK, third, ACK, third, ACK])
+
+    (waiting,) = conversation.resolve([(take, taken_as())])
+    assert waiting.work == second
+    assert answers(conversation) == [EMPTY]
+    removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
+
+    assert removed.work == Remove("q", 71)
+    assert rest.work == Take("q", [third, third])
+    assert answers(conversation) == [Record(1, b"a")]
+
+
+def test_no_more_dequeues_go_together_than_may() -> None:
+    conversation = ready()
+
+    (take,) = conversation.receive([Dequeue("q"), ACK] * (TAKEN_TOGETHER_MAX + 1))
+
+    assert isinstance(take.work, Take)
+    assert len(take.work.dequeues) == TAKEN_TOGETHER_MAX
+
+
+@pytest.mark.parametrize("between", [[], [NACK], [ACK, Dequeue("r"), ACK]], ids=["nothing", "a nack", "another queue"])
+def test_a_dequeue_that_is_not_acknowledged_or_of_another_queue_goes_alone(between: list[Packet]) -> None:
+    assert works(ready().receive([Dequeue("q"), *between, Dequeue("q"), ACK])) == [Dequeue("q")]
+
+
+def test_what_was_read_in_one_piece_begins_so() -> None:
+    conversation = ready()
+    drafts = [Draft(b"a", 1), Draft(b"b", 2)]
+
+    (begun,) = conversation.receive([Enqueues("q", drafts, 40), Dequeues(Dequeue("q", 5), 3)])
+
+    assert begun.work == Store("q", drafts)
+    assert conversation.in_flight == 2 + 6
+    assert answers(conversation) == []  # the first Ok goes with the others
+    (take,) = conversation.resolve([(begun, OK)])
+    assert answers(conversation) == [OK, OK, OK, OK]
+    assert take.work == Take("q", [Dequeue("q", 5)] * 3)
+    assert conversation.in_flight == 3
+    conversation.resolve([(take, taken_as(Record(1, b"a"), Record(2, b"b"), Record(3, b"c")))])
+    assert answers(conversation) == [Record(1, b"a"), OK, Record(2, b"b"), OK, Record(3, b"c"), OK]
+    assert conversation.in_flight == 0
+
+
+def test_each_of_those_that_were_read_in_one_piece_has_its_answer() -> None:
+    conversation = ready()
+    (begun,) = conversation.receive([Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40)])
+
+    conversation.resolve([(begun, [QueueSizeViolation(1), OK])])
+
+    assert answers(conversation) == [OK, QueueSizeViolation(1), OK, OK]
+
+
+RUNS = [Enqueues("q", [Draft(b"a", 1), Draft(b"b", 2)], 40), Dequeues(Dequeue("q"), 2)]
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
+def test_a_run_behind_an_enqueue_that_is_not_acknowledged_is_wrong_as_its_first_packet_is(run: Packet) -> None:
+    conversation = ready()
+
+    assert conversation.receive([Enqueue("q", 1, b"a"), run]) == []
+
+    first, second = answers(conversation)
+    assert first == OK
+    assert isinstance(second, ErrorResponse)
+    assert second.details.endswith(f"{type(run).__name__.removesuffix('s')} came")
+    assert conversation.finished
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: type(run).__name__)
+def test_a_run_behind_a_nack_waits_until_the_record_is_back(run: Packet) -> None:
+    conversation = ready()
+    taken(conversation)
+
+    (returned,) = conversation.receive([NACK, run])
+
+    assert isinstance(returned.work, Return)
+    assert len(conversation.resolve([(returned, OK)])) == 1
+
+
+def test_a_run_that_brings_much_is_not_begun_for_who_does_not_read() -> None:
+    conversation = ready()
+    conversation.hold_up()
+
+    assert conversation.receive([Dequeues(Dequeue("q"), 2)]) == []
+    assert works(conversation.go_on()) == [Take("q", [Dequeue("q")] * 2)]
+
+
+def test_of_a_run_of_enqueues_what_is_too_large_goes_alone() -> None:
+    conversation = ready()
+    conversation._payload_bytes_max = 2
+
+    begun = conversation.receive([Enqueues("q", [Draft(b"ab", 1), Draft(b"ab", 2), Draft(b"abc", 3)], 60)])
+
+    assert [len(intent.work.drafts) for intent in begun if isinstance(intent.work, Store)] == [2, 1]
+
+
+def test_a_run_for_what_can_be_no_queue_is_refused_packet_by_packet() -> None:
+    conversation = ready()
+
+    assert conversation.receive([Enqueues("a b", [Draft(b"", 1)] * 2, 40), Dequeues(Dequeue("a b"), 2)]) == []
+
+    said = answers(conversation)
+    assert [type(answer) for answer in said] == [Ok, BusinessError, Ok, BusinessError, BusinessError, BusinessError]
+
+
+def test_of_a_run_that_finds_nothing_the_first_waits_alone_and_the_rest_goes_with_what_came_behind() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeues(Dequeue("q", 5), 3)])
+    conversation.receive([Dequeues(Dequeue("q", 5), 2)])
+
+    (waiting,) = conversation.resolve([(take, taken_as())])
+    removed, rest = conversation.resolve([(waiting, Delivery(Record(1, b"a"), 71))])
+
+    assert waiting.work == Dequeue("q", 5)
+    assert removed.work == Remove("q", 71)
+    assert rest.work == Take("q", [Dequeue("q", 5)] * 4)
+
+
+def test_one_answer_may_be_that_to_all_that_were_to_be_taken() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeue("q"), ACK, Dequeue("q"), ACK])
+
+    conversation.resolve([(take, NotLeader(2))])
+
+    assert answers(conversation) == [NotLeader(2), NotLeader(2)]
+
+
+def test_what_was_to_be_taken_for_a_lost_connection_is_not_taken_any_further() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
+
+    assert conversation.lost() == []
+
+    assert conversation.resolve([(take, taken_as(Record(1, b"a")))]) == []
+    assert conversation.under_way == 0
+
+
+def test_who_has_ended_does_not_wait_for_those_that_found_nothing() -> None:
+    conversation = ready()
+    (take,) = conversation.receive([Dequeue("q", 5), ACK, Dequeue("q", 5), ACK])
+    conversation.ended()
+
+    conversation.resolve([(take, taken_as())])
+
+    assert answers(conversation) == [EMPTY, EMPTY]
+    assert conversation.finished

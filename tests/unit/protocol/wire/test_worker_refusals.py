@@ -1,0 +1,106 @@
+"""What the worker protocol's codec refuses, and in which plain words."""
+
+import json
+
+import pytest
+
+from tests.helpers.worker_lines import refusal
+from wakeq.protocol.errors import BY_CODE
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ('{"cmd":', "BAD_JSON", "ends too early"),
+        ("[1]", "BAD_JSON", "object"),
+        ("null", "BAD_JSON", "object"),
+        ('{"cmd":"FET","qname":"q","x":NaN}', "BAD_JSON", "invalid character"),
+        ('{"cmd":"FET","qname":"q","x":Infinity}', "BAD_JSON", "invalid character"),
+        ('{"cmd":"FET","qname":"q","x":-Infinity}', "BAD_JSON", "invalid character"),
+        ('{"cmd":"FET","qname":"q","x":1e400}', "BAD_JSON", "out of range"),
+        ('{"cmd":"FET","qname":"q","x":"\\ud800"}', "BAD_JSON", "not JSON"),
+        ('{"cmd":"PUB","qname":"q","msg":"\\udc00 x y z"}', "BAD_JSON", "not JSON"),
+        (b'{"cmd":"PUB","qname":"q","msg":"\xff"}', "BAD_JSON", "UTF-8"),
+        (b'{"cmd":"FET","qname":"q","x":"\xff"}', "BAD_JSON", "UTF-8"),
+        ('{"cmd":"FET","qname":"q","x":' + "[" * 32 + "]" * 32 + "}", "BAD_JSON", "deeper than 32"),
+        ('{"cmd":"FET","qname":"q","x":' + "[" * 100_000, "BAD_JSON", ""),
+        ('{"qname":"q"}', "BAD_COMMAND", "cmd is missing"),
+        ('{"cmd":5}', "BAD_COMMAND", "cmd must be text"),
+        ('{"cmd":"XYZ\\n"}', "BAD_COMMAND", "'XYZ\\n'"),
+        ('{"cmd":"fet","qname":"q"}', "BAD_COMMAND", "FET"),
+        ('{"cmd":"FET"}', "BAD_FIELD", "qname is missing"),
+        ('{"cmd":"FET","qname":5}', "BAD_FIELD", "qname must be text, not a whole number"),
+        ('{"cmd":"PUB","qname":"q"}', "BAD_FIELD", "message is missing"),
+        ('{"cmd":"PUB","qname":"q","message":5}', "BAD_FIELD", "message must be text"),
+        ('{"cmd":"PUB","qname":"q","message":null}', "BAD_FIELD", "message is missing"),
+        ('{"cmd":"PUB","qname":"q","message":"a","messages":["b"]}', "BAD_FIELD", "not both"),
+        ('{"cmd":"PUB","qname":"q","messages":[]}', "BAD_FIELD", "messages must be a list of 1"),
+        ('{"cmd":"PUB","qname":"q","messages":["a",{}]}', "BAD_FIELD", "messages[1].message is missing"),
+        (
+            '{"cmd":"PUB","qname":"q","messages":["a",5]}',
+            "BAD_FIELD",
+            "messages[1] must be text or an object",
+        ),
+        (
+            '{"cmd":"PUB","qname":"q","messages":[{"msg":"a","delay":-1}]}',
+            "BAD_FIELD",
+            "messages[0].delay must",
+        ),
+        (
+            '{"cmd":"PUB","qname":"q","msg":"a","timeout":4}',
+            "BAD_FIELD",
+            "timeout must be a whole number of sec",
+        ),
+        ('{"cmd":"PUB","qname":"q","msg":"a","timeout":31536001}', "BAD_FIELD", "from 5 to 31536000"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","delay":"5"}', "BAD_FIELD", "not text"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","delay":5.0}', "BAD_FIELD", "not a number with a decimal point"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","delay":true}', "BAD_FIELD", "not true or false"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","expires":-1}', "BAD_FIELD", "expires must be"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","priority":9223372036854775808}', "BAD_FIELD", "64 bits"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","id":""}', "BAD_FIELD", "id must be text of 1 to 120"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","n":0}', "BAD_FIELD", "n must be"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","headers":{"a":1}}', "BAD_FIELD", "must be text"),
+        ('{"cmd":"PUB","qname":"q","msg":"?","enc":"b64"}', "BAD_FIELD", "base64"),
+        ('{"cmd":"PUB","qname":"q","msg":"a","enc":"gzip"}', "BAD_FIELD", "enc must be"),
+        ('{"cmd":"PUB","qname":"q","messages":["YQ==","?"],"enc":"b64"}', "BAD_FIELD", "messages[1]"),
+        (
+            '{"cmd":"FET","qname":"q","count":1001}',
+            "BAD_FIELD",
+            "count must be a whole number from 1 to 1000",
+        ),
+        ('{"cmd":"FET","qname":"q","wait":3601}', "BAD_FIELD", "wait must be"),
+        ('{"cmd":"FET","qname":"q","cmd_id":[]}', "BAD_FIELD", "cmd_id must be"),
+        ('{"cmd":"ACK","qname":"q"}', "BAD_FIELD", "uid is missing"),
+        ('{"cmd":"ACK","qname":"q","uid":"a","uids":["b"]}', "BAD_FIELD", "not both"),
+        ('{"cmd":"ACK","qname":"q","uids":["a","b"],"leases":["x"]}', "BAD_FIELD", "as many"),
+        ('{"cmd":"ACK","qname":"q","uid":"a","publish":[{"qname":"p"}]}', "BAD_FIELD", "publish[0].message"),
+        ('{"cmd":"ACK","qname":"q","uid":"a","publish":[{"qname":" ","msg":"a"}]}', "BAD_NAME", "queue name"),
+        ('{"cmd":"PEEK","qname":"q","count":101}', "BAD_FIELD", "from 1 to 100"),
+        ('{"cmd":"PEEK","qname":"q","state":"x"}', "BAD_FIELD", "state must be"),
+        ('{"cmd":"HELLO","session":""}', "BAD_FIELD", "session must be text of 1 to 64"),
+        ('{"cmd":"CREATE","qname":"q","lease":"slow"}', "BAD_FIELD", '"fast" or "strict"'),
+        ('{"cmd":"CREATE","qname":"q","dead_letter":" "}', "BAD_NAME", "queue name"),
+        ('{"cmd":"CREATE","qname":"q","priority_min":2,"priority_max":1}', "BAD_FIELD", "greater than"),
+        ('{"cmd":"UPDATE","qname":"q","retry":{"base":9,"max":3}}', "BAD_FIELD", "less than"),
+        ('{"cmd":"SUB","qname":"' + "x" * 256 + '"}', "BAD_NAME", "at most 255"),
+    ],
+)
+def test_a_refusal_names_the_field_and_what_it_must_be(text: str | bytes, code: str, words: str) -> None:
+    found, detail = refusal(text)
+
+    assert found == code
+    assert words in detail
+    assert "`" not in detail
+    assert "$" not in detail
+
+
+def test_headers_beyond_their_limits_are_refused() -> None:
+    many = {str(number): "" for number in range(65)}
+    heavy = {"key": "x" * 16384}
+
+    assert refusal(json.dumps({"cmd": "PUB", "qname": "q", "msg": "", "headers": many}))[0] == "BAD_FIELD"
+    assert refusal(json.dumps({"cmd": "PUB", "qname": "q", "msg": "", "headers": heavy}))[0] == "TOO_LARGE"
+
+
+def test_every_code_of_a_refusal_here_is_in_the_table_of_errors() -> None:
+    assert {"BAD_JSON", "BAD_COMMAND", "BAD_FIELD", "BAD_NAME", "TOO_LARGE"} <= BY_CODE.keys()

@@ -1,0 +1,21 @@
+"""A StateStore in a directory of its own, for the tests of what lasts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.state_by_hand import open_store
+from wakeq.storage.state import StateStore
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def store(directory: Path) -> Iterator[StateStore]:
+    store = open_store(directory)
+    yield store
+    store.close()

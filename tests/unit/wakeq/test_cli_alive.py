@@ -1,0 +1,42 @@
+"""`wakeq alive`: what it says of a port where no broker is."""
+
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from tests.helpers.monique_component import free_port
+from wakeq.cli import main
+
+Capsys = pytest.CaptureFixture[str]
+
+
+class Stranger(BaseHTTPRequestHandler):
+    """A server of something else."""
+
+    def do_GET(self) -> None:
+        self.send_error(404)
+
+    log_request: Callable[..., None] = lambda *_: None
+
+
+@pytest.mark.parametrize(
+    ("port", "words"), [(0, "another port at each start"), (None, "no broker answers on 127.0.0.1")]
+)
+def test_where_nobody_can_be_asked_that_is_said(capsys: Capsys, port: int | None, words: str) -> None:
+    assert main(["alive", "--http-port", str(free_port() if port is None else port)]) != 0
+
+    assert words in capsys.readouterr().err
+
+
+def test_another_server_is_no_broker(capsys: Capsys) -> None:
+    with HTTPServer(("127.0.0.1", 0), Stranger) as server:
+        answering = Thread(target=server.handle_request)
+        answering.start()
+
+        status = main(["alive", "--http-port", str(server.server_address[1])])
+        answering.join()
+
+    assert status == 69
+    assert "says 404 to /livez" in capsys.readouterr().err

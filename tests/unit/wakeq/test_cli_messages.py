@@ -1,0 +1,144 @@
+"""Proves wakeq/cli/messages: what the verbs ask of the broker, what is printed where, and statuses."""
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from tests.helpers.scripted_client import FakeClient, give_on_standard_input, message
+from wakeq.cli import main
+from wakeq.protocol import errors
+
+
+def test_pub_prints_the_uid(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    line = "pub emails hello --delay 5 --timeout 30 --expires 60 --priority -20 --header trace=1"
+
+    status = main(line.split())
+
+    assert (status, *capsys.readouterr()) == (0, "0000001_00000001\n", "")
+    name, arguments, named = fake.calls[1]
+    assert (name, arguments) == ("publish", ("emails", b"hello"))
+    expected = {
+        "delay": 5,
+        "timeout": 30,
+        "expires": 60,
+        "priority": -20,
+        "headers": {"trace": "1"},
+        "id": "",
+    }
+    assert named == expected
+
+
+@pytest.mark.parametrize("arguments", [["pub", "q", "-"], ["pub", "q"]])
+def test_pub_reads_standard_input_to_the_byte(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    give_on_standard_input(monkeypatch, b"\xff\x00\n")
+
+    main(arguments)
+
+    assert fake.calls[1][1] == ("q", b"\xff\x00\n")
+
+
+def test_the_default_queue_is_named_by_the_empty_text(fake: type[FakeClient]) -> None:
+    main(["pub", "", "x"])
+
+    assert fake.calls[1][1] == ("", b"x")
+
+
+def test_fetch_prints_the_body_alone_and_says_how_to_acknowledge(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.messages = [message()]
+
+    status = main(["fetch", "q"])
+
+    output, said = capsys.readouterr()
+    assert (status, output) == (0, "hi\n")
+    assert "wakeq ack q u1 --lease 1.2" in said
+    assert [call[0] for call in fake.calls] == ["connect", "fetch_many"]
+
+
+def test_fetch_acknowledges_only_after_it_has_printed(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.messages = [message()]
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(BrokenOutput()))
+
+    with pytest.raises(io.UnsupportedOperation):  # this output has no descriptor to turn away
+        main(["fetch", "q", "--ack"])
+
+    assert "ack_many" not in [call[0] for call in fake.calls]
+
+
+class BrokenOutput(io.BytesIO):
+    def write(self, _: Any) -> int:
+        raise BrokenPipeError
+
+
+def test_fetch_with_json_gives_everything_one_message_a_line(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.messages = [message(headers={"a": "b"}), message(uid="u2", body=b"\xff")]
+
+    main(["fetch", "q", "--count", "2", "--json", "--ack"])
+
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == {
+        "queue": "q",
+        "uid": "u1",
+        "lease": "1.2",
+        "delivery": 1,
+        "priority": 0,
+        "headers": {"a": "b"},
+        "encoding": "text",
+        "body": "hi",
+    }
+    assert (second["encoding"], second["body"]) == ("base64", "/w==")
+    assert fake.calls[-1] == ("ack_many", (fake.messages,), {})
+
+
+def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["fetch", "q", "--wait", "7"])
+
+    output, said = capsys.readouterr()
+    assert (status, output) == (3, "")
+    assert said.startswith("wakeq: queue q has nothing")
+    assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7})
+
+
+def test_what_is_gone_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    statuses = [main(["ack", "q", "u1"]), main(["nack", "q", "u1"]), main(["touch", "q", "u1"])]
+
+    assert statuses == [3, 3, 3]
+    assert capsys.readouterr().err.count("\n") == 3
+
+
+def test_ack_in_a_queue_that_is_not_there_says_so(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(_: FakeClient, name: str) -> object:
+        if name == "stats":
+            raise errors.QueueNotFound("there is no queue of this name")
+        return False
+
+    monkeypatch.setattr(fake, "answer", answer)
+
+    assert main(["ack", "emial", "u1"]) == 3
+    assert capsys.readouterr().err.startswith("wakeq: there is no queue emial; `wakeq queue list`")
+
+
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ([], {"failed": True, "dead": False}),
+        (["--no-failure"], {"failed": False, "dead": False}),
+        (["--dead"], {"failed": True, "dead": True}),
+    ],
+)
+def test_a_nack_may_be_no_failure_or_for_good(
+    fake: type[FakeClient], options: list[str], fields: dict[str, bool]
+) -> None:
+    main(["nack", "q", "u1", *options])
+
+    assert fake.calls[-1] == ("nack", ("q", "u1"), {"delay": None, "lease": None, **fields})

@@ -1,0 +1,66 @@
+"""Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
+
+import subprocess
+import sys
+
+import pytest
+
+from wakeq.cli.output import print_table
+from wakeq.cli.top import COLUMNS, _table
+
+QUEUES = [("emails", 28_000, 1_000, 308_890), ("a-queue-with-a-name-that-is-long", 7, 0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("shell", "status", "words"),
+    [
+        ("exec {} -m wakeq config show > /dev/full", 74, b"wakeq: what was printed is not whole: No space left"),
+        ("exec {} -m wakeq config show <&- >&- 2>&-", 0, b""),
+    ],
+)
+def test_output_that_goes_nowhere_is_no_traceback(shell: str, status: int, words: bytes) -> None:
+    ended = subprocess.run(["sh", "-c", shell.format(sys.executable)], capture_output=True, check=False)
+
+    assert ended.returncode == status
+    assert ended.stderr.startswith(words)
+    assert ended.stderr.count(b"\n") == min(1, len(words))
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 200])
+def test_numbers_and_heads_stay_whole_in_a_narrow_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    print_table(("queue", "ready", "leased", "bytes"), QUEUES)
+
+    words = capsys.readouterr().out.split()
+    assert {"queue", "ready", "leased", "bytes", "emails", "28000", "1000", "308890", "7"} <= set(words)
+
+
+def test_long_text_is_folded_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    print_table(("uid", "msg"), [("0000003_00000001", "word " * 40)])
+
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_top_leaves_columns_out_before_it_breaks_a_figure(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    rows = [("emails-of-the-whole-company", 28_000, 5, 1_000, 123.4, 99.0, 0.0, "61s", 12, "paused")]
+
+    Console(width=width, color_system=None).print(_table(rows, width))
+
+    heads, _, row = capsys.readouterr().out.splitlines()[1:-1]
+    assert set(heads.split()) <= set(COLUMNS)
+    assert {"queue", "ready", "leased"} <= set(heads.split())
+    assert row.split()[1:] == [str(rows[0][COLUMNS.index(head)]) for head in heads.split()[1:]]
