@@ -91,10 +91,10 @@ class Leases(Audience):
 
     # --- coming in -------------------------------------------------------------------------------------------------
 
-    def published(self, numbers: Sequence[int], *, plain: bool, now_ms: int) -> None:
-        """Take new messages; `plain` says that none has a priority, a delay or an expiry."""
-        if plain:
-            self._make_available(numbers)
+    def published(self, numbers: Sequence[int], now_ms: int) -> None:
+        """Take new messages."""
+        if self.ledger.are_plain(numbers):
+            self.available.extend(0, numbers)
         else:
             for number in numbers:
                 self.add(number, now_ms)

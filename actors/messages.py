@@ -40,7 +40,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     queue: str
     queue_id: int
     results: Results
-    follows: list["Outcome"] = []
+    follows: Sequence["Outcome"] = ()
 
 
 class Propose(msgspec.Struct, frozen=True, gc=False):
@@ -271,7 +271,7 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
     cut: int
     part: Part
-    unchanged: list[tuple[int, int, int]] = []  # (index, place, code) of what was refused
+    unchanged: Sequence[tuple[int, int, int]] = ()  # (index, place, code) of what was refused
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):

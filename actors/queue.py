@@ -7,7 +7,7 @@ Only the log changes its ledger, so every node holds the same one; its leases ar
 a file: bodies that are no longer in memory come by mail from the reader.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -92,6 +92,7 @@ class QueueProcess(QueueSight):
     def on_receive(self, message: Any) -> None:
         self._handling = message
         _HANDLERS[type(message)](self, message)
+        self._handling = None  # else a queue at rest would keep all that came with its last batch
 
     def on_abandon(self, message: Abandon) -> None:
         """An entry of which this queue applied its part was set aside: begin again without it."""
@@ -174,8 +175,7 @@ class QueueProcess(QueueSight):
         drafts = new_drafts(results, entry.drafts)
         self.bodies.publish(numbers, drafts, at_ms)
         if self.leases is not None:
-            plain = ledger.are_plain(numbers)
-            self.leases.published(numbers, plain=plain, now_ms=max(at_ms, self._now_ms()))
+            self.leases.published(numbers, max(at_ms, self._now_ms()))
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
@@ -273,8 +273,12 @@ class QueueProcess(QueueSight):
     # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
-        gone, self._stored_gone = self._stored_gone, []
-        unchanged, self._unchanged = self._unchanged, []
+        gone: Sequence[str] = ()
+        unchanged: Sequence[Note] = ()
+        if self._stored_gone:
+            gone, self._stored_gone = self._stored_gone, []
+        if self._unchanged:
+            unchanged, self._unchanged = self._unchanged, []
         meta = QueueMeta.of(self.ledger, self.created_ms)
         part = part_of(self.ledger, self.bodies.collect(), gone, self._uids_of, meta)
         message.reply_to.tell(Collected(message.cut, part, unchanged))

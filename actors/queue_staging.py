@@ -73,7 +73,7 @@ class QueueStaging(QueueEndings):
             self._say(asker, Outcome(self.name, self.ledger.id, found.sizes))
             return
         staging = self.ledger.staging
-        code = 0 if staging is None else staging.refusal(message.source, message.epoch)
+        code = 0 if staging is None else staging.refusal(message.source, message.epoch, self._now_ms())
         if code:
             self._say_code(asker, code)
             return
@@ -218,8 +218,7 @@ class QueueStaging(QueueEndings):
             if len(living) < len(numbers):
                 self._forget(sorted(set(numbers).difference(living)))
             if results[0] > 0 and self.leases is not None:
-                plain = len(living) == len(numbers) and self.ledger.are_plain(numbers)
-                self.leases.published(living, plain=plain, now_ms=max(at_ms, self._now_ms()))
+                self.leases.published(living, max(at_ms, self._now_ms()))
         if entry.action is UnstashAction.LAPSED and self.leases is not None and self.leases.ends is not None:
             self.leases.ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
         for name, _ in entry.stashes:

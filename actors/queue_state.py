@@ -1,7 +1,7 @@
 """A queue's state on its way to the state store and back.  Pure: in and out go ledgers, parts and stored queues."""
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +11,8 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.delta import Totals
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import Part, StoredQueue
+
+NOTHING: dict[Any, Any] = {}  # for what most queues have none of: thousands of parts are made at once
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -35,13 +37,13 @@ class QueueMeta(msgspec.Struct):
 def part_of(
     ledger: Ledger,
     fresh: dict[int, Kept],
-    gone: list[str],
+    gone: Sequence[str],
     uids_of: Callable[[Sequence[int]], list[str]],
     meta: QueueMeta,
 ) -> Part:
     """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
     delta = ledger.collect()
-    sides, aliased, rewrites = ledger.sides, ledger.aliased, {}
+    sides, aliased, rewrites = ledger.sides, ledger.aliased, NOTHING
     if delta.touched:
         touched = [number for number in delta.touched if number not in fresh]
         rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
@@ -49,9 +51,9 @@ def part_of(
         ledger.name,
         ledger.id,
         fresh,
-        {number: aliased[number] for number in fresh if number in aliased} if aliased else {},
-        _columns_of(ledger, fresh) if ledger.has_moments else {},
-        {number: replace(sides[number]) for number in fresh if number in sides} if sides else {},
+        {number: aliased[number] for number in fresh if number in aliased} if aliased else NOTHING,
+        _columns_of(ledger, fresh) if ledger.has_moments else NOTHING,
+        {number: replace(sides[number]) for number in fresh if number in sides} if sides else NOTHING,
         rewrites,
         gone,
         delta,

@@ -117,22 +117,26 @@ class Queues(QueueCuts):
                     mine.append(item)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
-        replies = Replies(filter(self._serving, batches)) if len(batches) > 1 else None  # the others will be rebuilt
+        replies = Replies(batches) if len(batches) > 1 else None
         for name, mine in batches.items():
-            self._tell(name, mine, replies)
+            if not self._tell(name, mine, replies) and replies is not None:
+                replies.done(name)  # it will be rebuilt, and answer then
         if self._noops:
             self._open_terms()
         return len(items), barrier
 
-    def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> None:
-        """Hand a queue its entries; one that is being rebuilt finds them when it is."""
+    def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> bool:
+        """Hand a queue its entries; False if it has just crashed or is being rebuilt, and finds them when it is."""
         told = self._told.get(name)
         if told is None:
             self._told[name] = [*items]  # not the very list that is in the mail: this one grows
         else:
             told += items
-        if name not in self._halted and name not in self._rebuilding:
-            self._processes[name].tell(Committed(items, replies))
+        if name in self._halted or name in self._rebuilding:
+            return False
+        process = self._processes[name]
+        process.tell(Committed(items, replies))
+        return process.alive
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Keep the catalog; return whether there is a queue to apply the entry."""
@@ -193,9 +197,9 @@ class Queues(QueueCuts):
         owing = {place: part for place, part in enumerate(parts) if part.queue in exists}
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
-            self._barrier.code = Result.UNKNOWN
+            self._barrier.judged(0, Result.UNKNOWN)
         elif len(parts) - len(owing) > 1:  # its index can be the id of one queue only; whoever asks makes them before
-            self._barrier.code = Result.REJECTED
+            self._barrier.judged(0, Result.REJECTED)
         for place, part in owing.items():
             if part.queue in self._processes:  # else it is asked when it is rebuilt, be it without an entry
                 self._processes[part.queue].tell(Judge(place, part, self))
@@ -206,7 +210,7 @@ class Queues(QueueCuts):
         barrier = self._barrier
         if barrier is None or barrier.owing.pop(message.place, None) is None:
             return
-        barrier.code = barrier.code or message.code
+        barrier.judged(message.place, message.code)
         if not barrier.owing:
             self._conclude()
             self._go_on()

@@ -37,5 +37,6 @@ class Replies:
         if queue in self._owing:
             self._owing.remove(queue)
             if not self._owing:
-                for process, answers in self._answers.items():
+                told, self._answers = self._answers, {}  # who was told of the batch may still know of this
+                for process, answers in told.items():
                     process.tell(Answered(answers))

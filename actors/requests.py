@@ -150,24 +150,26 @@ class Requests(Process):
 
     def _make_busy(self, pending: Pending, names: tuple[str, ...]) -> None:
         pending.busy += names
-        if self._busy is None:
-            self._busy = {}
+        busy = self._busy
+        if busy is None:
+            busy = self._busy = {}
         for name in names:
-            self._busy[name] = self._busy.get(name, 0) + 1
+            busy[name] = busy.get(name, 0) + 1
 
-    def _free(self, name: str) -> None:
-        assert self._busy is not None, "made busy before"
-        left = self._busy[name] - 1
-        if left:
-            self._busy[name] = left
-        else:
-            del self._busy[name]
-            self._busy = self._busy or None
+    def _free(self, names: tuple[str, ...]) -> None:
+        busy = self._busy
+        assert busy is not None, "made busy before"
+        for name in names:
+            if busy[name] > 1:
+                busy[name] -= 1
+            else:
+                del busy[name]
+        self._busy = busy or None
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _reply(self, pending: Pending, place: int, reply: wire.Reply) -> None:
-        if pending.replies[place] is None:
+        if pending.missing and pending.replies[place] is None:
             pending.replies[place] = reply
             pending.missing -= 1
 
@@ -178,9 +180,10 @@ class Requests(Process):
             elif type(place) is list:
                 self._answer_many(ticket, place, answer)
             else:
-                if ticket.replies[place] is not None:
+                if not ticket.missing or ticket.replies[place] is not None:
                     continue  # told twice: the queue was rebuilt meanwhile
-                self._reply(ticket, place, self._reply_to(ticket.commands[place], answer))
+                ticket.replies[place] = self._reply_to(ticket.commands[place], answer)
+                ticket.missing -= 1
                 if len(ticket.commands) == 1 and self._is_apart(ticket):
                     self._in_flight -= 1
                     self._door.send(ticket.replies)
@@ -193,6 +196,8 @@ class Requests(Process):
     def _answer_many(self, pending: Pending, places: list[int], answer: Outcome | Refusal) -> None:
         """One entry answered many commands: PUBs or ACKs of one queue."""
         commands, replies = pending.commands, pending.replies
+        if not pending.missing or replies[places[0]] is not None:
+            return  # told twice: the queue was rebuilt meanwhile
         if type(answer) is Refusal:
             for place in places:
                 self._reply(pending, place, refused(answer, commands[place].cmd_id))
@@ -200,8 +205,6 @@ class Requests(Process):
             return
         assert type(answer) is Outcome, "outcomes only"
         name, results = answer.queue, answer.results
-        if replies[places[0]] is not None:
-            return  # told twice: the queue was rebuilt meanwhile
         if type(commands[places[0]]) is wire.Pub:
             made = published(name, answer, results, [commands[place].cmd_id for place in places])
         else:
@@ -222,6 +225,8 @@ class Requests(Process):
     def _answer_part(self, part: Part, places: Any, answer: Outcome | Refusal) -> None:
         """Some uids of one NACK or TOUCH were answered."""
         pending, place = part.pending, part.place
+        if not pending.missing:
+            return  # told twice: the queue was rebuilt meanwhile
         command = pending.commands[place]
         if isinstance(answer, Refusal):
             self._reply(pending, place, refused(answer, command.cmd_id))
@@ -248,8 +253,9 @@ class Requests(Process):
                 pending = pendings.popleft()
                 out += pending.replies
                 self._in_flight -= len(pending.commands)
-                for name in pending.busy:
-                    self._free(name)
+                if pending.busy:
+                    self._free(pending.busy)
+                pending.commands, pending.replies = (), []  # the queues keep who asked until the next cut
             if out:
                 self._door.send(out)
             if not self._start_parked():

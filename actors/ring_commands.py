@@ -7,7 +7,7 @@ All plain commands of a run for one queue make one entry.  Whether an entry is a
 
 import logging
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from wakeq.actors.messages import Asker, Leaving, Propose
 from wakeq.actors.requests import Pending, Requests
@@ -32,18 +32,7 @@ Proposed = tuple[log.Entry, Asker | None]
 logger = logging.getLogger("wakeq.admin")  # as of what is asked for over HTTP
 
 
-class Gathered(NamedTuple):
-    """Plain publishes to one queue that become one entry; either all of them are numbered or none is."""
-
-    drafts: list[Draft]
-    places: list[int]
-    ordinals: list[int]
-
-    def add(self, drafts: Sequence[Draft], place: int, ordinal: int | None) -> None:
-        self.drafts.extend(drafts)
-        self.places.append(place)
-        if ordinal is not None:
-            self.ordinals.append(ordinal)
+Gathered = tuple[list[Draft], list[int]]  # plain publishes to one queue, and their places: they become one entry
 
 
 class RingCommands(Requests):
@@ -62,43 +51,44 @@ class RingCommands(Requests):
         name = run[0].qname
         pending = self._begin(run, (name,))
         entry = Publish(name, drafts, door=self._door.kind, worker=self._worker)
-        self._propose([(entry, Asker(self, pending, list(range(len(run)))))], (name,))
+        places = list(range(len(run))) if len(run) > 1 else 0
+        self._propose([(entry, Asker(self, pending, places))], (name,))
 
     def _publish_mixed(self, run: Sequence[Any]) -> None:
         """The same for publishes of any kind; one that is a whole of its own has its own entry."""
         pending = self._begin(run)
         gathered: dict[str, Gathered] = {}
         items: list[Proposed] = []
+        limit = self._services.limits.message_bytes_max
         for place, pub in enumerate(run):
+            name = pub.qname
             try:
-                drafts = self._drafts_of(pub)
+                if pub.n is not None and not self._session:
+                    raise BadField("n needs a session: send HELLO with one first")
+                if _is_whole(pub):
+                    whole = self._whole(pub, drafts_of(pub, limit))
+                    if name in gathered:  # what came before goes before
+                        items.append(self._gathered_entry(name, gathered.pop(name), run, pending))
+                    items.append((whole, Asker(self, pending, place)))
+                    continue
+                draft = plain_draft_of(pub, limit)
             except Refused as error:
                 self._reply(pending, place, wire.nok(error, pub.cmd_id))
                 continue
-            if _is_whole(pub):
-                self._close_gathered(gathered, pub.qname, items, pending)
-                items.append((self._whole(pub, drafts), Asker(self, pending, place)))
-                continue
-            found = gathered.get(pub.qname)
-            if found is not None and bool(found.ordinals) != (pub.n is not None):
-                self._close_gathered(gathered, pub.qname, items, pending)
-                found = None
+            found = gathered.get(name)
             if found is None:
-                found = gathered[pub.qname] = Gathered([], [], [])
-            found.add(drafts, place, pub.n)
-        for name in list(gathered):
-            self._close_gathered(gathered, name, items, pending)
+                gathered[name] = [draft], [place]
+            elif (run[found[1][0]].n is None) == (pub.n is None):
+                found[0].append(draft)
+                found[1].append(place)
+            else:  # either all of an entry are numbered or none is
+                items.append(self._gathered_entry(name, found, run, pending))
+                gathered[name] = [draft], [place]
+        items += [self._gathered_entry(name, found, run, pending) for name, found in gathered.items()]
         if items:
             names = tuple({entry.queue for entry, _ in items})
             self._make_busy(pending, names)
             self._propose(items, names)
-
-    def _drafts_of(self, pub: wire.Pub) -> list[Draft]:
-        limit = self._services.limits.message_bytes_max
-        drafts = drafts_of(pub, limit) if _is_whole(pub) else [plain_draft_of(pub, limit)]
-        if pub.n is not None and not self._session:
-            raise BadField("n needs a session: send HELLO with one first")
-        return drafts
 
     def _propose(self, items: list[Proposed], names: Sequence[str], *, together: bool = False) -> None:
         """Propose; queues that would be created get the policies that this node's settings give them.
@@ -114,15 +104,13 @@ class RingCommands(Requests):
                 items[:0] = [(log.CreateQueue(name, policies), None) for name in missing]
         services.raft_log.tell(Propose(items))
 
-    def _close_gathered(
-        self, gathered: dict[str, Gathered], name: str, items: list[Proposed], pending: Pending
-    ) -> None:
-        found = gathered.pop(name, None)
-        if found is not None:
-            drafts, places, ordinals = found
-            session = self._session if ordinals else ""
-            entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
-            items.append((entry, Asker(self, pending, places)))
+    def _gathered_entry(self, name: str, found: Gathered, run: Sequence[Any], pending: Pending) -> Proposed:
+        drafts, places = found
+        numbered = run[places[0]].n is not None
+        session = self._session if numbered else ""
+        ordinals = [run[place].n for place in places] if numbered else ()
+        entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
+        return entry, Asker(self, pending, places if len(places) > 1 else places[0])
 
     def _whole(self, pub: wire.Pub, drafts: list[Draft]) -> Publish:
         numbered = pub.n is not None and pub.id is None
@@ -132,7 +120,7 @@ class RingCommands(Requests):
             atomic=True,
             id=pub.id or "",
             session=self._session if numbered else "",
-            ordinals=[pub.n] if numbered and pub.n is not None else [],
+            ordinals=(pub.n,) if numbered and pub.n is not None else (),
             door=self._door.kind,
             worker=self._worker,
         )

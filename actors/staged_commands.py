@@ -50,7 +50,7 @@ class StagedCommands(RingCommands, StraightCommands):
             atomic=True,
             id=command.id or "",
             session=self._session if numbered is not None else "",
-            ordinals=[] if numbered is None else [numbered],
+            ordinals=() if numbered is None else (numbered,),
             door=door,
             worker=worker,
             packed=packed_as(command, drafts, numbered or 0),

@@ -199,8 +199,6 @@ def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
 
 
 def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
-    if len(results) == 1 and type(results) is range:  # one message each for many queues: nothing to share
-        return [wire.Ok(qname=name, uid=uid_of(outcome.queue_id, results[0]), cmd_id=cmd_ids[0])]
     uids = _uids(outcome)
     return [
         wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)
@@ -256,12 +254,13 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
 
 def _reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
     results = outcome.results
-    if results[0] < 0:
-        return refusal_of(results[0], command.cmd_id)
-    uids = _uids(outcome)
-    if command.messages is None:
-        return wire.Ok(qname=command.qname, uid=uids[0], cmd_id=command.cmd_id)
-    return wire.Ok(qname=command.qname, uids=uids, cmd_id=command.cmd_id)
+    number = results[0]
+    if number < 0:
+        return refusal_of(number, command.cmd_id)
+    if command.messages is not None:
+        return wire.Ok(qname=command.qname, uids=_uids(outcome), cmd_id=command.cmd_id)
+    uid = uid_of(outcome.queue_id, number) if type(results) is range else _uids(outcome)[0]
+    return wire.Ok(qname=command.qname, uid=uid, cmd_id=command.cmd_id)
 
 
 def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:

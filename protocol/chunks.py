@@ -8,6 +8,7 @@ anything else.
 import struct
 import zlib
 from array import array
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from sys import byteorder
 
@@ -79,7 +80,7 @@ class Chunk:
                 column.extend(array(code, [0]) * (rows - len(column)))
 
 
-def encode_chunk(chunk: Chunk, sides: list[int]) -> bytes:
+def encode_chunk(chunk: Chunk, sides: Sequence[int]) -> bytes:
     """Return the bytes of a chunk; `sides` are the offsets of rows that have more to say in their record."""
     if chunk.only_sizes and not sides:
         body, head = _big_endian(chunk.sizes), _CHUNK_HEAD.pack(CHUNK_VERSION, 0, len(chunk.sizes))

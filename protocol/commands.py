@@ -124,7 +124,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     atomic: bool = False
     id: str = ""
     session: str = ""
-    ordinals: list[int] = []
+    ordinals: Sequence[int] = ()
     forced: bool = False  # dead letters and returned messages are not subject to policies
     door: int = 0
     worker: int = 0

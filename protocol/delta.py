@@ -1,22 +1,22 @@
 """Delta: what changed in a ledger, as the state store writes it down; and what a queue counts.  Plain data."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from wakeq.protocol.chunks import Chunk
 from wakeq.protocol.publishers import Once, Session
 
 
-class Delta(msgspec.Struct):
+class Delta(msgspec.Struct, frozen=True, gc=False):
     """What changed in a ledger since it was last collected; the state store writes it down."""
 
-    touched: list[int]  # living numbers whose Side changed
-    chunks: list[tuple[int, Chunk | None, list[int]]]  # id, columns (None: gone), offsets with a Side
-    ids: list[tuple[str, Once | None]]
-    sessions: list[tuple[str, Session | None]]
-    staged: list[
-        tuple[tuple[str, str], bytes | None]
-    ] = []  # kind and name of what is staged -> what it is (None: gone)
-    aliases_gone: list[str] = []  # uids of imported messages that are gone, of dead incarnations too
+    touched: Sequence[int] = ()  # living numbers whose Side changed
+    chunks: Sequence[tuple[int, Chunk | None, Sequence[int]]] = ()  # id, columns (None: gone), offsets with a Side
+    ids: Sequence[tuple[str, Once | None]] = ()
+    sessions: Sequence[tuple[str, Session | None]] = ()
+    staged: Sequence[tuple[tuple[str, str], bytes | None]] = ()  # kind and name -> what it is (None: gone)
+    aliases_gone: Sequence[str] = ()  # uids of imported messages that are gone, of dead incarnations too
 
 
 class Totals(msgspec.Struct):

@@ -294,14 +294,14 @@ class Ledger(Deliveries):
         """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
         touched, self._touched = self._touched, None
         dirty, self._dirty_chunks = self._dirty_chunks, {}
-        ids, sessions = self.publishers.collect() if self.publishers is not None else ([], [])
+        ids, sessions = self.publishers.collect() if self.publishers is not None else ((), ())
         return Delta(
-            [number for number in touched if number in self.sides] if touched else [],
-            [self._collect_chunk(chunk_id) for chunk_id in dirty],
+            [number for number in touched if number in self.sides] if touched else (),
+            [self._collect_chunk(chunk_id) for chunk_id in dirty] if dirty else (),
             ids,
             sessions,
-            self.staging.collect() if self.staging is not None else [],
-            self._collect_aliases() if self._aliases_gone or self._aliases_lost else [],
+            self.staging.collect() if self.staging is not None else (),
+            self._collect_aliases() if self._aliases_gone or self._aliases_lost else (),
         )
 
     def _collect_aliases(self) -> list[str]:
@@ -313,14 +313,14 @@ class Ledger(Deliveries):
         self._aliases_gone, self._aliases_lost = [], []
         return gone
 
-    def _collect_chunk(self, chunk_id: int) -> tuple[int, Chunk | None, list[int]]:
+    def _collect_chunk(self, chunk_id: int) -> tuple[int, Chunk | None, Sequence[int]]:
         chunk = self.chunks.get(chunk_id)
         if chunk is None or chunk.living == 0:
-            return chunk_id, None, []
+            return chunk_id, None, ()
         copy = chunk.copied()
         base = chunk_id << CHUNK_SHIFT
         sides = self.sides
-        with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else []
+        with_side = [i for i in range(len(chunk.sizes)) if base + i in sides] if sides else ()
         return chunk_id, copy, with_side
 
     def restore_publishers(self, ids: list[tuple[str, Once]], sessions: list[tuple[str, Session]]) -> None:

@@ -7,7 +7,7 @@ itself, and forgets by the moments of entries alone.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -147,7 +147,7 @@ class Publishers:
             self._dirty_sessions.add(self.sessions.popitem(last=False)[0])
 
 
-def _are_new(session: Session, ordinals: list[int]) -> bool:
+def _are_new(session: Session, ordinals: Sequence[int]) -> bool:
     """Whether numbers of a session can be stored without looking at each: all different, unknown, not forgotten."""
     return (
         len(set(ordinals)) == len(ordinals)

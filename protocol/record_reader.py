@@ -4,7 +4,7 @@ Damage raises BadRecord, never anything else.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -117,7 +117,7 @@ def _decode_publish(parts: _Parts) -> Publish:
     if flags & FLAG_SESSION:
         session, at = take_text(payload, at)
     drafts = _take_drafts(parts.items, payload, at)
-    ordinals = parts.numbers if session else []
+    ordinals: Sequence[int] = parts.numbers if session else ()
     atomic = bool(flags & FLAG_ATOMIC)
     return Publish(
         parts.name,

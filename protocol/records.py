@@ -7,7 +7,7 @@ An entry begins with HEAD and the queue's name; then come `count` ITEMs of fixed
 a reader can gather columns without decoding; then whatever has no fixed size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -68,7 +68,8 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if len(entry.drafts) == 1 and not (entry.id or entry.session):
         return _encode_publish_of_one(entry, entry.drafts[0], at_ms)
     drafts, name = entry.drafts, entry.queue.encode()
-    flags, extra, ordinals = _publish_flags(entry), b"", [0] * len(drafts)
+    flags, extra = _publish_flags(entry), b""
+    ordinals: Sequence[int] = [0] * len(drafts)
     if entry.id or entry.session:
         flags, extra, ordinals = _about_once(entry, flags)
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
@@ -98,16 +99,17 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     return b"".join(parts)
 
 
-def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, list[int]]:
+def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, Sequence[int]]:
     """Return flags, fields and ordinals by which a publish that comes again is known."""
-    drafts, fields, ordinals = entry.drafts, b"", [0] * len(entry.drafts)
+    drafts, fields = entry.drafts, b""
+    ordinals: Sequence[int] = [0] * len(drafts)
     if entry.id:
         flags |= FLAG_ID
         fields += text_of(entry.id)
     if entry.session:
         flags |= FLAG_SESSION
         fields += text_of(entry.session)
-        ordinals = entry.ordinals * len(drafts) if entry.atomic else entry.ordinals
+        ordinals = [*entry.ordinals] * len(drafts) if entry.atomic else entry.ordinals
     return flags, fields, ordinals
 
 

@@ -6,6 +6,8 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
+from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -17,6 +19,7 @@ _CRC = struct.Struct(">I")
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
 ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
 STATUS_MAX = 255
+HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
 
 
 class Side(msgspec.Struct, gc=False):
@@ -69,7 +72,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def encode_fresh(
-    fresh: dict[int, tuple[Draft, int]], columns: dict[int, tuple[int, int]], sides: dict[int, Side]
+    fresh: Mapping[int, tuple[Draft, int]], columns: Mapping[int, tuple[int, int]], sides: Mapping[int, Side]
 ) -> list[bytes]:
     """Return the values of new messages.  Those that only have a body share everything before it."""
     values = []
@@ -84,10 +87,17 @@ def encode_fresh(
             values.append(encode_row(row))
             continue
         if at_ms != head_ms:
-            head, head_ms = ROW.pack(*_PLAIN, at_ms, 0, 0, 0)[:-4], at_ms
-            head_crc = crc32(head)
+            head_ms = at_ms
+            head, head_crc = _plain_head(at_ms)
         values.append(head + pack(crc32(body, head_crc)) + body)
     return values
+
+
+@lru_cache(maxsize=HEADS_REMEMBERED_MAX)
+def _plain_head(at_ms: int) -> tuple[bytes, int]:
+    """Return what the row of a message that only has a body begins with, and its CRC-32; queues share moments."""
+    head = ROW.pack(*_PLAIN, at_ms, 0, 0, 0)[:-4]
+    return head, zlib.crc32(head)
 
 
 _NO_SIDE = Side()

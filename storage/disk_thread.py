@@ -98,8 +98,7 @@ class DiskThread:
     def _run(self) -> None:
         try:
             while self._next_job():
-                work, done = self._jobs.popleft()
-                self._do(work, done)
+                self._do(*self._jobs.popleft())  # no name here: it would keep what the last job had in hand
         except BaseException as error:
             self._failure = error
             self._answer_all_with(error)

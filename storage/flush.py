@@ -4,7 +4,7 @@ Pure but for the store that it is given.  Runs in the thread of the store, never
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,12 +32,12 @@ class Part(NamedTuple):
 
     name: str
     queue_id: int
-    fresh: dict[int, tuple[Draft, int]]
-    aliases: dict[int, str]  # uids of imported messages among the fresh ones
-    columns: dict[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
-    sides: dict[int, Side]  # of fresh ones
-    rewrites: dict[str, Side]  # stored rows, by uid
-    gone: list[str]
+    fresh: Mapping[int, tuple[Draft, int]]
+    aliases: Mapping[int, str]  # uids of imported messages among the fresh ones
+    columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
+    sides: Mapping[int, Side]  # of fresh ones
+    rewrites: Mapping[str, Side]  # stored rows, by uid
+    gone: Sequence[str]
     delta: Delta
     meta: bytes
     next_number: int

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.broker import Broker, Client
+from tests.helpers.led_broker import LedBroker
 from wakeq.actors.operator_messages import Move, Requeue
 from wakeq.protocol.uid import uid_of
 from wakeq.storage.journal import Keep
@@ -15,16 +16,20 @@ from wakeq.storage.journal import Keep
 QUEUES = ("a", "b-long-name", "limited", "")
 SEGMENT_BYTES = 3_000
 STASH_MESSAGES = 2
+KEEP = Keep(1 << 40, 1 << 40)
+
+
+def broker_of_one(path: Path) -> Broker:
+    """Start a broker whose log is cut often, and whose history is kept."""
+    return Broker(path, segment_bytes_max=SEGMENT_BYTES, snapshot_bytes_min=1 << 12, keep=KEEP)
 
 
 class Life:
-    """A broker that is used at random, and what its clients were told."""
+    """A broker, or a cluster that looks like one, that is used at random, and what its clients were told."""
 
-    def __init__(self, path: Path, chance: random.Random) -> None:
+    def __init__(self, broker: Broker | LedBroker, chance: random.Random) -> None:
         self.chance = chance
-        self.broker = Broker(
-            path, segment_bytes_max=SEGMENT_BYTES, snapshot_bytes_min=1 << 12, keep=Keep(1 << 40, 1 << 40)
-        )
+        self.broker = broker
         self.client: Client = self.broker.client()
         self.uids: list[str] = []
         self.epochs = 0
@@ -166,8 +171,12 @@ class Life:
     def flush(self) -> None:
         self.broker.flush()
 
-    def end(self) -> None:
-        """Have everything written down, and stop."""
+    def write_down(self) -> None:
+        """Have everything in the files."""
         self.broker.advance(0.1)  # deliveries go to the log a little later
         self.broker.flush()
+
+    def end(self) -> None:
+        """Have everything written down, and stop."""
+        self.write_down()
         self.broker.close()

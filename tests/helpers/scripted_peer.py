@@ -15,8 +15,8 @@ Script: TypeAlias = Callable[[int, wire.Command], "wire.Reply | list[wire.Reply]
 
 
 @contextmanager
-def scripted(script: Script) -> Iterator[str]:
-    """Serve on a free port; HELLO is answered for the script."""
+def scripted(script: Script, *, greets: bool = True) -> Iterator[str]:
+    """Serve on a free port; HELLO is answered for the script, if at all."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections: list[socket.socket] = []
 
@@ -35,7 +35,7 @@ def scripted(script: Script) -> Iterator[str]:
                 (command,) = wire.decode(line)
                 assert not isinstance(command, wire.Bad)
                 if isinstance(command, wire.Hello):
-                    connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
+                    connection.sendall(wire.encode([wire.HelloReply(version="7.7")] if greets else []))
                     continue
                 answer = script(number, command)
                 if answer is None:

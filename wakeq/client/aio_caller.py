@@ -10,12 +10,14 @@ which keeps another task waiting.  A lost connection is made again in the backgr
 import asyncio
 import secrets
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol, TypeVar, cast
 
 from wakeq.client.credentials import NONE, Credentials
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere, parse_address
 from wakeq.client.session import (
+    MUTE_AFTER_S,
     PING_AFTER_S,
     UNDER_WAY_MAX,
     Answer,
@@ -27,7 +29,7 @@ from wakeq.client.session import (
     Session,
     Ticket,
 )
-from wakeq.client.timeouts import Timeouts, foreign, hung, mute, ungreeted, was_closed
+from wakeq.client.timeouts import Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
 from wakeq.client.transport import broken, closed, guard, unreachable
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
@@ -90,7 +92,8 @@ class AsyncCaller:
         self._timeouts = timeouts
         self._listener = listener
         self._credentials = credentials
-        self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s)
+        mute_after_s = MUTE_AFTER_S if self._route.has_others else inf
+        self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s, mute_after_s=mute_after_s)
         self._futures: dict[Ticket, asyncio.Future[wire.Reply | WakeqError]] = {}
         self._room = asyncio.Semaphore(UNDER_WAY_MAX - 1)  # one place is kept for the session's own PING
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -253,7 +256,7 @@ class AsyncCaller:
                 drainer.set_result(None)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        period_s = min(self._timeouts.answer_s, PING_AFTER_S) / LOOKS_PER_TIMEOUT
+        period_s = min(self._timeouts.answer_s, PING_AFTER_S, self._session.patience_s) / LOOKS_PER_TIMEOUT
         self._look = loop.call_later(period_s, self._look_now, loop)
 
     def _look_now(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -265,6 +268,10 @@ class AsyncCaller:
             error = hung(link.address, self._timeouts)
             self._deliver(self._session.give_up_due(error, loop.time()))
             self.lost(link, error)
+            return
+        if self._session.is_mute(loop.time()):
+            self._session.be_patient()
+            self.lost(link, silent(link.address))
             return
         self._flush()
         self._look_later(loop)
@@ -323,8 +330,9 @@ class AsyncCaller:
         self._session.connected(loop.time(), token)
         self._flush()
         self._look_later(loop)
-        await asyncio.wait([link.greeted], timeout=self._timeouts.connect_s)
+        await asyncio.wait([link.greeted], timeout=min(self._timeouts.connect_s, self._session.patience_s))
         if not link.greeted.done():
+            self._session.be_patient()
             self.lost(link, mute(address))
         unfit = link.greeted.result()
         return unfit and ungreeted(unfit)

@@ -8,6 +8,7 @@ import logging
 import os
 
 from wakeq.client.patience import Patience
+from wakeq.client.session import Silent
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
 
 PORT = 2601
@@ -68,6 +69,11 @@ class Route:
         """Where to connect to now."""
         return self._leader or self._addresses[self._place % len(self._addresses)]
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there is more than one node to ask."""
+        return len(self._addresses) > 1
+
     def found(self, now_s: float) -> None:
         """A broker greeted us."""
         if not self._was_found:
@@ -87,7 +93,7 @@ class Route:
         self._is_lost = True
         is_new = self._patience.begin(now_s)
         self._must_tell |= is_new  # once for each outage, however many attempts it takes
-        if isinstance(error, Elsewhere):
+        if isinstance(error, Elsewhere | Silent):
             return self.failed(error, now_s)
         self._tell(error)
         self._tried[self.address] = error

@@ -209,7 +209,7 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
-    leases.published(numbers, plain=False, now_ms=1)
+    leases.published(numbers, 1)
     scattered = [number for first in range(step) for number in numbers[first::step]]
 
     for start in range(0, 50_000, 100):
@@ -228,7 +228,7 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
-    leases.published(numbers, plain=True, now_ms=1)
+    leases.published(numbers, 1)
     taken = leases.take(3, 1)
 
     leases.withhold(taken)

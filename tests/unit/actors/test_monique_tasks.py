@@ -216,6 +216,19 @@ def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
     assert worker.figures("sums")["size"] == 26
 
 
+def test_a_kill_that_is_not_looked_for_because_there_are_too_many_is_said(
+    place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(monique_tasks, "CANCELS_MAX", 2)
+    monkeypatch.setattr(QueueUser, "_look_at", lambda *_, **__: None)  # nobody answers
+
+    for number in range(4):
+        place.kill(f"t{number}")  # the first is looked for, two wait
+
+    assert place.tally.dropped["kill"] == 1
+    assert "2 kills wait already" in caplog.text
+
+
 def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(
     broker: Broker, worker: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

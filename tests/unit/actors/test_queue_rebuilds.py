@@ -218,6 +218,25 @@ def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poi
     assert worker.words() == []
 
 
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_was_answered_is_not_kept_for_a_replay_which_may_answer_it_again(
+    broker: Broker, client: Client, poison: list[int], times: int
+) -> None:
+    client.ask(*({"cmd": "PUB", "qname": Q, "message": "m"} for _ in range(times)))
+    uids = [client.fetch(Q)["uid"] for _ in range(times)]
+    client.call("NACK", Q, uid=uids[0])
+    client.ask(*({"cmd": "ACK", "qname": Q, "uid": uid} for uid in uids))
+    told = [asker for *_, asker in broker.assembly.queues._told[Q] if asker is not None]
+    pendings = [getattr(asker.ticket, "pending", asker.ticket) for asker in told]
+    poison[0] = 1
+
+    replies = client.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+
+    assert [(*pending.commands, *pending.replies) for pending in pendings] == [()] * 3
+    assert [reply["cmd"] for reply in replies] == ["ok"]
+    broker.check(Q)
+
+
 def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client: Client, poison: list[int]) -> None:
     client.publish("b")
     uid = client.publish(Q)

@@ -11,7 +11,7 @@ from tests.helpers.hand_cluster import HandCluster
 from wakeq.actors.operator_messages import Requeue
 from wakeq.protocol import staging
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Result, Unstash, UnstashAction
+from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Results, Unstash, UnstashAction
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.uid import uid_of
@@ -331,18 +331,32 @@ def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
     assert stage(client, 2)["sizes"] == [1]
 
 
-def test_a_source_is_forgotten_a_day_after_its_last_use(client: Client) -> None:
-    publish(client, "a", "b")
-    stage(client, 1, count=1)
-    client.call("SETTLE", "q", source="s", epoch=1)
-    assert stage(client, 1)["err"] == "EPOCH_EXPIRED"
+def test_a_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
+    ledger.publish(Publish("q", [Draft(b"a")] * 3), 0)
 
-    client.broker.advance(86_400)
-    client.call("STAGE", "q", source="other", epoch=1)
+    def claim(source: str, number: int, at_ms: int, *, open_until_ms: int = 0) -> Results:
+        until_ms = open_until_ms or at_ms + 1
+        staged = Claim("q", 1, ClaimAction.STAGED, source, 1, [number], first_sequence=number, until_ms=until_ms)
+        results = ledger.claim(staged, 1, at_ms)
+        if not open_until_ms:
+            ledger.claim(Claim("q", 1, ClaimAction.LAPSED, source, 1, [number], [(1, number)]), 1, at_ms + 1)
+        return results
 
-    staging = client.broker.queue("q").ledger.staging
-    assert staging is not None
-    assert list(staging.sources) == ["other"]
+    claim("first", 1, 0)
+    claim("second", 1, 29 * day_ms)
+    assert ledger.staging is not None
+    assert list(ledger.staging.sources) == ["first", "second"]
+    claim("open", 2, 30 * day_ms, open_until_ms=60 * day_ms)
+    assert list(ledger.staging.sources) == ["second", "open"]
+    monkeypatch.setattr(staging, "SOURCES_MAX", 2)
+
+    assert claim("third", 3, 30 * day_ms - 1) == [Result.BUSY]
+    assert claim("third", 3, 31 * day_ms) == [1]
+    assert list(ledger.staging.sources) == ["open", "third"]
+    assert claim("fourth", 1, 40 * day_ms) == [Result.BUSY], "the oldest one is open"
 
 
 def test_peek_and_stats_know_what_is_staged(client: Client) -> None:
@@ -452,7 +466,7 @@ def test_of_too_many_writers_the_one_unused_longest_is_forgotten(
     stash(client, "t", "a")
     assert [publishes("one"), publishes("two"), publishes("three")] == [True, True, False]
 
-    client.broker.advance(staging.WRITER_KEPT_MS_MIN / 1000)
+    client.broker.advance(staging.KEPT_MS_MIN / 1000)
 
     assert publishes("three")
     assert [client.call("UNSTASH", "q", writer=name, stashes=[]).get("epoch") for name in ("one", "two")] == [None, 1]
@@ -470,7 +484,7 @@ def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeyp
     rows = [(name, value) for name, value in went_on.collect().staged if value is not None]
     restarted.restore_staging(rows)
     for ledger in (went_on, restarted):
-        publishes(ledger, "three", staging.WRITER_KEPT_MS_MIN)
+        publishes(ledger, "three", staging.KEPT_MS_MIN)
 
     assert went_on.staging is not None
     assert restarted.staging is not None

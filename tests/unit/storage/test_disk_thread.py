@@ -2,6 +2,8 @@
 
 import os
 import threading
+import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -48,6 +50,23 @@ def raiser(error: BaseException) -> Callable[[], None]:
         raise error
 
     return raise_it
+
+
+def test_what_a_job_had_in_hand_is_let_go_of_when_it_is_done(thread: DiskThread, results: Results) -> None:
+    class Body:
+        pass
+
+    body = Body()
+    kept = weakref.ref(body)
+    thread.submit(lambda body=body: len([body]), results.done)  # type: ignore[misc]
+    del body
+
+    results.next()
+    until_s = time.monotonic() + PATIENCE_S
+    while not thread._sleeps and time.monotonic() < until_s:
+        time.sleep(0)  # until it has looked for the next job and found none
+
+    assert kept() is None
 
 
 def test_work_is_done_in_one_other_thread_and_in_order(thread: DiskThread, results: Results) -> None:

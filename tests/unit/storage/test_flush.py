@@ -29,7 +29,7 @@ from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, sea
 
 QUEUE_ID = 7
 UID = "0000007_0000000{}".format
-NOTHING = Delta([], [], [], [])
+NOTHING = Delta()
 META = msgspec.msgpack.encode({"name": "q-1"})
 
 

@@ -217,6 +217,23 @@ def test_a_hung_broker_is_said_to_who_waited_too_long_and_left_for_the_others() 
     assert getattr(fetched, "uid", None) == "u"
 
 
+@pytest.mark.parametrize("greets", [True, False])
+def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
+    monkeypatch: pytest.MonkeyPatch, greets: bool
+) -> None:
+    monkeypatch.setattr("wakeq.client.aio_caller.MUTE_AFTER_S", 0.05)
+
+    async def work() -> list[str]:
+        async with AsyncClient(f"{hangs},{works}") as client:
+            return [await client.publish("q", "x"), client.address]
+
+    def answers(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Ok(uid="u", cmd_id=command.cmd_id)
+
+    with scripted(lambda *_: [], greets=greets) as hangs, scripted(answers) as works:
+        assert run(work) == ["u", works]
+
+
 def test_a_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.client.session.PING_AFTER_S", 0.02)
     monkeypatch.setattr("wakeq.client.aio_caller.PING_AFTER_S", 0.02)
