@@ -295,6 +295,18 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     assert [queue for queue in delayed if client.finds_nothing(queue)] == []
 
 
+def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:
+    operator = leader.runtime.spawn(Operator)
+
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
+    cluster.advance(1.0)
+    successor(cluster, leader)
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "status"))
+    cluster.settle()
+
+    assert "'role': 'removed'" in str(operator.heard[-1])
+
+
 def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_done_there_either(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
