@@ -19,7 +19,7 @@ class LineTooLong(FrameTooLarge):
 
     def __init__(self, limit: int, lines: bytes) -> None:
         super().__init__(
-            f"a line is longer than {limit} bytes; send fewer messages at once, smaller ones, or raise message_bytes_max"
+            f"a line is longer than {limit} bytes; send fewer messages at once, or smaller, or raise message_bytes_max"
         )
         self.lines = lines
 
