@@ -223,7 +223,10 @@ class Node:
         step_ms = self._time.take_step_ms()
         if step_ms:
             logger.warning(
-                "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
+                "the wall clock is %d ms %s the cluster clock, which makes good 1 %% of the time that goes by%s",
+                abs(step_ms),
+                "ahead of" if step_ms > 0 else "behind",
+                ": what is delayed comes late; a restart begins with the wall clock" if step_ms > 0 else "",
             )
         try:
             self._headroom.look()
