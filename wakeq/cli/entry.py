@@ -18,6 +18,7 @@ import click
 from wakeq import __version__
 from wakeq.cli.alive import alive
 from wakeq.cli.backup import backup, export, import_, repair, restore
+from wakeq.cli.bench import bench
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
 from wakeq.cli.completion import completion
@@ -89,7 +90,7 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
 
 VERBS = (
     *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
-    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, completion),
+    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, bench, completion),
 )
 for verb in VERBS:
     cli.add_command(verb)

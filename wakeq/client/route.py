@@ -54,6 +54,8 @@ class Route:
 
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
         """Take `HOST:PORT`, or several of them with commas between."""
+        if not isinstance(addresses, str):
+            raise BadSettings(f"{addresses!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
         self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
         self._reconnect_for_s = reconnect_for_s
         self._patience = Patience(0.0)

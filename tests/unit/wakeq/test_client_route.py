@@ -2,6 +2,7 @@
 
 import logging
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,12 @@ def test_addresses_are_read(address: str, expected: tuple[str, int]) -> None:
 def test_what_is_no_address_is_said(address: str) -> None:
     with pytest.raises(errors.BadSettings, match="HOST:PORT"):
         parse_address(address)
+
+
+@pytest.mark.parametrize("address", [2601, ("127.0.0.1", 2601)])
+def test_what_is_no_text_is_no_address(address: Any) -> None:
+    with pytest.raises(errors.BadSettings, match=r"2601.* is not an address of a broker; write HOST:PORT"):
+        Route(address, reconnect_for_s=10)
 
 
 def test_one_bad_address_among_several_is_said() -> None:
