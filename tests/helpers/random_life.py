@@ -41,7 +41,7 @@ class Life:
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
             self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
-            self.move, self.requeue, self.renew, self.settle_and_renew_at_once,
+            self.move, self.requeue, self.renew, self.settle_and_renew_at_once, self.cancel,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -96,6 +96,13 @@ class Life:
         self.client.call(
             "ACK", self.chance.choice((*QUEUES, "nowhere")), uid=f"0000001_000000{self.chance.randrange(10, 99)}"
         )
+
+    def cancel(self) -> None:
+        """Acknowledge a message without a lease, whatever its state."""
+        name = self.queue()
+        uid = self.any_living(name)
+        if uid is not None:
+            self.client.call("ACK", name, uid=uid)
 
     def stage(self) -> None:
         self.epochs += 1

@@ -60,6 +60,7 @@ def _start(node: int, data_dir: Path, peers: str, arguments: Sequence[str]) -> "
         [sys.executable, "-m", "wakeq", "serve", *place, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # its log: it says "this node"
         text=True,
         process_group=0,  # a Ctrl-C is ours to pass on
     )

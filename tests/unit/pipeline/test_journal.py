@@ -145,6 +145,22 @@ def test_what_an_operator_moves_leaves_one_queue_and_is_published_to_the_other(t
     assert bodies == [b"a", b"b", b"later"]
 
 
+def test_what_is_acknowledged_and_never_was_handed_out_is_cancelled(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data", keep=Keep(1 << 40, 1 << 40))
+    client = broker.client()
+    waiting, worked = (client.publish("q") for _ in range(2))
+    client.call("ACK", "q", uid=waiting)
+    client.fetch("q")
+    client.call("ACK", "q", uid=worked)
+    broker.advance(0.1)
+    broker.flush()
+    broker.close()
+
+    told = [(row["event"], row["uid"], row["outcome"]) for row in rows_of(tmp_path / "data") if row["uid"]]
+
+    assert told[2:] == [("cancelled", waiting, "done"), ("delivered", worked, "done"), ("acked", worked, "done")]
+
+
 def test_what_is_put_aside_is_published_when_its_stash_is_and_never_if_it_is_dropped(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(
