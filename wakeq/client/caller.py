@@ -275,6 +275,8 @@ class Caller:
         self._send()
         until_s = time.monotonic() + min(self._timeouts.connect_s, self._session.patience_s)
         try:
+            if self._closed.is_set():  # while we dialled, when there was no connection that `close` could end
+                raise was_closed()
             while self._session.greeting is None:
                 if time.monotonic() >= until_s:
                     self._session.be_patient()
@@ -284,6 +286,8 @@ class Caller:
             connection.close()
             self._connection = None
             self._keep(self._session.disconnected())
+            if self._closed.is_set():
+                raise was_closed() from error
             return ungreeted(error)
         self._route.found(time.monotonic())
         return None
