@@ -155,7 +155,9 @@ class Caller:
     def _hear(self, connection: Wire) -> None:
         """Take what comes next, or find out that nothing does."""
         try:
-            if not self._take(connection, self._session.next_look_s()):
+            session = self._session
+            until_s = min(session.next_look_s(), time.monotonic() + session.look_every_s)
+            if not self._take(connection, until_s):
                 self._look_for_life(connection)
         except WakeqError as error:
             if connection is self._connection:

@@ -201,6 +201,28 @@ def test_a_lost_connection_is_made_again_for_all_threads() -> None:
     assert uids == ["u", "u"]
 
 
+def test_a_broker_that_hangs_is_found_beside_a_thread_that_waits_for_longer() -> None:
+    fetching = threading.Event()
+
+    def script(_: int, command: wire.Command) -> list[wire.Reply]:
+        if isinstance(command, wire.Fet):
+            fetching.set()
+        return []
+
+    def fetch() -> None:
+        with pytest.raises(errors.WakeqError):
+            client.fetch("q", wait=60)
+
+    def ping() -> None:
+        assert fetching.wait(DEADLINE_S)
+        with pytest.raises(errors.Disconnected, match="does not answer"):
+            client.ping()
+        client.close()
+
+    with scripted(script) as address, Client(address, answer_timeout_s=0.2) as client, in_thread(fetch, ping):
+        pass
+
+
 def test_a_wait_ends_when_another_thread_closes_the_client(caplog: pytest.LogCaptureFixture) -> None:
     asked = threading.Event()
 
