@@ -91,9 +91,8 @@ class Queues(QueueCuts):
                 self._waiting.appendleft(items[done:])
             if barrier is not None:
                 self._begin_barrier(barrier)
-        if not self._held:
-            self._flush_in_time()
-            self._finish_ready()
+        self._flush_in_time()  # also while something holds it up: what is halted is looked at again and again
+        self._finish_ready()
 
     def _hand_out(self, items: list[Item]) -> tuple[int, Item | None]:
         """Tell each queue its entries, up to a barrier; return how many were dealt with, and the barrier."""
