@@ -56,7 +56,15 @@ class LogStanding(LogDriver):
 
     def on_hand_over(self, message: HandOver) -> None:
         """This node is about to stop: another one is to lead, if there is one."""
-        self._resign()
+        if not self._closes_first(message):
+            self._resign()
+
+    def _closes_first(self, message: object) -> bool:
+        """Hand out nothing more, and have the message come again behind what queues say of what they handed out."""
+        self._is_closing = bool(self._led_term) and not self._is_closing
+        if self._is_closing:
+            self.tell(message)
+        return self._is_closing
 
     def _resign(self) -> bool:
         """Let another node lead; return whether one is going to."""

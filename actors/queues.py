@@ -83,7 +83,8 @@ class Queues(QueueCuts):
 
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
-        while not self._cut_comes_first() and self._waiting and not self._held:
+        self._cut_if_overdue()
+        while self._waiting and not self._held:
             items = self._waiting.popleft()
             done, barrier = self._hand_out(items)
             if done < len(items):
@@ -233,7 +234,7 @@ class Queues(QueueCuts):
             self._let_stay(barrier.item)
         else:
             gather = Gathering(asker, len(entry.publishes) + 1)
-            self._under_way += 1
+            self._is_under_way = True
             for place, part in enumerate(parts_of(entry)):
                 items: list[Item] = []
                 if part.queue not in self.catalog.queues:
@@ -259,7 +260,7 @@ class Queues(QueueCuts):
             if type(gather) is Listing:
                 self._ask_figures(gather)
             else:
-                self._under_way -= 1
+                self._is_under_way = False
                 self._go_on()
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:

@@ -54,6 +54,8 @@ class RaftLog(LogStanding):
 
     def on_administer(self, message: Administer) -> None:
         """Do what an operator asks for, or say why not."""
+        if message.what == "transfer" and self._closes_first(message):
+            return
         try:
             facts = self._administer(message)
         except Refused as error:

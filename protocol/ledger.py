@@ -233,7 +233,7 @@ class Ledger(Deliveries):
         return results
 
     def may_be_operated(self, number: int) -> bool:
-        """Whether an operator may take it: it is not with a worker, nor staged."""
+        """Whether an operator, or its expiry, may take it: it is not with a worker, nor staged."""
         return self.lives(number) and not self.is_out(number) and not self.is_hidden(number)
 
     def requeue(self, entry: Requeued) -> Results:
@@ -254,10 +254,10 @@ class Ledger(Deliveries):
         return Result.DONE
 
     def expire(self, entry: Expired, at_ms: int) -> Results:
-        """Remove what has expired and is not out with a worker."""
+        """Remove what has expired and is neither out with a worker nor stashed."""
         results: list[int] = []
         for number in entry.numbers:
-            gone = entry.queue_id != self.id or not self.lives(number) or self.is_out(number)
+            gone = entry.queue_id != self.id or not self.may_be_operated(number)
             if gone or not 0 < self.expires_of(number) <= at_ms:
                 results.append(Result.UNKNOWN)
             else:

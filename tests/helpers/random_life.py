@@ -130,8 +130,9 @@ class Life:
     def stash(self) -> None:
         stash = self.chance.choice("pqr")
         messages = [stash] * STASH_MESSAGES
-        part, delay = self.chance.choice((0, 0, 1)), self.chance.choice((0, 0, 9))
-        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, delay=delay)
+        fields: dict[str, Any] = self.chance.choice(({}, {}, {"delay": 9}, {"expires": 9}))
+        part = self.chance.choice((0, 0, 1))
+        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, **fields)
 
     def unstash(self) -> None:
         stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]

@@ -6,7 +6,7 @@ commands of a connection  -->  script(number of the connection, command)  -->  r
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from wakeq.protocol.wire import worker as wire
@@ -30,7 +30,7 @@ def scripted(script: Script, *, greets: bool = True) -> Iterator[str]:
             threading.Thread(target=talk, args=(connection, len(connections)), daemon=True).start()
 
     def talk(connection: socket.socket, number: int) -> None:
-        with connection, connection.makefile("rb") as lines:
+        with suppress(ConnectionError), connection, connection.makefile("rb") as lines:  # clients may go at any time
             for line in lines:
                 (command,) = wire.decode(line)
                 assert not isinstance(command, wire.Bad)

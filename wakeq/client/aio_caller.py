@@ -18,7 +18,6 @@ from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere, parse_address
 from wakeq.client.session import (
     MUTE_AFTER_S,
-    PING_AFTER_S,
     UNDER_WAY_MAX,
     Answer,
     Awoken,
@@ -34,7 +33,6 @@ from wakeq.client.transport import broken, closed, guard, unreachable
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 
-LOOKS_PER_TIMEOUT = 4
 GOODBYE_S_MAX = 1.0  # for what is still to be sent when a client is closed
 
 T = TypeVar("T")
@@ -256,8 +254,7 @@ class AsyncCaller:
                 drainer.set_result(None)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        period_s = min(self._timeouts.answer_s, PING_AFTER_S, self._session.patience_s) / LOOKS_PER_TIMEOUT
-        self._look = loop.call_later(period_s, self._look_now, loop)
+        self._look = loop.call_later(self._session.look_every_s, self._look_now, loop)
 
     def _look_now(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whether the broker still says what it owes."""

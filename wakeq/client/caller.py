@@ -155,7 +155,9 @@ class Caller:
     def _hear(self, connection: Wire) -> None:
         """Take what comes next, or find out that nothing does."""
         try:
-            if not self._take(connection, self._session.next_look_s()):
+            session = self._session
+            until_s = min(session.next_look_s(), time.monotonic() + session.look_every_s)
+            if not self._take(connection, until_s):
                 self._look_for_life(connection)
         except WakeqError as error:
             if connection is self._connection:
@@ -275,6 +277,8 @@ class Caller:
         self._send()
         until_s = time.monotonic() + min(self._timeouts.connect_s, self._session.patience_s)
         try:
+            if self._closed.is_set():  # while we dialled, when there was no connection that `close` could end
+                raise was_closed()
             while self._session.greeting is None:
                 if time.monotonic() >= until_s:
                     self._session.be_patient()
@@ -284,6 +288,8 @@ class Caller:
             connection.close()
             self._connection = None
             self._keep(self._session.disconnected())
+            if self._closed.is_set():
+                raise was_closed() from error
             return ungreeted(error)
         self._route.found(time.monotonic())
         return None

@@ -11,7 +11,7 @@ waits, is told what time it is, and never drops a question: each gets one Answer
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
 from math import inf
 from typing import TypeAlias
 
@@ -56,6 +56,7 @@ from wakeq.protocol.wire.worker import (
 UNDER_WAY_MAX = 1024  # the ledger knows the last 1,024 numbers of a session: so many publishes can be repeated safely
 REPLY_BYTES_MAX = 1024 * 1024 * 1024  # a line that is longer is no reply of a broker
 MUTE_AFTER_S = 2.0  # of silence of who owes an answer: by then the other nodes have another leader, if it hangs
+LOOKS_PER_TIMEOUT = 4  # so a timeout is seen at most a quarter late
 PING_AFTER_S = 60.0  # of silence; a broker that hangs is found even if nothing is asked of it
 NEWS = (Awk, HelloReply, Nok)  # replies that may say more than an answer does
 
@@ -114,7 +115,7 @@ class Session:
         self._tickets = count(1)
         self._numbers = count(1)
         self._unanswered: dict[Ticket, Question] = {}  # in the order of asking
-        self._abandoned: dict[Ticket, Question] = {}  # fetches that may still bring a message
+        self._abandoned: dict[Ticket, Question] = {}  # nobody waits for them; the broker still owes the answers
         self._unsent: list[bytes] = []
         self._subscribed: dict[str, None] = {}
         self._reader = BlockReader(REPLY_BYTES_MAX)
@@ -133,7 +134,7 @@ class Session:
         """Take a command; its Answer will carry the ticket.  Sent now, or once there is a connection."""
         if len(self._unanswered) >= UNDER_WAY_MAX:
             raise Busy(f"{UNDER_WAY_MAX} commands are under way; wait for answers first")
-        if not self._unanswered:
+        if not self._unanswered and not self._abandoned:
             self._heard_s = now_s  # nobody had to say anything until now
         if isinstance(command, Fet) and command.wait > 0:
             self._subscribe(command.qname)  # only a subscriber's fetch waits for a queue that does not exist yet
@@ -167,9 +168,9 @@ class Session:
             self._subscribed.pop(command.qname, None)
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody waits for this answer any more.  A message that comes with it is given back."""
+        """Nobody waits for this answer any more, which is owed all the same.  A message in it is given back."""
         question = self._unanswered.pop(ticket, None)
-        if question is not None and self._online and isinstance(question.command, Fet):
+        if question is not None and self._online:
             self._abandoned[ticket] = question
 
     def _adopt(self, command: Fet, now_s: float) -> Ticket | None:
@@ -177,8 +178,8 @@ class Session:
         until_s = now_s + command.wait
         for ticket, question in self._abandoned.items():
             asked = question.command
-            assert isinstance(asked, Fet)
-            if (asked.qname, asked.count) == (command.qname, command.count) and question.due_s <= until_s:
+            is_like = isinstance(asked, Fet) and (asked.qname, asked.count) == (command.qname, command.count)
+            if is_like and question.due_s <= until_s:
                 del self._abandoned[ticket]
                 question.until_s = until_s
                 self._unanswered[ticket] = question
@@ -229,30 +230,37 @@ class Session:
 
     # Signs of life ----------------------------------------------------------------------------------------
 
+    @property
+    def look_every_s(self) -> float:
+        """How often to call `is_hung` and `is_mute` at least, for others may ask while one waits for an answer."""
+        return min(self._answer_timeout_s, PING_AFTER_S, self.patience_s) / LOOKS_PER_TIMEOUT
+
     def next_look_s(self) -> float:
-        """When to call `is_hung` and `is_mute` again, if nothing comes until then."""
+        """When to call them if nothing comes until then, and nobody asks anything more."""
         look_s = min(self._heard_s + PING_AFTER_S, self._silent_since_s() + self.patience_s)
-        for question in self._unanswered.values():
-            look_s = min(look_s, question.due_s + self._answer_timeout_s)
-        return look_s
+        return min(look_s, self._due_s() + self._answer_timeout_s)
 
     def owes(self, now_s: float) -> bool:
         """Whether the broker has something to answer at once, also if nobody waits for it any more."""
-        under_way = (*self._unanswered.values(), *self._abandoned.values())
-        return any(question.due_s <= now_s for question in under_way)
+        return self._due_s() <= now_s
 
     def is_hung(self, now_s: float) -> bool:
         """Whether an answer is overdue.  After a long silence, ask for a sign of life."""
-        if any(question.due_s + self._answer_timeout_s <= now_s for question in self._unanswered.values()):
+        if self._due_s() + self._answer_timeout_s <= now_s:
             return True
         if now_s >= self._heard_s + PING_AFTER_S and len(self._unanswered) < UNDER_WAY_MAX:
             self._heard_s = now_s
             self.ask(Ping(), now_s)
         return False
 
+    def _due_s(self) -> float:
+        """When the first answer is due that the broker owes, whoever waits for it; never, if it owes none."""
+        owed = chain(self._unanswered.values(), self._abandoned.values())
+        return min((question.due_s for question in owed), default=inf)
+
     def _silent_since_s(self) -> float:
         """Since when the broker owes an answer and says nothing; never, if it owes none."""
-        return max(self._heard_s, min((question.due_s for question in self._unanswered.values()), default=inf))
+        return max(self._heard_s, self._due_s())
 
     def is_mute(self, now_s: float) -> bool:
         """Whether it is time to see who else answers: slow or dead, this broker says nothing at all."""
@@ -331,9 +339,10 @@ class Session:
 
     def _unaddressed(self, reply: Nok) -> Event | None:
         """A refusal that names no command: one too large to be read, a restated SUB, or the connection itself."""
-        if reply.err == TooLarge.code and self._unanswered:
-            sizes = {ticket: len(_line(asked.command)) for ticket, asked in self._unanswered.items()}
-            return self._answer(max(sizes, key=sizes.__getitem__), reply)
+        under_way = self._unanswered | self._abandoned
+        if reply.err == TooLarge.code and under_way:
+            largest = max(under_way, key=lambda ticket: len(_line(under_way[ticket].command)))
+            return self._answer(largest, reply) if largest in self._unanswered else None
         if self.greeting is not None:
             return None
         raise error_of(reply)

@@ -9,6 +9,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.memory_folder import memory_folder
+from tests.helpers.monique_place import Place
 from tests.helpers.taskflux_by_hand import HandTaskFlux
 from wakeq.protocol.commands import Publish
 from wakeq.protocol.ledger import Ledger
@@ -41,6 +42,11 @@ def worker(broker: Broker) -> Client:
 @pytest.fixture
 def flux(broker: Broker) -> HandTaskFlux:
     return HandTaskFlux(broker)
+
+
+@pytest.fixture
+def place(broker: Broker) -> Place:
+    return Place(broker)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.messages import Asker, Committed
+from wakeq.actors.messages import Asker, Committed, HandOver, Refusal
 from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
@@ -293,6 +293,29 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     assert [queue for queue in delayed if not client.finds_nothing(queue)] == []
     cluster.advance(0.03)
     assert [queue for queue in delayed if client.finds_nothing(queue)] == []
+
+
+def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, log = leader.client(), leader.raft_log
+    client.publish(Q)
+    may_serve, orders = leader.queues._services.refusal, [HandOver()]
+
+    def asked() -> Refusal | None:
+        refusal = may_serve()
+        if orders:
+            log.tell(orders.pop())  # it stands in the mail before what the queue is about to propose
+        return refusal
+
+    queue = leader.queues._processes[Q]
+    monkeypatch.setattr(queue, "_services", queue._services._replace(refusal=asked))
+
+    delivered = client.fetch(Q)
+    new = successor(cluster, leader)
+
+    assert delivered["msg"] == "hi"
+    assert new.client().finds_nothing(Q)
 
 
 def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:

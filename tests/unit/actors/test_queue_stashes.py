@@ -39,6 +39,26 @@ def test_what_is_stashed_is_not_acknowledged_by_who_guesses_its_uid(client: Clie
     assert fetched(client) == ["a"]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_stashed_expires_once_it_is_published(broker: Broker, restarts: bool) -> None:
+    client = broker.client()
+    stash(client, "t", "a", "b", expires=5)
+    stash(client, "dropped", "c", expires=5)
+    if restarts:
+        broker.crash_and_restart()
+        client = broker.client()
+    broker.advance(9)
+    stashed = client.figures("q")["stashed"]
+
+    assert unstash(client, 1, ("t", 2))["rows"] == 2
+    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
+    assert fetched(client) == []
+    broker.advance(1)
+
+    figures = client.figures("q")
+    assert (stashed, *(figures[name] for name in ("published", "expired", "size"))) == (3, 2, 2, 0)
+
+
 def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
     stash(client, "t", "a")
     unstash(client, 1, ("t", 1))

@@ -236,7 +236,6 @@ def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
 
 def test_a_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.client.session.PING_AFTER_S", 0.02)
-    monkeypatch.setattr("wakeq.client.aio_caller.PING_AFTER_S", 0.02)
     heard_twice = asyncio.Event()
     pings: list[int] = []
 

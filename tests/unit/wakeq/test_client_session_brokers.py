@@ -134,6 +134,29 @@ def test_a_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None
     assert session.is_hung(NOW_S + PING_AFTER_S + ANSWER_S)
 
 
+def test_who_never_waits_for_long_finds_a_silent_broker_all_the_same() -> None:
+    session = online(mute_after_s=2.0)
+    muted = []
+
+    for s in range(40):
+        session.abandon(session.ask(wire.Pub(qname="q", message="x"), NOW_S + s))
+        muted.append(session.is_mute(NOW_S + s + 0.9))
+
+    assert muted[:4] == [False, False, True, True]
+    assert session.is_hung(NOW_S + ANSWER_S)
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_a_sign_of_life() -> None:
+    session = online(mute_after_s=2.0)
+    ticket = session.ask(wire.Ping(), NOW_S)
+    session.abandon(ticket)
+
+    assert heard(session, wire.Pong(cmd_id=ticket), now_s=NOW_S + 1) == []
+
+    assert not session.is_mute(NOW_S + 500)
+    assert not session.owes(NOW_S + 500)
+
+
 def test_an_answered_ping_is_a_minute_of_peace() -> None:
     session = online()
     at_s = NOW_S + PING_AFTER_S
