@@ -239,7 +239,8 @@ class QueueStaging(QueueEndings):
         """Have the leader know when what is staged under a name ends."""
         leases, staging = self.leases, self.ledger.staging
         if leases is not None and staging is not None:
-            leases.ends = leases.ends or StagedEnds()
+            if leases.ends is None:
+                leases.ends = StagedEnds()
             leases.ends.set(name, staging.ends_of(name))
 
     def on_alarm(self, message: Alarm) -> None:

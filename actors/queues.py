@@ -83,7 +83,8 @@ class Queues(QueueCuts):
 
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
-        while not self._cut_comes_first() and self._waiting and not self._held:
+        self._cut_if_overdue()
+        while self._waiting and not self._held:
             items = self._waiting.popleft()
             done, barrier = self._hand_out(items)
             if done < len(items):
@@ -221,21 +222,33 @@ class Queues(QueueCuts):
         assert barrier is not None, "a verdict without a question"
         index, term, at_ms, _, asker = barrier.item
         entry = with_follow_ups(barrier.item)
-        if barrier.code:
+        if index in self._aside:  # since the verdicts were asked for: this node is behind those that tried it
+            batches: dict[str, list[Item]] = {}
+            self._pass_over(barrier.item, batches)
+            for name, made in batches.items():
+                self._tell(name, made)
+            self._let_stay(barrier.item)
+        elif barrier.code:
             self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
             self._note_refused(barrier.item, barrier.code)
-            if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
-                refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
-                self._tell(entry.queue, [(index, term, at_ms, refused, None)])
+            self._let_stay(barrier.item)
         else:
             gather = Gathering(asker, len(entry.publishes) + 1)
-            self._under_way += 1
+            self._is_under_way = True
             for place, part in enumerate(parts_of(entry)):
                 items: list[Item] = []
                 if part.queue not in self.catalog.queues:
                     self._create(part.queue, Policies(), barrier.item)
                     items.append(_creation(barrier.item, part.queue, Policies()))
                 self._tell(part.queue, [*items, (index, term, at_ms, part, Asker(self, gather, place))])
+
+    def _let_stay(self, item: Item) -> None:
+        """Nothing was done of an entry: its queue hears of it as of a refused ack, for what was leaving stays."""
+        index, term, at_ms, _, _ = item
+        entry = with_follow_ups(item)
+        if entry.queue in self.catalog.queues:
+            refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
+            self._tell(entry.queue, [(index, term, at_ms, refused, None)])
 
     def on_answered(self, message: Answered) -> None:
         """A part was done; the asker hears when all of them were."""
@@ -247,7 +260,7 @@ class Queues(QueueCuts):
             if type(gather) is Listing:
                 self._ask_figures(gather)
             else:
-                self._under_way -= 1
+                self._is_under_way = False
                 self._go_on()
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:

@@ -96,7 +96,6 @@ class Writer(msgspec.Struct):
     used_ms: int
 
 
-Kept: TypeAlias = Source | Put | Writer
 Name: TypeAlias = tuple[str, str]  # the kind of what is kept (its letter in the state store), and its name
 SOURCE, STASH, WRITER, JOB = "c", "t", "w", "j"
 TYPES = {SOURCE: Source, STASH: Put, WRITER: Writer, JOB: Writer}

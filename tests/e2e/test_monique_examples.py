@@ -11,7 +11,8 @@ import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.monique_component import config_json, free_port
+from tests.helpers.monique_component import config_json
+from tests.helpers.ports import free_port
 from tests.helpers.started import Started, eventually
 
 ROOT = Path(__file__).parents[2]

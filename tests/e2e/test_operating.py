@@ -64,6 +64,18 @@ def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
     assert run("queue", "pause", "nowhere") == (1, "", "wakeq: there is no queue of this name\n")
 
 
+def test_bench_measures_on_a_queue_of_its_own_that_is_gone_afterwards(run: Run) -> None:
+    status, out, _ = run("bench", "--messages", 30, "--batch", 10, "--connections", 2, "--json")
+    too_large, _, said = run("bench", "--messages", 1, "--bytes", 1_500_000)
+
+    steps = json.loads(out)["steps"]
+    assert status == 0
+    assert [step["messages"] for step in steps] == [30] * 4
+    assert all(step["per_second"] > 0 and step["p50_ms"] <= step["p99_ms"] for step in steps)
+    assert (too_large, "limit is 1048576" in said) == (1, True)
+    assert "wakeq-bench" not in run("queue", "list")[1]
+
+
 def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Client) -> None:
     for number in range(10):
         client.publish("pick", f"m{number}", priority=number, headers={"tenant": "ab"[number % 2]})

@@ -41,7 +41,7 @@ class Life:
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
             self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
-            self.move, self.requeue, self.renew, self.settle_and_renew_at_once,
+            self.move, self.requeue, self.renew, self.settle_and_renew_at_once, self.cancel,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -97,6 +97,13 @@ class Life:
             "ACK", self.chance.choice((*QUEUES, "nowhere")), uid=f"0000001_000000{self.chance.randrange(10, 99)}"
         )
 
+    def cancel(self) -> None:
+        """Acknowledge a message without a lease, whatever its state."""
+        name = self.queue()
+        uid = self.any_living(name)
+        if uid is not None:
+            self.client.call("ACK", name, uid=uid)
+
     def stage(self) -> None:
         self.epochs += 1
         epoch = max(1, self.chance.choice((self.epochs, self.epochs - 1)))
@@ -123,8 +130,9 @@ class Life:
     def stash(self) -> None:
         stash = self.chance.choice("pqr")
         messages = [stash] * STASH_MESSAGES
-        part, delay = self.chance.choice((0, 0, 1)), self.chance.choice((0, 0, 9))
-        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, delay=delay)
+        fields: dict[str, Any] = self.chance.choice(({}, {}, {"delay": 9}, {"expires": 9}))
+        part = self.chance.choice((0, 0, 1))
+        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, **fields)
 
     def unstash(self) -> None:
         stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.cluster import Cluster, free_ports
+from tests.helpers.cluster import Cluster
 from tests.helpers.journal_files import rows_of
+from tests.helpers.ports import free_ports
 from tests.helpers.started import eventually
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.settling import settle_checkpoint

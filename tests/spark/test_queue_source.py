@@ -307,6 +307,7 @@ def test_a_query_that_stood_still_for_too_long_stops_and_says_why(world: World) 
 
     def stands_still(frame: Any, batch: int) -> None:
         frame.collect()
+        eventually(lambda: len(readers_of_this_driver()) == 1, "those of queries before this one have ended")
         (reader,) = readers_of_this_driver()
         os.kill(reader, signal.SIGSTOP)
         try:

@@ -74,6 +74,11 @@ class Link(asyncio.Protocol):
         self.ended.set_result(None)
         self._caller.lost(self, broken(self.address, error) if isinstance(error, OSError) else closed(self.address))
 
+    def abort(self) -> None:
+        """End it now.  One that has ended is left alone: asyncio would end it once more, and fail."""
+        if not self.ended.done():
+            self.transport.abort()
+
 
 class AsyncCaller:
     """One conversation with the broker, over as many connections as it takes."""
@@ -167,7 +172,7 @@ class AsyncCaller:
         if link is not None:
             link.transport.close()  # it sends what is in its buffer first
             await asyncio.wait([link.ended], timeout=GOODBYE_S_MAX)
-            link.transport.abort()
+            link.abort()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that this caller lives on, which is the one of its first call."""
@@ -275,7 +280,7 @@ class AsyncCaller:
         if link is not self._link or self._loop is None:
             return
         self._link = None
-        link.transport.abort()
+        link.abort()
         if self._look is not None:
             self._look.cancel()
         self._deliver(self._session.disconnected())

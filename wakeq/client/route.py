@@ -62,6 +62,8 @@ class Route:
 
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
         """Take `HOST:PORT`, or several of them with commas between."""
+        if not isinstance(addresses, str):
+            raise BadSettings(f"{addresses!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
         self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
         self._reconnect_for_s = reconnect_for_s
         self._patience = Patience(0.0)
@@ -95,6 +97,7 @@ class Route:
     def renew(self) -> None:
         """It was of use, or somebody asks once more after the patience had ended: begin anew."""
         self._patience.renew()
+        self._tried.clear()
 
     def lost(self, error: WakeqError, now_s: float) -> float:
         """The connection ended: the seconds to wait before the next one.  Raise if there were enough attempts."""
@@ -115,8 +118,12 @@ class Route:
         if leader is not None:  # who is sent on has lost nothing
             return self._pause_s(now_s) if leader in self._tried else 0.0
         self._tell(error)
+        for _ in self._addresses:
+            self._place += 1
+            if self.address not in self._tried:
+                return 0.0
         self._place += 1
-        return 0.0 if self._place % len(self._addresses) else self._pause_s(now_s)
+        return self._pause_s(now_s)
 
     def _tell(self, error: WakeqError) -> None:
         if self._must_tell:

@@ -19,11 +19,6 @@ from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
 from wakeq.protocol.wire.monique.tasks import TAG
 
 
-@pytest.fixture
-def place(broker: Broker) -> Place:
-    return Place(broker)
-
-
 def test_a_task_is_acknowledged_and_passed_on_when_it_is_on_disk(broker: Broker, place: Place, worker: Client) -> None:
     watcher, client = place.client(), place.client()
     watcher.ask(subscribe("* *"))

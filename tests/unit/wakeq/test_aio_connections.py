@@ -102,6 +102,44 @@ def test_a_connection_is_made_again_though_nobody_calls_and_subscriptions_are_re
     assert seen == [(1, wire.Sub), (1, wire.Islp), (2, wire.Sub), (2, wire.Islp)]
 
 
+def test_a_peer_that_says_no_more_while_much_is_still_sent_to_it_ends_the_connection_once() -> None:
+    may_read = threading.Event()
+    mistakes: list[str] = []
+
+    def talk(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        listening.close()  # so that nobody waits for another greeting
+        with connection:
+            connection.recv(4096)
+            connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
+            connection.recv(1)
+            connection.shutdown(socket.SHUT_WR)  # as a broker does that refuses a line before its end
+            may_read.wait(DEADLINE_S)
+            while connection.recv(1 << 20):
+                pass
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["message"]))
+        client = AsyncClient(address, reconnect_for_s=0)
+        await client.connect()
+        assert client._caller._link is not None
+        transport = client._caller._link.transport
+        asked = asyncio.create_task(client.publish("q", "x" * (16 << 20)))
+        while not transport.is_closing():
+            await asyncio.sleep(0)
+        may_read.set()
+        with pytest.raises(errors.WakeqError):
+            await asked
+        await client.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        threading.Thread(target=talk, args=(listening,), daemon=True).start()
+        run(work)
+
+    assert mistakes == []
+
+
 def test_a_peer_that_ends_the_connection_instead_of_greeting_may_want_tls() -> None:
     async def converse() -> None:
         async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:

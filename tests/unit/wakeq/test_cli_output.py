@@ -1,11 +1,13 @@
 """Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
 
+import os
 import socket
 import subprocess
 import sys
 import threading
 
 import pytest
+from rich.cells import cell_len
 
 from wakeq.cli import main
 from wakeq.cli.output import print_table
@@ -43,16 +45,26 @@ def test_numbers_and_heads_stay_whole_in_a_narrow_terminal(
     assert {"queue", "ready", "leased", "bytes", "emails", "28000", "1000", "308890", "7"} <= set(words)
 
 
+@pytest.mark.parametrize("text", ["word " * 40, "0123456789" * 9, "漢字" * 40])
 def test_long_text_is_folded_to_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("NO_COLOR", "1")
 
-    print_table(("uid", "msg"), [("0000003_00000001", "word " * 40)])
+    print_table(("uid", "msg"), [("0000003_00000001", text)])
 
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 60
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
+    command = [sys.executable, "-m", "wakeq", "config", "show", "--data-dir", "тело"]
+
+    ended = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"\\u0442" in ended.stdout
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

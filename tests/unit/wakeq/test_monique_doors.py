@@ -14,8 +14,9 @@ import zmq.asyncio
 
 from tests.helpers.both_loops import Run
 from tests.helpers.by_hand import HandDisk
-from tests.helpers.monique_component import config_json, free_port, packed
+from tests.helpers.monique_component import config_json, packed
 from tests.helpers.monique_raw import RawMonique
+from tests.helpers.ports import free_port
 from wakeq import monique_config
 from wakeq import monique_doors as module
 from wakeq.actors.messages import Refusal

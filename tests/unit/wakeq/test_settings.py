@@ -112,6 +112,22 @@ def test_what_does_not_fit_in_the_file_is_said(tmp_path: Path, text: str, words:
     assert words in str(refusal.value)
 
 
+def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('worker_prt = 1\nhttp_port = "x"\n')
+
+    with pytest.raises(BadSettings) as caught:
+        load(config_file=file, environment={"WAKEQ_QUEUE_TIMEOUT": "1"}, flags={"message_bytes_max": 0})
+
+    for words in (
+        "did you mean worker_port?",
+        "; and http_port is 'x'",
+        "; and queue.timeout is",
+        "; and message_bytes",
+    ):
+        assert words in str(caught.value)
+
+
 def test_what_kubernetes_says_of_a_service_of_this_name_is_no_setting() -> None:
     links = {
         "WAKEQ_PORT": "tcp://10.0.0.1:2601",
