@@ -63,8 +63,10 @@ from wakeq.protocol.wire.taskflux.packets import (
     Response,
 )
 from wakeq.protocol.wire.taskflux.queues import policies_of
+from wakeq.protocol.wire.worker_commands import TIMEOUT_S_MIN
 
 RENEWALS_PER_LEASE = 3
+LEASE_MS_MIN = TIMEOUT_S_MIN * 1000  # of one that was long on its way less can be left, or nothing
 LAST = (Remove, Return, StopWaiting, ClusterMetadataRequest)  # what ends something that was begun, or helps to go
 
 Proposed = tuple[log.Entry, Asker | None]
@@ -316,7 +318,7 @@ class TaskFluxSubscriber(Process):
     def _hold(self, holding: Holding) -> None:
         """See that what the client holds now is renewed in time, if it does so for long."""
         self._holding = holding
-        self._lease_ms = holding.until_ms - self._services.now_ms()
+        self._lease_ms = max(holding.until_ms - self._services.now_ms(), LEASE_MS_MIN)
         self._renew_in_time()
 
     def _renew_in_time(self) -> None:

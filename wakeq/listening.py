@@ -23,7 +23,10 @@ Server = asyncio.Server | TlsServer
 async def bound_socket(host: str, port: int) -> socket.socket:
     """Return a socket that is bound to the first address that a host has."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, f"{host!r} can be no name") from error
     try:
         return listening_socket(found[0][0], found[0][4])
     except OSError as error:  # of several ports it must be known which one

@@ -28,9 +28,17 @@ def parse_address(address: str) -> tuple[str, int]:
     if not colon or address.endswith("]"):
         host, port = address, str(PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536 or "/" in host:
+    if not _is_host(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise BadSettings(f"{address!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
     return host, int(port)
+
+
+def _is_host(host: str) -> bool:
+    """Whether this can be asked for at all; each way to connect would say in words of its own that it cannot."""
+    try:
+        return host.encode("idna") != b"" and "/" not in host
+    except UnicodeError:
+        return False
 
 
 class Elsewhere(NotLeader):

@@ -25,6 +25,7 @@ from wakeq.storage.store import Store
 from wakeq.web.api import Route
 from wakeq.web.callers import ADMIN, Caller
 from wakeq.web.questions import Denied
+from wakeq.web.streaming import give
 
 CONTENT_TYPE = "application/octet-stream"
 FLUSH_S_MAX = 30.0
@@ -84,7 +85,7 @@ class Backup:
         disk.submit(lambda: self._write(write_end), written.set_result)
         try:
             with open(read_end, "rb", buffering=0) as pipe:
-                await _pump(pipe, response)
+                await _pump(pipe, request, response)
             result = await written
         except (ConnectionError, asyncio.CancelledError):
             logger.warning("a backup broke off: whoever asked for it is gone")
@@ -117,11 +118,11 @@ class Backup:
             os.close(descriptor)
 
 
-async def _pump(pipe: Any, response: web.StreamResponse) -> None:
+async def _pump(pipe: Any, request: web.Request, response: web.StreamResponse) -> None:
     """Carry what comes through the pipe to the response, as fast as its reader takes it."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=PIECE_BYTES)
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     with contextlib.closing(transport):
         while piece := await reader.read(PIECE_BYTES):
-            await response.write(piece)
+            await give(request, response, piece)

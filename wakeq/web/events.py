@@ -22,6 +22,7 @@ from wakeq.web.callers import LOOK, Caller
 from wakeq.web.exposition import Sample
 from wakeq.web.questions import Denied, Questions
 from wakeq.web.queue_routes import Name
+from wakeq.web.streaming import give
 
 LOOK_EVERY_S = 0.5
 SHARE = 20  # of the time goes into looking, at most one part in so many
@@ -96,7 +97,7 @@ class Events:
             self._looking = asyncio.get_running_loop().create_task(self._look_again())
         try:
             while (look := await watcher.get()) is not None and not (query.leader and look.refusal):
-                await response.write(b"data: " + msgspec.json.encode(told(look, query, caller)) + b"\n\n")
+                await give(request, response, b"data: " + msgspec.json.encode(told(look, query, caller)) + b"\n\n")
         except (ConnectionResetError, OSError):
             pass  # it went
         finally:

@@ -14,6 +14,7 @@ from wakeq.protocol.catalog import FIELDS, Policies, changed, check
 from wakeq.protocol.commands import PAUSE_MS_MAX, CreateQueue, DeleteQueue, PauseQueue, UpdateQueue
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.names import NAME_BYTES_MAX, check_name
+from wakeq.protocol.wire.worker_commands import TIMEOUT_S_MIN
 from wakeq.web.api import Route
 from wakeq.web.callers import ADMIN, LOOK, Caller
 from wakeq.web.questions import Questions
@@ -128,14 +129,14 @@ class _QueueRoutes:
 
     async def create(self, caller: Caller, body: CreateBody) -> Done:
         caller.require(ADMIN, body.queue)
-        _require_dead_letter(caller, body.policies)
+        _check_policies(caller, body.policies)
         policies = changed(Policies(), body.policies)
         check(check_name(body.queue), policies)
         await self._questions.change(CreateQueue(body.queue, policies))
         return Done(body.queue)
 
     async def update(self, caller: Caller, query: QueueQuery, body: UpdateBody) -> Done:
-        _require_dead_letter(caller, body.policies)
+        _check_policies(caller, body.policies)
         for name in body.policies:
             if name not in FIELDS:
                 raise BadField(f"{name} is not a policy; known are {', '.join(FIELDS)}")
@@ -163,8 +164,10 @@ class _QueueRoutes:
         return Done(query.queue)
 
 
-def _require_dead_letter(caller: Caller, policies: dict[str, Any]) -> None:
-    """Where dead letters go is a way into that queue too."""
-    target = policies.get("dead_letter")
-    if isinstance(target, str):
+def _check_policies(caller: Caller, policies: dict[str, Any]) -> None:
+    """Refuse what the worker protocol refuses too, and its clients count on; the rest is known to the catalog."""
+    target, timeout_s = policies.get("dead_letter"), policies.get("timeout")
+    if isinstance(target, str):  # where dead letters go is a way into that queue too
         caller.require(ADMIN, target)
+    if isinstance(timeout_s, int) and timeout_s < TIMEOUT_S_MIN:  # a worker extends leases in time for no less
+        raise BadField(f"timeout is {timeout_s}, it must be {TIMEOUT_S_MIN} seconds or more")

@@ -56,6 +56,23 @@ def test_each_record_that_is_held_for_long_is_renewed(broker: Broker, flux: Hand
     assert flux.ask(Count("")) == [CountResponse(0)]
 
 
+@pytest.mark.parametrize("way_s", [TIMEOUT_S - 0.001, TIMEOUT_S * 2])
+def test_a_record_that_was_long_on_its_way_does_not_keep_the_broker_busy(
+    broker: Broker, flux: HandTaskFlux, client: Client, way_s: float
+) -> None:
+    client.call("CREATE", "q", lease="strict")
+    stored(flux, b"a", queue="q")
+    broker.log_disk.held = True
+    flux.say(Dequeue("q"))
+    broker.advance(way_s)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert flux.take() == [Record(0, b"a")]
+
+    broker.advance(10)  # which sees if anything is due again and again
+
+
 def test_a_lost_connection_gives_back_at_once_whatever_the_queue_does_on_disconnect(
     broker: Broker, flux: HandTaskFlux, client: Client
 ) -> None:

@@ -108,6 +108,8 @@ def test_a_pause_outlasts_a_restart_but_not_the_queue(tmp_path: Path) -> None:
         (("GET", "/queues", None, {"sort": "size"}), 400, "BAD_FIELD"),
         (("POST", "/queues", {"queue": "q", "policies": {"colour": 1}}), 400, "BAD_FIELD"),
         (("POST", "/queues", {"queue": "q", "policies": {"timeout": -1}}), 400, "BAD_FIELD"),
+        (("POST", "/queues", {"queue": "q", "policies": {"timeout": 4}}), 400, "BAD_FIELD"),
+        (("PATCH", "/queue", {"policies": {"timeout": 4}}, {"queue": ""}), 400, "BAD_FIELD"),
         (("POST", "/queues", {"name": "q"}), 400, "BAD_FIELD"),
         (("PATCH", "/queue", {"policies": {}}, {"queue": "nowhere"}), 404, "Q_NOT_FOUND"),
         (("POST", "/queue/pause", {"for_s": 1, "until": "2999-01-01T00:00:00Z"}, {"queue": ""}), 400, "BAD_FIELD"),

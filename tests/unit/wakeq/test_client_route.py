@@ -41,7 +41,9 @@ def test_addresses_are_read(address: str, expected: tuple[str, int]) -> None:
     assert parse_address(address) == expected
 
 
-@pytest.mark.parametrize("address", ["", ":1", "host:", "host:port", "host:0", "host:65536", "http://host:1"])
+@pytest.mark.parametrize(
+    "address", ["", ":1", "host:", "host:port", "host:0", "host:65536", "http://host:1", "a..b:1", "é" * 64]
+)
 def test_what_is_no_address_is_said(address: str) -> None:
     with pytest.raises(errors.BadSettings, match="HOST:PORT"):
         parse_address(address)

@@ -41,3 +41,8 @@ def test_a_port_that_is_taken_is_a_named_error_and_leaves_no_socket_open() -> No
 
     with pytest.raises(OSError, match=r"port \d+: Address already in use"):
         asyncio.run(bind_twice())
+
+
+def test_what_can_be_no_name_is_an_error_like_a_name_that_nobody_has() -> None:
+    with pytest.raises(socket.gaierror, match=r"'a\.\.b' can be no name"):
+        asyncio.run(bound_socket("a..b", 0))
