@@ -159,7 +159,7 @@ class QueueDeliveries(Process):
                 until_ms = now_ms + want.wait_ms
                 worker, door, removes = message.worker, message.door, message.removes
                 who = (message.subscriber, message.ticket, want.place, want.count)
-                leases.wait(Waiter(*who, until_ms, worker, door, removes))
+                leases.wait(Waiter(*who, until_ms, worker, door, removes, want.timeout_ms))
             else:
                 empty.append((message.ticket, want.place, None))
         if empty:
@@ -196,7 +196,7 @@ class QueueDeliveries(Process):
         if fetch.removes:
             self._hand_over(numbers, fetch, want)
             return
-        untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms)
+        untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms, want.timeout_ms)
         deliveries = self._deliveries(numbers, untils, first)
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
