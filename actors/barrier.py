@@ -9,14 +9,26 @@ from wakeq.protocol.commands import Ack, Publish
 
 
 class Barrier:
-    """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet."""
+    """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet.
 
-    __slots__ = ("code", "item", "owing")
+    Of several refusals that of the first part counts, whoever answers first: every node has to tell the same one.
+    """
+
+    __slots__ = ("_refusals", "item", "owing")
 
     def __init__(self, item: Item, owing: dict[int, Ack | Publish]) -> None:
         self.item = item
         self.owing = owing
-        self.code = 0
+        self._refusals: dict[int, int] = {}
+
+    def judged(self, place: int, code: int) -> None:
+        """Take the verdict about a part; 0 is yes."""
+        if code:
+            self._refusals[place] = code
+
+    @property
+    def code(self) -> int:
+        return self._refusals[min(self._refusals)] if self._refusals else 0
 
 
 class Gathering:

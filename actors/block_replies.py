@@ -91,7 +91,8 @@ def _check_headers(packed: bytes) -> None:
 # Replies ------------------------------------------------------------------------------------------------------------
 
 _BUSY_WITH = {
-    wire.Stage: f"{OPEN_EPOCHS_MAX} epochs of this source are open, or {SOURCES_MAX:,} sources: settle one first",
+    wire.Stage: f"{OPEN_EPOCHS_MAX} epochs of this source are open: settle one first; or {SOURCES_MAX:,} sources have "
+    "claimed from this queue within a day: give them fewer names",
     wire.Stash: f"{STASHES_MAX:,} stashes of this queue wait to be published; publish or drop some of them first",
     wire.Unstash: f"{WRITERS_MAX:,} writers have published to this queue within a day, or {JOBS_MAX:,} jobs within "
     f"{JOB_KEPT_MS // 60_000} minutes; give them fewer names",

@@ -362,8 +362,8 @@ class Leases(Audience):
         return self.expiries.take_due(now_ms, self._expiry_of, FELL_DUE_MAX) if self.expiries else []
 
     def _expiry_of(self, number: int) -> int:
-        # one that is out is looked at again when it comes back
-        if number in self.held or not self.ledger.lives(number):
+        # one that is out is looked at again when it comes back, one that is stashed when it is published
+        if number in self.held or not self.ledger.lives(number) or self.ledger.is_hidden(number):
             return 0
         return self.ledger.expires_of(number)
 

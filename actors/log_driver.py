@@ -11,15 +11,7 @@ from collections import deque
 
 import msgspec
 
-from wakeq.actors.images import (
-    DropImage,
-    FetchImage,
-    ImageBroken,
-    ImageFailed,
-    ImageFetched,
-    ImageOffer,
-    WantImage,
-)
+from wakeq.actors.images import DropImage, FetchImage, ImageBroken, ImageFailed, ImageFetched, ImageOffer, WantImage
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.log_levels import LogLevels
@@ -67,6 +59,7 @@ class LogDriver(LogLevels):
         self._is_throttled = False
         self._serves_alone = False  # the only voter may always serve, once it leads
         self._is_replaced = False  # an image is about to take the place of log and state
+        self._is_closing = False  # nothing is handed out any more, and what was is on its way here
         self._parks = True  # proposals wait: to lead, for the state store, for a successor
         self._parked: deque[Propose] = deque()
 
@@ -86,9 +79,10 @@ class LogDriver(LogLevels):
     def refusal(self) -> Refusal | None:
         """Return why this node may not answer from its memory at this moment, None if it may."""
         core = self.core
-        if self._serves_alone or (core.may_serve(self._monotonic_ms()) and core.accepts):
+        is_open = core.accepts and not self._is_closing
+        if self._serves_alone or (is_open and core.may_serve(self._monotonic_ms())):
             return None  # while a successor gets ready nothing is handed out: the log would not take it
-        if core.accepts and core.applied_index >= core.leader().first_index:
+        if is_open and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
         return self._not_leader()
 

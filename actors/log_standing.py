@@ -37,8 +37,8 @@ class LogStanding(LogDriver):
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__(core, services, neighbours)
         self._stands_aside = False
-        self._has_passed_on = False  # for what a queue cannot apply
-        self._halted_ms: dict[int, int] = {}  # since when a queue is halted on an entry
+        self._passed_on: set[int] = set()  # entries that no queue here can apply, for which another was let lead
+        self._halted_ms: dict[int, int] = {}  # by such an entry: since when another one leads
         self._questions: dict[int, list[Peek | Stats]] = {}  # by barrier
 
     # --- leadership and members ------------------------------------------------------------------------------------
@@ -56,7 +56,15 @@ class LogStanding(LogDriver):
 
     def on_hand_over(self, message: HandOver) -> None:
         """This node is about to stop: another one is to lead, if there is one."""
-        self._resign()
+        if not self._closes_first(message):
+            self._resign()
+
+    def _closes_first(self, message: object) -> bool:
+        """Hand out nothing more, and have the message come again behind what queues say of what they handed out."""
+        self._is_closing = bool(self._led_term) and not self._is_closing
+        if self._is_closing:
+            self.tell(message)
+        return self._is_closing
 
     def _resign(self) -> bool:
         """Let another node lead; return whether one is going to."""
@@ -150,20 +158,20 @@ class LogStanding(LogDriver):
         Who leads in the term of the entry is the only one that could answer for it, and has not.  A later leader cannot
         know: it lets another one lead, once, which may have come to no harm.  Who is alone with it ends.
         """
-        if self._led_term:
-            if message.term == self._led_term or not self._pass_on():
-                self.on_propose(Propose([(message.aside, None)]))
-        elif self.other_leader is not None:
-            now_ms, aside = self._monotonic_ms(), message.aside
-            since_ms = self._halted_ms.setdefault(aside.index, now_ms)
-            if now_ms - since_ms > HALTED_MS_MAX:
-                raise RuntimeError(
-                    f"queue {aside.queue!r} crashes on entry {aside.index} on this node only: {aside.reason}"
-                )
+        now_ms, aside = self._monotonic_ms(), message.aside
+        if self.other_leader is None:
+            self._halted_ms.pop(aside.index, None)
+            if self.core.accepts and (message.term == self._led_term or not self._pass_on(aside.index)):
+                self.on_propose(Propose([(aside, None)]))
+        elif now_ms - self._halted_ms.setdefault(aside.index, now_ms) > HALTED_MS_MAX:
+            raise RuntimeError(
+                f"queue {aside.queue!r} crashes on entry {aside.index} on this node only: {aside.reason}"
+            )
 
-    def _pass_on(self) -> bool:
-        """Let another node lead, once; return whether one is going to."""
-        has_tried, self._has_passed_on = self._has_passed_on, True
+    def _pass_on(self, index: int) -> bool:
+        """Let another node lead for the sake of an entry, once; return whether one is going to."""
+        has_tried = index in self._passed_on
+        self._passed_on.add(index)
         return not has_tried and self._resign()
 
     def on_spoilt(self, message: Spoilt) -> None:

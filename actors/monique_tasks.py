@@ -81,6 +81,7 @@ class Tasks(QueueUser):
         self._after = 0
         self._sees_all = True  # what was seen on the way is known
         self._dropped = tally.dropper("to_queue", "to a queue")
+        self._not_sought = tally.dropper("kill", "to look through the queues")
 
     def on_receive(self, message: Any) -> None:
         _HANDLERS[type(message)](self, message)
@@ -191,9 +192,16 @@ class Tasks(QueueUser):
         if where is not None:
             del self._known[task_id]
             self._cancel(where)
-        elif (task_id in self._known or not self._knows_all) and len(self._cancels) < CANCELS_MAX:
-            self._cancels[task_id] = None
-            self._seek()
+        elif task_id in self._known or not self._knows_all:
+            self._seek_later(task_id)
+
+    def _seek_later(self, task_id: str) -> None:
+        if len(self._cancels) >= CANCELS_MAX:
+            flaw = BadTransfer(f"{CANCELS_MAX} kills wait already; the task {task_id[:ID_CHARS]!a} is not looked for")
+            self._not_sought.note(flaw)
+            return
+        self._cancels[task_id] = None
+        self._seek()
 
     def _cancel(self, where: Where) -> None:
         self._tally.tasks["killed"] += 1

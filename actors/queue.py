@@ -195,6 +195,9 @@ class QueueProcess(QueueSight):
     def _apply_ack(self, entry: Ack, index: int, term: int, at_ms: int) -> Results:
         results = self.ledger.acknowledge(entry)
         numbers = self.ledger.resolved(entry)
+        if self.ledger.cancelled:
+            self._unchanged += [(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled]
+            self.ledger.cancelled.clear()
         if entry.foreign:  # the log has only their uids
             self._unchanged += [(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0]
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]

@@ -88,7 +88,7 @@ class QueueCuts(QueueRebuilds):
         self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries
         self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
         self._barrier: Barrier | None = None
-        self._under_way = 0  # entries of several queues that not all of them have applied: one may be set aside yet
+        self._is_under_way = False  # an entry of several queues that not all of them have applied: it may be set aside
         self._cut = 0
         self._parts: list[Part] | None = None  # being collected
         self._unasked: list[str] = []  # queues that are still to be asked for their part
@@ -112,11 +112,12 @@ class QueueCuts(QueueRebuilds):
 
     @property
     def _held(self) -> bool:
-        return self._barrier is not None or self._parts is not None or bool(self._rebuilding)
+        is_stepping = self._barrier is not None or self._is_under_way or self._parts is not None
+        return is_stepping or bool(self._rebuilding)
 
     @property
     def _may_cut(self) -> bool:
-        return not (self._held or self._halted or self._under_way) and self._flushing is None
+        return not (self._held or self._halted) and self._flushing is None
 
     def _is_in_cut(self, name: str) -> bool:
         handed_in = self._parts is not None and name not in self._owing and name not in self._unasked
@@ -154,16 +155,10 @@ class QueueCuts(QueueRebuilds):
         elif self._flushing is None:
             self._is_overdue = True
 
-    def _cut_comes_first(self) -> bool:
-        """Whether what is committed waits for a cut that is overdue, and that for what is under way.
-
-        Else those who do one thing in several queues after the other would put it off for ever.
-        """
-        if not self._is_overdue or self._held or self._halted or self._flushing is not None:
-            return False
-        if not self._under_way:
+    def _cut_if_overdue(self) -> None:
+        """Begin a cut before anything else, or those who do one thing in several queues would put it off for ever."""
+        if self._is_overdue and self._may_cut:
             self._begin_cut()
-        return self._under_way > 0 or self._held
 
     def _flush_later(self) -> None:
         self._flush_queued = True

@@ -138,7 +138,8 @@ class QueueRegistry(Process):
         assert item[0] > self._newest_id, f"entry {item[0]} makes a second queue, {name!r}, and has an id for one"
         self._newest_id = item[0]
         self.catalog.put(name, item[0], policies, item[2])
-        self._process(name)
+        if name not in self._halted and name not in self._rebuilding:  # else a process of it comes anyway
+            self._process(name)
 
     def _process(self, name: str) -> QueueProcess:
         """Return the process of a queue, which need not exist yet."""

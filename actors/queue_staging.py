@@ -73,7 +73,7 @@ class QueueStaging(QueueEndings):
             self._say(asker, Outcome(self.name, self.ledger.id, found.sizes))
             return
         staging = self.ledger.staging
-        code = 0 if staging is None else staging.refusal(message.source, message.epoch)
+        code = 0 if staging is None else staging.refusal(message.source, message.epoch, self._now_ms())
         if code:
             self._say_code(asker, code)
             return
@@ -239,7 +239,8 @@ class QueueStaging(QueueEndings):
         """Have the leader know when what is staged under a name ends."""
         leases, staging = self.leases, self.ledger.staging
         if leases is not None and staging is not None:
-            leases.ends = leases.ends or StagedEnds()
+            if leases.ends is None:
+                leases.ends = StagedEnds()
             leases.ends.set(name, staging.ends_of(name))
 
     def on_alarm(self, message: Alarm) -> None:

@@ -85,7 +85,8 @@ class Queues(QueueCuts):
 
     def _go_on(self) -> None:
         """Hand out what is committed until something holds it up."""
-        while not self._cut_comes_first() and self._waiting and not self._held:
+        self._cut_if_overdue()
+        while self._waiting and not self._held:
             items = self._waiting.popleft()
             done, barrier = self._hand_out(items)
             if done < len(items):
@@ -199,9 +200,9 @@ class Queues(QueueCuts):
         owing = {place: part for place, part in enumerate(parts) if part.queue in exists}
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
-            self._barrier.code = Result.UNKNOWN
+            self._barrier.judged(0, Result.UNKNOWN)
         elif len(parts) - len(owing) > 1:  # its index can be the id of one queue only; whoever asks makes them before
-            self._barrier.code = Result.REJECTED
+            self._barrier.judged(0, Result.REJECTED)
         for place, part in owing.items():
             if part.queue in self._processes:  # else it is asked when it is rebuilt, be it without an entry
                 self._processes[part.queue].tell(Judge(place, part, self))
@@ -212,7 +213,7 @@ class Queues(QueueCuts):
         barrier = self._barrier
         if barrier is None or barrier.owing.pop(message.place, None) is None:
             return
-        barrier.code = barrier.code or message.code
+        barrier.judged(message.place, message.code)
         if not barrier.owing:
             self._conclude()
             self._go_on()
@@ -223,21 +224,33 @@ class Queues(QueueCuts):
         assert barrier is not None, "a verdict without a question"
         index, term, at_ms, _, asker = barrier.item
         entry = with_follow_ups(barrier.item)
-        if barrier.code:
+        if index in self._aside:  # since the verdicts were asked for: this node is behind those that tried it
+            batches: dict[str, list[Item]] = {}
+            self._pass_over(barrier.item, batches)
+            for name, made in batches.items():
+                self._tell(name, made)
+            self._let_stay(barrier.item)
+        elif barrier.code:
             self._answer(asker, Outcome(entry.queue, 0, [barrier.code]))
             self._note_refused(barrier.item, barrier.code)
-            if entry.queue in self.catalog.queues:  # what was leaving stays: its queue hears it as of a refused ack
-                refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
-                self._tell(entry.queue, [(index, term, at_ms, refused, None)])
+            self._let_stay(barrier.item)
         else:
             gather = Gathering(asker, len(entry.publishes) + 1)
-            self._under_way += 1
+            self._is_under_way = True
             for place, part in enumerate(parts_of(entry)):
                 items: list[Item] = []
                 if part.queue not in self.catalog.queues:
                     self._create(part.queue, DEFAULTS, barrier.item)
                     items.append(_creation(barrier.item, part.queue, DEFAULTS))
                 self._tell(part.queue, [*items, (index, term, at_ms, part, Asker(self, gather, place))])
+
+    def _let_stay(self, item: Item) -> None:
+        """Nothing was done of an entry: its queue hears of it as of a refused ack, for what was leaving stays."""
+        index, term, at_ms, _, _ = item
+        entry = with_follow_ups(item)
+        if entry.queue in self.catalog.queues:
+            refused = msgspec.structs.replace(entry, publishes=[], queue_id=REFUSED_ID, foreign={})
+            self._tell(entry.queue, [(index, term, at_ms, refused, None)])
 
     def on_answered(self, message: Answered) -> None:
         """A part was done; the asker hears when all of them were."""
@@ -249,7 +262,7 @@ class Queues(QueueCuts):
             if type(gather) is Listing:
                 self._ask_figures(gather)
             else:
-                self._under_way -= 1
+                self._is_under_way = False
                 self._go_on()
 
     def _catch_up(self, name: str, process: QueueProcess) -> None:

@@ -54,6 +54,8 @@ class RaftLog(LogStanding):
 
     def on_administer(self, message: Administer) -> None:
         """Do what an operator asks for, or say why not."""
+        if message.what == "transfer" and self._closes_first(message):
+            return
         try:
             facts = self._administer(message)
         except Refused as error:
@@ -88,7 +90,7 @@ class RaftLog(LogStanding):
         return {
             "node": core.me.node_id,
             "cluster": self._metadata.identity.cluster_id.hex(),
-            "role": "leader" if core.leads else "voter" if core.members.votes else "learner",
+            "role": self._role(),
             "term": core.term,
             "leader": core.leader_id,
             "serves": self.refusal() is None,
@@ -97,6 +99,13 @@ class RaftLog(LogStanding):
             "level": self.level,
             "members": [self._describe(member) for member in core.members.config.members],
         }
+
+    def _role(self) -> str:
+        core = self.core
+        member = core.members.config.member(core.me.node_id)
+        if core.leads or member is None:
+            return "leader" if core.leads else "removed"
+        return "voter" if member.voter else "learner"
 
     def _describe(self, member: Member) -> Facts:
         """Say what is known of a member; how far it is, only its leader knows."""

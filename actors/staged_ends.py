@@ -28,9 +28,6 @@ class StagedEnds:
         self._moments: dict[Name, dict[int, int]] = {}  # by epoch; none is empty
         self._heap: list[tuple[int, End]] = []  # each of those, and some that are so no longer
 
-    def __len__(self) -> int:
-        return len(self._heap)
-
     @property
     def first_ms(self) -> int:
         """Never later than the earliest moment; earlier if that was put off."""

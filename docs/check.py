@@ -19,7 +19,7 @@ HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 
 def main() -> int:
     """Check every page."""
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("[!.]*/README.md"), *(ROOT / "docs").rglob("*.md")]
     faults = [fault for page in documents for fault in (*broken_links(page), *broken_python(page))]
     faults += [*lost_pages(documents), *stale_pages(ROOT / "docs" / "reference")]
     for fault in faults:

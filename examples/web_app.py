@@ -15,11 +15,12 @@ from aiohttp import web
 from wakeq import AsyncClient, WakeqError
 
 BROKER = web.AppKey("broker", AsyncClient)
+PATIENCE_S = 2.0  # with a broker that is away: whoever waits for a page waits no longer
 
 
 async def connected(app: web.Application) -> AsyncIterator[None]:
     """The connection lives as long as the application; when it breaks it is made again by itself."""
-    async with AsyncClient() as app[BROKER]:
+    async with AsyncClient(reconnect_for_s=PATIENCE_S) as app[BROKER]:
         yield
 
 

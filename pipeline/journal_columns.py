@@ -41,6 +41,7 @@ assert ITEM_FIELDS.itemsize == ITEM.size
 _SIZE = Struct(">I").unpack_from
 REQUEUED = 255  # as what a Moved is read that leaves messages where they are: it has no kind of its own
 REVEALED = 254  # as what an Unstash is read that publishes
+CANCELLED = 253  # as what an acknowledgement is read of a message that had never been out
 READ_AS: dict[tuple[int, int], int] = {
     (Kind.CLAIM, ClaimAction.STAGED): Kind.DELIVERED,
     (Kind.CLAIM, ClaimAction.SETTLED): Kind.ACK,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from wakeq.pipeline.journal_columns import OF_STASHES, Entries, Ints, Items
+from wakeq.pipeline.journal_columns import OF_STASHES, Bools, Entries, Ints, Items
 from wakeq.pipeline.journal_texts import words
 from wakeq.protocol.commands import Result
 from wakeq.protocol.outcomes import WHOLE
@@ -25,6 +25,7 @@ class Codes:
 
     entry: Ints
     item: Ints
+    cancelled: Bools  # items: acknowledged, and never handed out before
     found: Ints  # numbers of messages that are not in the log: of a foreign uid, or of a stash; 0 where there is none
 
 
@@ -58,14 +59,17 @@ def codes_of(entries: Entries, items: Items, noted: Noted, through: int) -> Code
     """Look up what is noted of these entries; those behind `through` are open."""
     entry = np.where(entries.index > through, OPEN, 0)
     item, found = np.zeros((2, len(items.entry)), dtype=np.int64)
+    cancelled = np.zeros(len(items.entry), dtype=np.bool_)
     if len(noted.whole):
         _note_whole(entries, noted.whole, entry)
     if len(noted.single):
         _note_items(entries, items, noted.single, item, found)
+        cancelled = item == Result.CANCELLED
+        item[cancelled] = 0
     if len(noted.runs):
         _note_runs(entries, items, noted.runs, found)
     of_entry = entry[items.entry]
-    return Codes(entry, np.where(of_entry != 0, of_entry, item), found)
+    return Codes(entry, np.where(of_entry != 0, of_entry, item), cancelled, found)
 
 
 def _note_whole(entries: Entries, notes: Ints, entry: Ints) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from wakeq.pipeline.journal_columns import (
+    CANCELLED,
     OF_QUEUES,
     OF_STASHES,
     REQUEUED,
@@ -37,11 +38,11 @@ EVENTS: dict[int, str] = {
     Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
     Kind.ACK: "acked", Kind.EXPIRED: "expired", Kind.DEAD: "dead", Kind.CREATE: "created", Kind.UPDATE: "updated",
     Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.MOVED: "moved", REQUEUED: "requeued", Kind.STASH: "stashed",
-    REVEALED: "published", Kind.UNSTASH: "dropped",
+    REVEALED: "published", Kind.UNSTASH: "dropped", CANCELLED: "cancelled",
 }  # fmt: skip
 WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}  # they do nothing to a message
 READ_AS_OTHERS = {Kind.CLAIM}
-assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED, REVEALED}, (
+assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED, REVEALED, CANCELLED}, (
     "each kind is told, or has nothing to tell"
 )
 EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
@@ -71,7 +72,8 @@ class EventRows:
         self._ordinal = ordinal[self._keep]
         self._heads = entries.heads[self._entry]
         self._is_extra = items.is_extra[self._keep]
-        self._kind = np.where(self._is_extra, int(Kind.DELIVERED), entries.kind[self._entry])
+        kind = np.where(codes.cancelled[self._keep], CANCELLED, entries.kind[self._entry])
+        self._kind = np.where(self._is_extra, int(Kind.DELIVERED), kind)
         self._is_new = np.isin(self._kind, WITH_DRAFTS)
 
     def column(self, name: str) -> pa.Array:

@@ -132,12 +132,16 @@ def _csv(path: Path) -> pyarrow.csv.CSVStreamingReader:
 
 def _messages(path: Path, batch: pa.RecordBatch, mapping: Mapping) -> pa.RecordBatch:
     named = {"body": mapping.body, "priority": mapping.priority, "delay": mapping.delay}
+    names = batch.schema.names
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadSettings(f"{path} has two columns {twice}; name them differently")
     for column in named.values():
-        if column is not None and column not in batch.schema.names:
-            raise BadSettings(f"{path} has no column {column}; it has {', '.join(batch.schema.names)}")
+        if column is not None and column not in names:
+            raise BadSettings(f"{path} has no column {column}; it has {', '.join(names)}")
     arrays = {name: batch.column(column) for name, column in named.items() if column is not None}
     if mapping.body is None:
-        others = [name for name in batch.schema.names if name not in (mapping.priority, mapping.delay)]
+        others = [name for name in names if name not in (mapping.priority, mapping.delay)]
         arrays["body"] = pa.array([_json_of(row) for row in batch.select(others).to_pylist()], pa.string())
     elif not (pa.types.is_string(arrays["body"].type) or pa.types.is_binary(arrays["body"].type)):
         arrays["body"] = arrays["body"].cast(pa.string())
@@ -165,23 +169,27 @@ def _from_lines(path: Path, mapping: Mapping, batch_rows: int) -> Iterator[pa.Re
             yield pa.RecordBatch.from_pydict({name: [row[name] for row in some] for name in names})
 
 
-def _message(path: Path, number: int, line: str, mapping: Mapping) -> dict[str, Any]:
+def _message(path: Path, place: int, line: str, mapping: Mapping) -> dict[str, Any]:
     """One line; if no column of it is to be the body, it is the line as it stands there."""
     try:
         row = json.loads(line)
     except ValueError:
         row = None
     if not isinstance(row, dict):
-        raise BadSettings(f"{path}: line {number} is no JSON object")
+        raise BadSettings(f"{path}: line {place} is no JSON object")
     if mapping.body is not None and mapping.body not in row:
-        raise BadSettings(f"{path}: line {number} has no {mapping.body}")
+        raise BadSettings(f"{path}: line {place} has no {mapping.body}")
     body = line if mapping.body is None else row[mapping.body]
     if body is None:
-        raise BadSettings(f"{path}: line {number} has null as {mapping.body}; a message has a body")
+        raise BadSettings(f"{path}: line {place} has null as {mapping.body}; a message has a body")
     message: dict[str, Any] = {"body": body if isinstance(body, str) else _json_of(body)}
     for name, column in (("priority", mapping.priority), ("delay", mapping.delay)):
         if column is not None:
-            message[name] = row.get(column)
+            message[name] = number = row.get(column)
+            if number is not None and not (type(number) is int and -(2**63) <= number < 2**63):
+                raise BadSettings(
+                    f"{path}: line {place} has {number!r} as {column}; it must be a whole number of 64 bits"
+                )
     return message
 
 

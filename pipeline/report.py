@@ -139,7 +139,7 @@ def _queue_report(name: str, queue: _Queue, grid: Numbers, bucket_s: int) -> Que
         dead_letters=_sums((row for row in done if row["event"] == "dead"), "reason"),
         redelivered=sum(row["redelivered"] for row in queue.lives),
         redeliveries=sum(row["redeliveries"] for row in queue.lives),
-        cancelled=sum(row["cancelled"] for row in queue.lives),
+        cancelled=_sum(done, "cancelled"),
         backlog_first=sum(row["from_before"] for row in queue.lives),
         backlog_last=int(backlog[-1]),
         backlog_max=int(backlog.max()),

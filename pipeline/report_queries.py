@@ -18,8 +18,14 @@ if TYPE_CHECKING:
 
 COUNT_COLUMNS = ("at", "queue", "event", "outcome", "reason", "size", "incarnation", "index")
 LIFE_COLUMNS = ("at", "event", "until", "worker", "size", "incarnation", "number")
-LEAVING = ("acked", "expired", "dead", "moved")  # the events by which a message is not in its queue any more
-FACTS = ("redelivered", "redeliveries", "cancelled", "from_before", "stashed_bytes")
+LEAVING = (
+    "acked",
+    "cancelled",
+    "expired",
+    "dead",
+    "moved",
+)  # the events by which a message is not in its queue any more
+FACTS = ("redelivered", "redeliveries", "from_before", "stashed_bytes")
 SPAN_KINDS = ("waiting", "working", "life")
 BIN_GROWTH = 1.01
 
@@ -76,7 +82,7 @@ def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
     from pyspark.sql import functions as f
 
     nothing, zero = f.lit(None).cast("bigint"), f.lit(0).cast("bigint")
-    deliveries, is_acked = f.col("deliveries"), f.col("acked_ms").isNotNull()
+    deliveries = f.col("deliveries")
 
     def span(kind: str, ms: "Column", worker: "Column", *facts: "Column") -> "Column":
         named = zip(FACTS, facts or [zero] * len(FACTS), strict=True)
@@ -89,7 +95,7 @@ def spans_of(lives: "DataFrame", counts: pa.Table) -> pa.Table:
         span("working", f.col("acked_ms") - f.col("last_ms"), f.col("worker")),
         span(
             "life", zero, nothing,
-            deliveries > 1, f.greatest(zero, deliveries - 1), is_acked & (deliveries == 0),
+            deliveries > 1, f.greatest(zero, deliveries - 1),
             f.col("due_ms").isNull() & f.col("is_over"),
             f.when(f.col("due_ms").isNotNull(), f.coalesce("stashed_bytes", zero)).otherwise(zero),
         ),

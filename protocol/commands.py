@@ -98,6 +98,7 @@ class Result(IntEnum):
     EPOCH_EXPIRED = -14
     STASH_EXPIRED = -15
     EPOCH_OLD = -16
+    CANCELLED = -17  # acknowledged without ever having been out: never an answer, only a note
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -41,7 +41,16 @@ _UNKNOWN, _STALE = int(Result.UNKNOWN), int(Result.STALE)
 class Ledger(Deliveries):
     """One incarnation of one queue."""
 
-    __slots__ = ("_aliases_gone", "_aliases_lost", "limits", "name", "paused_until_ms", "publishers", "staging")
+    __slots__ = (
+        "_aliases_gone",
+        "_aliases_lost",
+        "cancelled",
+        "limits",
+        "name",
+        "paused_until_ms",
+        "publishers",
+        "staging",
+    )
 
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
         self.name = name
@@ -50,6 +59,7 @@ class Ledger(Deliveries):
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
         self.aliased = {}
+        self.cancelled: list[int] = []  # places in the last Ack of what had never been out; who takes them clears it
         self.begin(queue_id, policies)
 
     def begin(self, queue_id: int, policies: Policies) -> None:
@@ -155,7 +165,7 @@ class Ledger(Deliveries):
         return [n if i in entry.foreign else -1 for i, n in enumerate(numbers)]
 
     def _ack_code(self, number: int, token: tuple[int, int]) -> int:
-        if not self.lives(number):
+        if not self.lives(number) or self.is_hidden(number):
             return Result.UNKNOWN
         if token != ANY_TOKEN:
             side = self.sides.get(number)
@@ -179,6 +189,7 @@ class Ledger(Deliveries):
             self.totals.acked += done
         if entry.delivered:
             self.totals.delivered += done
+            self.cancelled.clear()
         return results
 
     def _remove_run(self, numbers: list[int]) -> bool:
@@ -196,7 +207,13 @@ class Ledger(Deliveries):
                 results.append(_UNKNOWN)
                 continue
             side = sides.get(number)
-            if side is not None and token is not any_token and ANY_TOKEN != token < (side.term, side.sequence):
+            if side is None:
+                if chunk.dues is not None and chunk.dues[offset] < 0:  # stashed: nobody can know of it
+                    results.append(_UNKNOWN)
+                    continue
+                if token == any_token:
+                    self.cancelled.append(len(results))
+            elif token is not any_token and ANY_TOKEN != token < (side.term, side.sequence):
                 results.append(_STALE)
                 continue
             self._remove_from(chunk, number, side)
@@ -216,7 +233,7 @@ class Ledger(Deliveries):
         return results
 
     def may_be_operated(self, number: int) -> bool:
-        """Whether an operator may take it: it is not with a worker, nor staged."""
+        """Whether an operator, or its expiry, may take it: it is not with a worker, nor staged."""
         return self.lives(number) and not self.is_out(number) and not self.is_hidden(number)
 
     def requeue(self, entry: Requeued) -> Results:
@@ -237,10 +254,10 @@ class Ledger(Deliveries):
         return Result.DONE
 
     def expire(self, entry: Expired, at_ms: int) -> Results:
-        """Remove what has expired and is not out with a worker."""
+        """Remove what has expired and is neither out with a worker nor stashed."""
         results: list[int] = []
         for number in entry.numbers:
-            gone = entry.queue_id != self.id or not self.lives(number) or self.is_out(number)
+            gone = entry.queue_id != self.id or not self.may_be_operated(number)
             if gone or not 0 < self.expires_of(number) <= at_ms:
                 results.append(Result.UNKNOWN)
             else:

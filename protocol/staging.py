@@ -34,10 +34,9 @@ GIVEN_BACK = -1  # in the place of a message that is not under its claim any mor
 OPEN_EPOCHS_MAX = 2  # of one source
 SOURCES_MAX = 1_000  # of one queue
 STASHES_MAX = 10_000  # of one queue
-SOURCE_KEPT_MS = 86_400_000  # unused, and without open claims
 WRITERS_MAX = 10_000  # of one queue
-WRITER_KEPT_MS = 30 * 86_400_000
-WRITER_KEPT_MS_MIN = 86_400_000  # where there are too many
+KEPT_MS = 30 * 86_400_000  # for so long it is known what a source or a writer did last
+KEPT_MS_MIN = 86_400_000  # where there are too many of them
 JOBS_MAX = 10_000  # of one queue
 JOB_KEPT_MS = 15 * 60_000  # for whoever lost the answer, and asks again
 
@@ -97,7 +96,6 @@ class Writer(msgspec.Struct):
     used_ms: int
 
 
-Kept: TypeAlias = Source | Put | Writer
 Name: TypeAlias = tuple[str, str]  # the kind of what is kept (its letter in the state store), and its name
 SOURCE, STASH, WRITER, JOB = "c", "t", "w", "j"
 TYPES = {SOURCE: Source, STASH: Put, WRITER: Writer, JOB: Writer}
@@ -148,11 +146,11 @@ class Staging:
         found = self.sources.get(source)
         return found is not None and epoch in found.lapsed
 
-    def refusal(self, source: str, epoch: int) -> int:
+    def refusal(self, source: str, epoch: int, at_ms: int) -> int:
         """Return 0 if an epoch may be staged anew, else why not."""
         found = self.sources.get(source)
         if found is None:
-            return Result.BUSY if len(self.sources) >= SOURCES_MAX else Result.DONE
+            return Result.DONE if self._has_room(SOURCE, at_ms) else Result.BUSY
         if epoch <= found.highest:
             return Result.EPOCH_EXPIRED
         return Result.BUSY if len(found.epochs) >= OPEN_EPOCHS_MAX else Result.DONE
@@ -208,7 +206,7 @@ class Staging:
         found = self.epoch(entry.source, entry.epoch)
         if found is not None:
             return found.sizes
-        code = self.refusal(entry.source, entry.epoch)
+        code = self.refusal(entry.source, entry.epoch, at_ms)
         if code:
             return [code]
         queue = self._queue
@@ -218,7 +216,10 @@ class Staging:
         first = entry.first_sequence
         queue.deliver(Delivered(queue.name, queue.id, numbers, [UNENDING_MS] * len(numbers), first), term)
         made = Epoch(entry.epoch, numbers, entry.slices, term, first, entry.until_ms)
-        source = self.sources.get(entry.source) or Source(0, 0, [])
+        source = self.sources.get(entry.source)
+        if source is None:
+            self._make_room(SOURCE, at_ms)
+            source = Source(0, 0, [])
         source.highest = entry.epoch
         source.epochs.append(made)
         self._used(entry.source, source, at_ms)
@@ -300,40 +301,29 @@ class Staging:
         kind, writers = (WRITER, self.writers) if entry.epoch or not entry.stashes else (JOB, self.jobs)
         writer = writers.get(entry.writer)
         highest = 0 if writer is None else writer.highest
-        if 0 < entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
-            return [Result.EPOCH_OLD], []
         if not (entry.epoch or entry.stashes):  # who has nothing to publish asks
             return [Result.DONE, highest], []
+        if entry.epoch < highest:  # a repetition is one of the last epoch: this is another writer of this name
+            return [Result.EPOCH_OLD], []
         if writer is not None and entry.epoch == highest:
             return [Result.DONE, highest], self._drop([name for name, _ in entry.stashes])
-        for name, size in entry.stashes:
-            put = self.stashes.get(name)
-            if put is None or put.size != size:
-                return [Result.STASH_EXPIRED], []
-        if writer is None and not self._has_room(kind, at_ms):
-            return [Result.BUSY], []
+        if not all(self._has(name, size) for name, size in entry.stashes):
+            return [Result.STASH_EXPIRED], []
+        if writer is None:
+            if not self._has_room(kind, at_ms):
+                return [Result.BUSY], []
+            self._make_room(kind, at_ms)
         ranges = [numbers for name, _ in entry.stashes for numbers in self._take(name)]
         for numbers in ranges:
             self._queue.reveal(numbers)
-        writers.pop(entry.writer, None)
+        writers.pop(entry.writer, None)  # to the end of the line of those that will be forgotten
         writers[entry.writer] = Writer(entry.epoch, at_ms)
         self._dirty.add((kind, entry.writer))
         return [sum(map(len, ranges)), entry.epoch], ranges
 
-    def _has_room(self, kind: str, at_ms: int) -> bool:
-        if kind == JOB:
-            return len(self.jobs) < JOBS_MAX
-        return len(self.writers) < WRITERS_MAX or self._make_room(at_ms)
-
-    def _make_room(self, at_ms: int) -> bool:
-        """Forget the writer that was not used for longest, if that is long enough; of several the first by name."""
-        longest_ms = next(iter(self.writers.values())).used_ms
-        if longest_ms > at_ms - WRITER_KEPT_MS_MIN:
-            return False
-        name = min(name for name, _ in takewhile(lambda row: row[1].used_ms == longest_ms, self.writers.items()))
-        del self.writers[name]
-        self._dirty.add((WRITER, name))
-        return True
+    def _has(self, stash: str, size: int) -> bool:
+        put = self.stashes.get(stash)
+        return put is not None and put.size == size
 
     def _drop(self, names: Iterable[str]) -> list[range]:
         ranges = [numbers for name in names for numbers in self._take(name)]
@@ -353,19 +343,36 @@ class Staging:
 
     def _forget(self, at_ms: int) -> None:
         """Drop what was not used for long; whatever was used is at the end."""
-        while self.sources:
-            name, source = next(iter(self.sources.items()))
-            if source.epochs or source.used_ms > at_ms - SOURCE_KEPT_MS:
-                break
-            del self.sources[name]
-            self._dirty.add((SOURCE, name))
-        for kind, writers, kept_ms in ((WRITER, self.writers, WRITER_KEPT_MS), (JOB, self.jobs, JOB_KEPT_MS)):
-            while writers:
-                name, writer = next(iter(writers.items()))
-                if writer.used_ms > at_ms - kept_ms:
+        for kind, kept_ms in ((SOURCE, KEPT_MS), (WRITER, KEPT_MS), (JOB, JOB_KEPT_MS)):
+            kept = self._kept()[kind]
+            while kept:
+                name, one = next(iter(kept.items()))
+                if one.used_ms > at_ms - kept_ms or (kind == SOURCE and one.epochs):
                     break
-                del writers[name]
+                del kept[name]
                 self._dirty.add((kind, name))
+
+    def _has_room(self, kind: str, at_ms: int) -> bool:
+        """Whether there may be one more, perhaps for one that nobody has used for a while."""
+        return not self._is_full(kind) or self._idlest(kind, at_ms) is not None
+
+    def _make_room(self, kind: str, at_ms: int) -> None:
+        name = self._idlest(kind, at_ms) if self._is_full(kind) else None
+        if name is not None:
+            del self._kept()[kind][name]
+            self._dirty.add((kind, name))
+
+    def _is_full(self, kind: str) -> bool:
+        return len(self._kept()[kind]) >= {SOURCE: SOURCES_MAX, WRITER: WRITERS_MAX, JOB: JOBS_MAX}[kind]
+
+    def _idlest(self, kind: str, at_ms: int) -> str | None:
+        """Return the one unused longest, if that is a day, and nothing of it is open; of several the first by name."""
+        kept = self._kept()[kind]
+        longest_ms = next(iter(kept.values())).used_ms
+        if longest_ms > at_ms - KEPT_MS_MIN:
+            return None
+        alike = takewhile(lambda row: row[1].used_ms == longest_ms, kept.items())
+        return min((name for name, one in alike if kind != SOURCE or not one.epochs), default=None)
 
     def collect(self) -> list[tuple[Name, bytes | None]]:
         """Return what changed since the last call as it is to be written down; None for what is gone."""

@@ -21,7 +21,7 @@ from zlib import crc32
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
 from wakeq.protocol.log_format import HEADER_BYTES, Identity, decode_header
 from wakeq.storage import version1
-from wakeq.storage.files import MODE, free_bytes, replace_durably, sync_directory, temporary
+from wakeq.storage.files import MODE, file_system, free_bytes, replace_durably, sync_directory, temporary
 from wakeq.storage.segments import ACTIVE_NAME
 
 VERSION = 2
@@ -132,7 +132,7 @@ class DataDirectory:
     @property
     def disk_bytes(self) -> int:
         """The size of the file system."""
-        state = os.statvfs(self.path)
+        state = file_system(self.path)
         return state.f_blocks * state.f_frsize
 
     def check_space(self, owed_bytes: int = 0, reusable_bytes: int = 0) -> bool:

@@ -10,7 +10,7 @@ import errno
 import os
 from pathlib import Path
 
-from wakeq.protocol.errors import SyncFailed
+from wakeq.protocol.errors import StorageError, SyncFailed
 
 FULL_BYTES = 1024 * 1024  # with less than this free, an EIO is called a full disk: LMDB reports it so
 TEMPORARY_SUFFIX = ".new"
@@ -20,8 +20,19 @@ _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 def free_bytes(path: Path) -> int:
     """Return what this process may still write to the file system that holds path."""
-    state = os.statvfs(path)
+    state = file_system(path)
     return state.f_bavail * state.f_frsize
+
+
+def file_system(path: Path) -> os.statvfs_result:
+    """Return what the file system that holds path says of itself."""
+    try:
+        return os.statvfs(path)
+    except OSError as error:
+        raise StorageError(
+            f"{path}: {error.strerror}; the directory was removed, or its disk is gone: what was written there since "
+            "may be lost"
+        ) from error
 
 
 def is_full(path: Path, error: OSError) -> bool:
@@ -30,7 +41,7 @@ def is_full(path: Path, error: OSError) -> bool:
         return True
     try:
         return error.errno == errno.EIO and free_bytes(path.parent) < FULL_BYTES
-    except OSError:
+    except StorageError:
         return False
 
 

@@ -120,9 +120,12 @@ class Metadata:
             state = replace(state, committed=max(committed, state.committed))
         self._write(state)
 
-    def begin_incarnation(self) -> int:
-        """Count this start of the node, so that its peers can tell older messages from newer ones."""
-        self._write(replace(self.state, incarnation=self.state.incarnation + 1))
+    def begin_incarnation(self, now_ms: int) -> int:
+        """Number this life of the node above those before, so that its peers can tell older messages from newer ones.
+
+        It is the moment of the start, for a count is set back with the disk: then two lives would have one number.
+        """
+        self._write(replace(self.state, incarnation=max(self.state.incarnation + 1, now_ms)))
         return self.state.incarnation
 
     def close(self) -> None:

@@ -185,7 +185,7 @@ class Assembly:
         previous = log.first_index - 1
         self._committed = log.last_index if is_lone else max(metadata.committed, files.store.applied().log_index)
         return Core(
-            Me(me, metadata.disk_id, metadata.begin_incarnation()),
+            Me(me, metadata.disk_id, metadata.begin_incarnation(self._around.now_ms())),
             HardState(metadata.term, metadata.vote),
             LogView(previous, log.term_at(previous) or 0, log.runs, log.last_index, log.size_bytes),
             configs,

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from errno import EADDRINUSE
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -18,8 +19,10 @@ from typing import NamedTuple
 
 from wakeq import __version__
 from wakeq.cluster_plan import plan_of
+from wakeq.monique_config import check_config, read_config
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer import split_address
+from wakeq.security import may_listen
 from wakeq.settings import Settings
 from wakeq.storage.directory import DataDirectory, is_empty, warnings_of
 from wakeq.storage.tokens import TokenFile
@@ -46,7 +49,7 @@ class Finding(NamedTuple):
 def examine(settings: Settings) -> Iterator[Finding]:
     """Look at everything; a check that cannot be made says why."""
     checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
-        _versions, _ports, _security, _directory, _disk, _files, _memory, _clock,
+        _versions, _ports, _security, _monique, _directory, _disk, _files, _memory, _clock,
     )  # fmt: skip
     for check in checks:
         try:
@@ -73,17 +76,20 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     if plan is not None:
         wanted.append(("cluster.peers", *split_address(plan.addresses[plan.node_id])))
     for name, host, port in wanted:
-        if port is None:
-            continue
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                hint = "does a broker run already?" if error.errno == EADDRINUSE else "is that this machine's address?"
-                yield Finding(NOTE, "ports", f"{name} {port} on {host}: {error.strerror}; {hint}")
-            else:
-                yield Finding(GOOD, "ports", f"{name} {port} on {host} is free")
+        if port is not None:
+            yield _port(name, host, port)
+
+
+def _port(name: str, host: str, port: int) -> Finding:
+    """Say whether a port can be had."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            hint = "does a broker run already?" if error.errno == EADDRINUSE else "is that this machine's address?"
+            return Finding(NOTE, "ports", f"{name} {port} on {host}: {error.strerror}; {hint}")
+    return Finding(GOOD, "ports", f"{name} {port} on {host} is free")
 
 
 def _security(settings: Settings) -> Iterator[Finding]:
@@ -101,6 +107,16 @@ def _security(settings: Settings) -> Iterator[Finding]:
     if settings.insecure:
         text = f"insecure: whoever reaches {settings.host} needs no TLS, or no token; something else must protect it"
         yield Finding(NOTE, "security", text)
+
+
+def _monique(settings: Settings) -> Iterator[Finding]:
+    """Look whether what its config.json wants can be served, as a start would."""
+    path = settings.monique.config_file
+    if path is not None:
+        config = read_config(path)
+        check_config(config, partial(may_listen, settings))
+        for name, host, port in config.ports():
+            yield _port(f"MoniQue's {name}", "0.0.0.0" if host == "*" else host, port)
 
 
 def _directory(settings: Settings) -> Iterator[Finding]:

@@ -59,16 +59,21 @@ class JsonLine(logging.Formatter):
             "time": _moment(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _encodable(record.getMessage()),
             **{name: getattr(record, name, "-") for name in self._fields},
         }
         if record.exc_info:
-            facts["error"] = self.formatException(record.exc_info)
+            facts["error"] = _encodable(self.formatException(record.exc_info))
         return msgspec.json.encode(facts).decode()
 
 
 def _moment(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+
+
+def _encodable(text: str) -> str:
+    """Return the text with half characters, as names of files that are no UTF-8 have them, spelt out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def plain(text: str) -> str:

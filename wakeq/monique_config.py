@@ -1,13 +1,15 @@
 """MoniQue's config.json, as far as it concerns the one place that everything connects to (section 5).
 
-    config.json --> read_config --> MoniqueConfig
+    config.json --> read_config --> MoniqueConfig --> check_config --> nothing, or BadSettings
 
 `build` and whatever else is in it is for components, and ignored.  A file that cannot be read, or is not as the
 protocol has it, is a BadSettings that names the file and the place.
 """
 
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -16,6 +18,9 @@ from wakeq.protocol.errors import BadSettings
 
 USUAL_PATH = Path("config.json")  # where the original's programs look
 CONTROLLER_HOST = "127.0.0.1"
+NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
+NOT_GUARDED = "ZeroMQ knows neither tokens nor TLS, and WebSocket needs both; say --insecure if the network is guarded"
+NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
@@ -86,6 +91,23 @@ class MoniqueConfig(Struct, frozen=True):
         """Where controllers listen: components know them as `controller_host`."""
         return self.scheduler_in.host if self.scheduler_in is not None else self.controller_host
 
+    def ports(self) -> Iterator[tuple[str, str, int]]:
+        """Return what each port is for, its host and its number."""
+        for name, end in (("in", self.scheduler_in), ("out", self.scheduler_out)):
+            if end is not None:
+                yield f"scheduler-{name}", end.host, end.comport
+                yield f"technical-{name}", end.host, end.techport
+        if self.websocket is not None:
+            yield "websocket", self.websocket.host, self.websocket.port
+        for spec, port in self.connections.items():
+            yield f"controller of {spec}", self.bind_host, port
+
+
+class MayListen(Protocol):
+    """Says whether a port may be opened on a host."""
+
+    def __call__(self, host: str, /, *, is_guarded: bool = True) -> bool: ...
+
 
 def read_config(path: Path) -> MoniqueConfig:
     """Return what the file says, or raise BadSettings."""
@@ -104,3 +126,16 @@ def read_config(path: Path) -> MoniqueConfig:
         frozenset(read.params.logic.allow_messages),
         read.params.controller.connections,
     )
+
+
+def check_config(config: MoniqueConfig, may_listen: MayListen) -> None:
+    """Raise BadSettings for what cannot be served."""
+    if (config.scheduler_in is None) != (config.scheduler_out is None):
+        raise BadSettings(NOT_BOTH)
+    if config.wants_zeromq and find_spec("zmq") is None:
+        raise BadSettings(NO_ZEROMQ)
+    for name, host, _ in config.ports():
+        if not may_listen(host, is_guarded=name == "websocket"):
+            raise BadSettings(
+                f"MoniQue's config.json opens {name} at {host}, which other machines reach; {NOT_GUARDED}"
+            )

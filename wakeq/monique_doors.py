@@ -9,7 +9,6 @@ processes fails: all of them are made anew.  It knows no byte of the protocol.
 import asyncio
 import logging
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from wakeq.actors.messages import Refusal
@@ -25,7 +24,7 @@ from wakeq.actors.monique_tally import Tally
 from wakeq.actors.monique_tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.assembly import Guard
-from wakeq.monique_config import MoniqueConfig, WebSocket, read_config
+from wakeq.monique_config import MoniqueConfig, WebSocket, check_config, read_config
 from wakeq.protocol.errors import BadSettings, Busy, NotLeader
 from wakeq.security import Security
 from wakeq.settings import Monique
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from wakeq.listeners.push_port import PushPort
 
 READ_AGAIN_S = 60.0  # config.json, for controllers that were added (section 7)
-NO_ZEROMQ = "config.json names ports of ZeroMQ, and pyzmq is not installed; pip install 'wakeq[monique]'"
-NOT_GUARDED = "ZeroMQ knows neither tokens nor TLS, and WebSocket needs both; say --insecure if the network is guarded"
-NOT_BOTH = "config.json names one of scheduler-in and scheduler-out; components need both"
 
 logger = logging.getLogger("wakeq.monique")
 
@@ -66,7 +62,8 @@ class MoniqueDoors:
         self._services = services
         self._tally = Tally(services.queues.now_ms)
         config = MoniqueConfig() if settings.config_file is None else read_config(settings.config_file)
-        self._config = _checked(config, services.security)
+        check_config(config, services.security.may_listen)
+        self._config = config
         for spec in config.connections:
             self._check_route(spec)
         self._controllers = dict(config.connections)  # and those that were added to the file since
@@ -310,19 +307,3 @@ class MoniqueDoors:
             *(Sample("wakeq_monique_tasks_total", count, (fate,)) for fate, count in tally.tasks.items()),
             Sample("wakeq_monique_tasks_out", sum(bridge.out for bridge in bridges)),
         ]
-
-
-def _checked(config: MoniqueConfig, security: Security) -> MoniqueConfig:
-    """Raise BadSettings for what cannot be served."""
-    if (config.scheduler_in is None) != (config.scheduler_out is None):
-        raise BadSettings(NOT_BOTH)
-    if config.wants_zeromq and find_spec("zmq") is None:
-        raise BadSettings(NO_ZEROMQ)
-    ends = [end.host for end in (config.scheduler_in, config.scheduler_out) if end is not None]
-    ends += [config.bind_host] if config.connections else []
-    exposed = [host for host in ends if not security.may_listen(host, is_guarded=False)]
-    if config.websocket is not None and not security.may_listen(config.websocket.host):
-        exposed.append(config.websocket.host)
-    if exposed:
-        raise BadSettings(f"config.json opens ports at {exposed[0]}, which other machines reach; {NOT_GUARDED}")
-    return config

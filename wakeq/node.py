@@ -23,6 +23,7 @@ from wakeq.opening import Opened, open_all
 from wakeq.places import Places
 from wakeq.ports import Ports, Services, bracketed
 from wakeq.protocol.clock import HEARTBEAT_MS
+from wakeq.protocol.errors import StorageError
 from wakeq.protocol.level import LEVEL
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.raft.settings import Settings as RaftSettings
@@ -222,9 +223,15 @@ class Node:
         step_ms = self._time.take_step_ms()
         if step_ms:
             logger.warning(
-                "the wall clock is %d ms away from the cluster clock, which leans towards it slowly", step_ms
+                "the wall clock is %d ms %s the cluster clock, which makes good 1 %% of the time that goes by%s",
+                abs(step_ms),
+                "ahead of" if step_ms > 0 else "behind",
+                ": what is delayed comes late; a restart begins with the wall clock" if step_ms > 0 else "",
             )
-        self._headroom.look()
+        try:
+            self._headroom.look()
+        except StorageError as error:
+            self._fail(error)
         self.security.look()
         if self.ports is not None:
             self.ports.monique.look()

@@ -30,7 +30,7 @@ class Security:
         self.gate: Gate | None = None
         self.tls: ServerTls | None = None
         self.peer_tls: PeerTls | None = None
-        self._is_insecure = settings.insecure
+        self._settings = settings
         self._tokens = TokenFile(settings.tokens_path)
         self._limit(settings)
         if settings.auth.required:
@@ -45,10 +45,8 @@ class Security:
         return None if self.gate is None else HANDSHAKE_S_MAX
 
     def may_listen(self, host: str, *, is_guarded: bool = True) -> bool:
-        """Whether a door may be opened there; one that is not guarded knows neither tokens nor TLS."""
-        if self._is_insecure or is_this_machine(host):
-            return True
-        return is_guarded and self.gate is not None and self.tls is not None
+        """Whether a door may be opened there."""
+        return may_listen(self._settings, host, is_guarded=is_guarded)
 
     def look(self) -> None:
         """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""
@@ -82,6 +80,13 @@ class Security:
         else:
             logger.warning("no client can connect: no token is in %s; see `wakeq token create`", self._tokens.path)
         return Book(grants)
+
+
+def may_listen(settings: Settings, host: str, *, is_guarded: bool = True) -> bool:
+    """Whether a door may be opened there; one that is not guarded knows neither tokens nor TLS."""
+    if settings.insecure or is_this_machine(host):
+        return True
+    return is_guarded and settings.auth.required and settings.tls.cert_file is not None
 
 
 def peer_tls_of(settings: Settings) -> PeerTls | None:

@@ -89,8 +89,8 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         addresses = await node.start()
         gc.freeze()
         identity = node.files.directory.identity
-        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), addresses)
         doors = " ".join(f"{door}={address}" for door, address in addresses.items())
+        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), doors)
         print(f"wakeq ready {doors}", flush=True)
         systemd.ready(doors)
         systemd.keep_watch(loop)

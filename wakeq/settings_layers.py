@@ -53,14 +53,23 @@ def load(
     ]
     values: dict[str, object] = {}
     origins = dict.fromkeys(KNOWN, "default")
-    for layer in layers:
-        for name, (value, origin) in layer.items():
-            if name not in KNOWN:
-                raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, KNOWN)}")
-            values[name], origins[name] = KNOWN[name].checked(value, origin), origin
+    mistakes = []
+    for name, (value, origin) in (item for layer in layers for item in layer.items()):
+        try:
+            values[name], origins[name] = _checked(name, value, origin), origin
+        except BadSettings as mistake:
+            mistakes.append(str(mistake))
+    if mistakes:  # all of them: who mends a file would rather not start it once for each
+        raise BadSettings("; and ".join(mistakes))
     settings: Settings = _build(Settings, values)
     check_together(settings)
     return Loaded(settings=settings, origins=origins)
+
+
+def _checked(name: str, value: object, origin: str) -> object:
+    if name not in KNOWN:
+        raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, KNOWN)}")
+    return KNOWN[name].checked(value, origin)
 
 
 def reloaded(running: Settings, loaded: Settings) -> tuple[Settings, list[str]]:

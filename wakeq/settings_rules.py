@@ -8,6 +8,8 @@ from wakeq.protocol.errors import BadName, BadSettings
 from wakeq.protocol.names import check_name
 from wakeq.settings import Settings
 
+EVERYWHERE = {"0.0.0.0", "::"}  # hosts that stand for all addresses
+
 
 def check_together(settings: Settings) -> None:
     """Rules between two settings."""
@@ -53,6 +55,20 @@ def _check_ports(settings: Settings) -> None:
         if port and port in taken:
             raise BadSettings(f"{taken[port]} and {name} are both {port}; change one of them")
         taken[port] = name
+    host, port = _own_peer_address(settings)
+    if port and port in taken and (host == settings.host or {host, settings.host} & EVERYWHERE):
+        raise BadSettings(
+            f"{taken[port]} and this node's own port in cluster.peers are both {port}; change one of them"
+        )
+
+
+def _own_peer_address(settings: Settings) -> tuple[str, int]:
+    """Return where this node listens for the others; port 0 if it does not, or if that is no address."""
+    cluster = settings.cluster
+    addresses = [address.strip() for address in (cluster.peers or "").split(",")]
+    is_known = cluster.node is not None and cluster.node < len(addresses)
+    host, _, port = (addresses[cluster.node or 0] if is_known else "").rpartition(":")
+    return host.strip("[]"), int(port) if port.isdecimal() else 0
 
 
 def _check_routes(settings: Settings) -> None:

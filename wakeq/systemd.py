@@ -21,6 +21,7 @@ class Systemd:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
+        self._next_sign: asyncio.TimerHandle | None = None
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         self.watchdog_s = int(environment.get("WATCHDOG_USEC") or 0) / 1e6 if mine else 0.0
 
@@ -49,4 +50,6 @@ class Systemd:
         """Give a sign of life from the loop, so that a loop that hangs is found out."""
         if self._address and self.watchdog_s:
             self.tell("WATCHDOG=1")
-            loop.call_later(self.watchdog_s / SIGNS_A_PERIOD, self.keep_watch, loop)
+            if self._next_sign is not None:
+                self._next_sign.cancel()  # a node that begins again in this program asks for them once more
+            self._next_sign = loop.call_later(self.watchdog_s / SIGNS_A_PERIOD, self.keep_watch, loop)

@@ -7,6 +7,7 @@ wakeq monique push example_calculator config JSON examples/monique/calculator.js
 import sys
 from typing import Any
 
+from wakeq import WakeqError
 from wakeq.monique import ErrorCode, MoniqueClient
 
 SPEC = "example_calculator"
@@ -16,6 +17,7 @@ ACTIONS = {
     "*": lambda first, second: first * second,
     "/": lambda first, second: first / second,
 }
+MISTAKES = (KeyError, TypeError, ZeroDivisionError, WakeqError)  # in a task; the last one: it is not even JSON
 
 
 def calculate(task: dict[str, Any]) -> float:
@@ -30,7 +32,7 @@ def main(address: str) -> None:
         for task in client.listen():
             try:
                 answer = calculate(task.value())
-            except (KeyError, TypeError, ZeroDivisionError) as error:
+            except MISTAKES as error:
                 client.error(task, ErrorCode.INPUT, repr(error))
             else:
                 client.result(task, {"answer": answer})

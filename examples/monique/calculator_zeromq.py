@@ -17,7 +17,7 @@ from typing import Any
 
 import zmq
 
-from examples.monique.calculator import SPEC, calculate
+from examples.monique.calculator import MISTAKES, SPEC, calculate
 from wakeq.monique import ErrorCode, Post, error_of, read_post, result_of
 
 CREATOR = "0000-0000-0000-calculator"
@@ -53,7 +53,7 @@ def tasks_of(context: "zmq.Context[Any]", addresses: dict[str, Any], port: int |
 def answered(task: Post) -> Post:
     try:
         return result_of(task, {"answer": calculate(task.value())}, creator=CREATOR)
-    except (KeyError, TypeError, ZeroDivisionError) as error:
+    except MISTAKES as error:
         return error_of(task, ErrorCode.INPUT, repr(error), creator=CREATOR)
 
 

@@ -132,8 +132,7 @@ class Leader:
 
     def _on_append_answer(self, peer: Progress, message: AppendAnswer) -> None:
         if message.rejected is not None:
-            peer.rejected(message.rejected, self._next_for(message), message.incarnation)
-            if peer.forgot:
+            if peer.rejected(message.rejected, self._next_for(message), message.incarnation):
                 self.core.send(Disowned, message.sender, message.disk_id)
         elif peer.accepted(message.match, message.incarnation):
             peer.moved_ms = self.core.now_ms

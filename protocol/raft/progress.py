@@ -48,7 +48,7 @@ class Progress:
         self.since_round = since_round  # rounds behind this one were begun when it was a member
         self.disk_id = 0  # what it says its disk is, once it has said something
         self.acked_in = 0  # its incarnation when it reached `match`
-        self.forgot = False  # it lost what it had acknowledged, and counts for nothing
+        self.forgot = False  # it lost what it had acknowledged, and counts for nothing until it shows it again
         self.stream = 0  # of the image that was offered; 0 while none is
         self.snapshot_index = 0
         self._window = window
@@ -68,8 +68,6 @@ class Progress:
         return 0 if self.forgot else self.round
 
     def may_send(self) -> bool:
-        if self.forgot:
-            return False
         if self.mode is Mode.REPLICATE:
             window = self._window
             return len(self._flights) < window.flying_messages and self._flying_bytes < window.flying_bytes
@@ -87,6 +85,8 @@ class Progress:
 
     def accepted(self, match: int, incarnation: int) -> bool:
         """Its log is ours, on disk, up to `match`; return whether that is news."""
+        if match >= self.match:
+            self.forgot = False  # the right disk is there again, or an image has come
         is_news = match > self.match
         if is_news:
             self.match, self.acked_in = match, incarnation
@@ -99,15 +99,22 @@ class Progress:
             self._flying_bytes -= flights.popleft()[1]
         return is_news
 
-    def rejected(self, previous: int, next_index: int, incarnation: int) -> None:
-        """Its log parts from ours at `previous` or before; what it says suggests to go on with next_index."""
+    def rejected(self, previous: int, next_index: int, incarnation: int) -> bool:
+        """Its log parts from ours at `previous` or before; what it says suggests to go on with next_index.
+
+        Return whether it has lost what it had acknowledged.
+        """
         if previous <= self.match:
             # What is acknowledged is on disk there, so this is an old answer; or it has lost its disk (R11).
-            self.forgot = self.forgot or incarnation > self.acked_in
-            return
+            if incarnation <= self.acked_in:
+                return False
+            self._begin(Mode.PROBE)
+            self.next, self.probing, self.forgot = self.match + 1, True, True
+            return True
         if self.mode is Mode.REPLICATE or (self.mode is Mode.PROBE and previous == self.next - 1):
             self._begin(Mode.PROBE)
             self.next = max(self.match + 1, min(next_index, previous))
+        return False
 
     def answered_heartbeat(self, number: int) -> bool:
         """It lives.  Return whether something seems lost that was sent before this round: nothing has moved since."""

@@ -6,7 +6,7 @@ from wakeq.protocol.raft.progress import Window
 
 
 class Me(msgspec.Struct, frozen=True):
-    """Who this node is: its number, its disk (drawn when that was made), and its life (each start counts one)."""
+    """Who this node is: its number, its disk (drawn when that was made), and its life (each has a higher number)."""
 
     node_id: int
     disk_id: int

@@ -18,7 +18,7 @@ class LineTooLong(FrameTooLarge):
     """A line passed the limit.  `lines` are the complete ones before it, not returned yet."""
 
     def __init__(self, limit: int, lines: bytes) -> None:
-        super().__init__(f"a line is longer than {limit} bytes; split the message or raise the limit")
+        super().__init__(f"a line is longer than {limit} bytes; send less at once, or raise message_bytes_max")
         self.lines = lines
 
 

@@ -21,8 +21,9 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.certificates import Authority
 from tests.helpers.honest import MIB, Honest, dial, is_shut_out, open_files, rss_bytes
 from tests.helpers.line_client import LineClient
-from tests.helpers.monique_component import config_json, free_port
+from tests.helpers.monique_component import config_json
 from tests.helpers.mutated_sessions import PING, READY, SESSIONS, mutated, upgrade
+from tests.helpers.ports import free_port
 from tests.helpers.started import eventually
 from wakeq.protocol.wire.zmtp import GREETING
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.cluster import free_ports
+from tests.helpers.ports import free_ports
 from tests.helpers.started import eventually
 from wakeq.cli import main
 from wakeq.client import Client

@@ -16,7 +16,7 @@ from tests.helpers.cluster import SERVES_ON_S, Cluster
 from tests.helpers.crash_loop import Crash, Outcome, crash_loop
 
 OPS_PER_S_MIN = 100
-UP_S = (0.2, 0.8)  # from when somebody serves again
+UP_S = (0.1, 0.5)  # from when somebody serves again
 AWAY_S = (0.0, 1.5)  # shorter and longer than the others need to find a leader
 KILLS = int(os.environ.get("WAKEQ_KILLS", "5000" if "SOAK" in os.environ else "40"))
 

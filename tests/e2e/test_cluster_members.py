@@ -15,19 +15,18 @@ import pytest
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster
-from tests.helpers.crash_loop import crash_loop
+from tests.helpers.crash_loop import CUTS_OFTEN, crash_loop
 from tests.helpers.line_client import LineClient
 from tests.helpers.started import eventually
 from wakeq import Client
 
 SMALL_FILES = ("--set", "log.segment_bytes_max=1MiB", "--set", "snapshot.bytes_min=1MiB")
 OPS_PER_S_MIN = 100
-OFTEN = ("--set", "store.flush_after_ms=100")
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Cluster(tmp_path, 3, *SMALL_FILES, *OFTEN) as made:
+    with Cluster(tmp_path, 3, *SMALL_FILES, *CUTS_OFTEN) as made:
         yield made
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import Cluster
-from tests.helpers.monique_component import component, free_port, packed
+from tests.helpers.monique_component import component, packed
+from tests.helpers.ports import free_port
 from tests.helpers.started import eventually
 from wakeq import Client
 from wakeq.monique import MoniqueClient

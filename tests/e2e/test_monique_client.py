@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.certificates import Authority
-from tests.helpers.monique_component import free_port
+from tests.helpers.ports import free_port
 from wakeq.monique import AsyncMoniqueClient, ErrorCode, MoniqueClient, Post
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Refused, Unauthorized
 

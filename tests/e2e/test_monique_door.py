@@ -12,8 +12,9 @@ import pytest
 
 from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.monique_component import ZmqComponent, component, config_json, free_port, is_quiet, packed
+from tests.helpers.monique_component import ZmqComponent, component, config_json, is_quiet, packed
 from tests.helpers.monique_raw import RawMonique, raw_monique
+from tests.helpers.ports import free_port
 from tests.helpers.started import eventually
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "monique.json").read_text(encoding="utf-8"))

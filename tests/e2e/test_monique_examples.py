@@ -11,7 +11,8 @@ import pytest
 
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.monique_component import config_json, free_port
+from tests.helpers.monique_component import config_json
+from tests.helpers.ports import free_port
 from tests.helpers.started import Started, eventually
 
 ROOT = Path(__file__).parents[2]
@@ -89,8 +90,9 @@ def test_the_calculator_answers_over_zeromq_what_was_asked_over_websocket(config
         assert asked(config) == {"answer": 1.2}
 
 
-def test_what_is_no_sum_is_answered_with_an_error(broker: BrokerProcess, config: Path) -> None:
-    (config.parent / "no.json").write_text('{"first": 1, "second": 0, "action": "/"}')
+@pytest.mark.parametrize("content", ['{"first": 1, "second": 0, "action": "/"}', "# no JSON at all"])
+def test_what_is_no_sum_is_answered_with_an_error(broker: BrokerProcess, config: Path, content: str) -> None:
+    (config.parent / "no.json").write_text(content)
     with started("examples/monique/calculator.py", broker.addresses["http"]) as calculator:
         calculator.line()
 

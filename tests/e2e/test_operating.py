@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.certificates import Authority
+from tests.helpers.monique_component import config_json
 from tests.helpers.started import eventually
 from wakeq.cli import main
 from wakeq.client import Client
@@ -60,6 +62,18 @@ def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
     assert run("queue", "resume", "pause")[0] == 0
     assert client.fetch("pause") is not None
     assert run("queue", "pause", "nowhere") == (1, "", "wakeq: there is no queue of this name\n")
+
+
+def test_bench_measures_on_a_queue_of_its_own_that_is_gone_afterwards(run: Run) -> None:
+    status, out, _ = run("bench", "--messages", 30, "--batch", 10, "--connections", 2, "--json")
+    too_large, _, said = run("bench", "--messages", 1, "--bytes", 1_500_000)
+
+    steps = json.loads(out)["steps"]
+    assert status == 0
+    assert [step["messages"] for step in steps] == [30] * 4
+    assert all(step["per_second"] > 0 and step["p50_ms"] <= step["p99_ms"] for step in steps)
+    assert (too_large, "limit is 1048576" in said) == (1, True)
+    assert "wakeq-bench" not in run("queue", "list")[1]
 
 
 def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Client) -> None:
@@ -182,6 +196,26 @@ def test_the_doctor_says_what_is_bad(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(["doctor", "--json", "--data-dir", str(tmp_path / "data")]) == 1
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert [finding["what"] for finding in findings if finding["level"] == "bad"] == ["directory"]
+
+
+def test_the_doctor_looks_at_the_ports_of_moniques_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def found(*arguments: str) -> list[dict[str, str]]:
+        ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0"]
+        main(["doctor", "--json", "--data-dir", str(tmp_path / "data"), *ports, "-f", str(config), *arguments])
+        return [one for one in json.loads(capsys.readouterr().out)["findings"] if "monique" in one["text"].lower()]
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config = config_json(tmp_path / "config.json", a_b=port)
+        said = found()
+    assert [one["level"] for one in said] == ["good"] * 5 + ["note"]
+    assert f"MoniQue's controller of a_b {port} on 127.0.0.1" in said[-1]["text"]
+
+    config.write_text(config.read_text().replace("127.0.0.1", "*"))
+    assert [one["level"] for one in found() if "other machines reach" in one["text"]] == ["bad"]
+    assert {one["level"] for one in found("--insecure")} == {"good"}
+    config.write_text("{")
+    assert [one["level"] for one in found()] == ["bad"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -16,7 +16,7 @@ import pytest
 
 from tests.helpers import power_cut
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.crash_loop import Outcome, crash_loop
+from tests.helpers.crash_loop import CUTS_OFTEN, Outcome, crash_loop
 from tests.helpers.fake_broker import Fault
 from tests.helpers.power_cut import LoopDisk
 
@@ -49,7 +49,7 @@ def run(broker: BrokerProcess, disk: LoopDisk, cuts: int, ledger: Path) -> Outco
 
     try:
         outcome = asyncio.run(
-            crash_loop(broker.start(), crashes=cuts, seed=seed, crash=cut, up_s=(0.1, 1.0), ledger=ledger)
+            crash_loop(broker.start(), crashes=cuts, seed=seed, crash=cut, up_s=(0.05, 0.6), ledger=ledger)
         )
     finally:
         broker.close()
@@ -87,7 +87,7 @@ def test_a_broker_that_does_not_sync_is_caught(disk: LoopDisk, tmp_path: Path, m
 
 @pytest.mark.long
 def test_power_cuts_under_load_lose_nothing(disk: LoopDisk, tmp_path: Path) -> None:
-    outcome = run(BrokerProcess(disk.path / "data"), disk, CUTS, tmp_path / "ledger.jsonl")
+    outcome = run(BrokerProcess(disk.path / "data", *CUTS_OFTEN), disk, CUTS, tmp_path / "ledger.jsonl")
 
     outcome.demand_nothing_broken()
     outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN)

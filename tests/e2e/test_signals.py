@@ -12,10 +12,10 @@ from tests.e2e.conftest import Connect, StartBroker
 from tests.helpers import traced
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.checker import Report, check
-from tests.helpers.cluster import free_ports
 from tests.helpers.history import History
 from tests.helpers.load import Load
 from tests.helpers.load_tasks import LoadQueue
+from tests.helpers.ports import free_ports
 from wakeq import AsyncClient, AsyncTaskFluxClient
 
 CLEAN_STOP_TIMEOUT_S = 10.0

@@ -6,7 +6,6 @@ WAKEQ_KILLS sets the number of kills, WAKEQ_SEED the moments at which they come.
 import asyncio
 import os
 import random
-import socket
 
 import pytest
 
@@ -14,14 +13,9 @@ from tests.e2e.conftest import StartBroker
 from tests.helpers.crash_loop import Outcome, crash_loop
 from tests.helpers.flux_load import FluxLoad
 from tests.helpers.line_client import AsyncLineClient
+from tests.helpers.ports import free_port
 
 KILLS = int(os.environ.get("WAKEQ_KILLS", "12"))
-
-
-def free_port() -> int:
-    """Return a port that the broker can have again after each kill."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def run(start_broker: StartBroker, kills: int, *, up_s: tuple[float, float]) -> tuple[Outcome, FluxLoad]:

@@ -9,7 +9,6 @@ import itertools
 import math
 import os
 import random
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from tests.helpers.checker import check
 from tests.helpers.history import Event, History, in_time_order, load_events
 from tests.helpers.load import TIMEOUT_S
 from tests.helpers.load_tasks import body_of, digest_of
+from tests.helpers.ports import free_port
 from tests.helpers.started import Started, eventually
 from wakeq import Client
 
@@ -200,9 +200,3 @@ def demand(stored: list[str], runs: list[tuple[float, str]], events: list[Event]
     assert set(stored) <= {task for _, task in runs}, "jobs were lost"
     assert not late, f"ran after their acks were confirmed: {late[:10]}"
     assert report.seen["acks_ok"] > KILLS * ACKS_PER_KILL_MIN, f"invalid run, too idle: {report.explain()}"
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])

@@ -6,9 +6,7 @@ The client knows nothing of wakeq's own: it reads `NOT_LEADER` and `leader`, and
 """
 
 import asyncio
-import random
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,29 +14,13 @@ from typing import Self
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.line_client import AsyncLineClient, LineClient, Message
 from tests.helpers.namespaces import Network
+from tests.helpers.ports import free_ports
 from tests.helpers.started import eventually
 
-PEER_PORTS = range(20_000, 30_000)  # below those that the kernel gives to outgoing connections
 ANSWER_S_MAX = 3.0  # a node that says nothing for so long is left
 NOBODY_LEADS_S = 0.02  # before the next one is asked
 SERVES_ON_S = 0.35  # half of `cluster.election_ms`: for so long a leader hands out that has lost the others
 ELSEWHERE = ("NOT_LEADER", "NO_QUORUM")
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
-    return [port for port, _ in zip(_unused(), range(count), strict=False)]
-
-
-def _unused() -> Iterator[int]:
-    for port in random.sample(PEER_PORTS, len(PEER_PORTS)):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        yield port
 
 
 class ClusterClient(AsyncLineClient):

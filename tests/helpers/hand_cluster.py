@@ -23,7 +23,7 @@ from wakeq.actors.requests import Limits, Services
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
-from wakeq.opening import open_all
+from wakeq.opening import KEEP_NOTHING, open_all
 from wakeq.places import Places
 from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.level import LEVEL
@@ -32,6 +32,7 @@ from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, Frame, FrameReader, Hello, encode
 from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
+from wakeq.storage.journal import Keep
 
 CLUSTER_ID = b"a cluster's id.."
 ELECTION_S = 1.0
@@ -98,7 +99,8 @@ class HandNode:
         self.opened = open_all(
             self.path,
             upgrade=False,
-            segment_bytes_max=1 << 20,
+            segment_bytes_max=self.network.segment_bytes_max,
+            keep=self.network.keep,
             node_id=self.number,
             new=lambda: Identity(CLUSTER_ID, self.number),
         )
@@ -174,7 +176,10 @@ class HandNode:
 class HandCluster:
     """The nodes and the network between them."""
 
-    def __init__(self, directory: Path, count: int = 3) -> None:
+    def __init__(
+        self, directory: Path, count: int = 3, *, segment_bytes_max: int = 1 << 20, keep: Keep = KEEP_NOTHING
+    ) -> None:
+        self.segment_bytes_max, self.keep = segment_bytes_max, keep
         self.time = HandTime()
         self.time.settle = self.settle
         self.cuts: set[tuple[int, int]] = set()  # (from, to): nothing arrives

@@ -11,7 +11,8 @@ import pyarrow as pa
 from wakeq.pipeline.journal import events_of
 from wakeq.pipeline.journal_plan import History
 from wakeq.pipeline.journal_schema import ALL, KINDS, Wanted
-from wakeq.protocol.commands import Entry
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import CreateQueue, Draft, Entry, Publish
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.outcomes import Counter, Note, Outcomes
 from wakeq.protocol.records import encode_entry
@@ -20,6 +21,7 @@ from wakeq.storage.raft_log import SegmentedLog
 
 AT_MS = 1_700_000_000_000
 CLUSTER = bytes(range(16))
+JOBS = CreateQueue("jobs", Policies())
 
 
 class JournalFiles:
@@ -62,3 +64,11 @@ def rows_of(*paths: Path, wanted: Wanted = ALL, cores: int = 1) -> list[dict[str
     table = pa.Table.from_batches(batches, schema=wanted.schema)
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows
+
+
+def publish(*bodies: str, queue: str = "jobs") -> Publish:
+    return Publish(queue, [Draft(body.encode()) for body in bodies], door=1, worker=9)
+
+
+def short(path: Path, *more: Path) -> list[tuple[object, ...]]:
+    return [(row["index"], row["event"], row["uid"], row["outcome"]) for row in rows_of(path, *more)]

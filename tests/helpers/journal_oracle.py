@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 Row = dict[str, Any]
-OVER = ("acked", "dead", "expired", "moved")
+OVER = ("acked", "cancelled", "dead", "expired", "moved")
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Figures:
 
     @property
     def cancelled(self) -> int:
-        return sum(life.acked is not None and not life.deliveries for life in self.lives.values())
+        return self.events.get("cancelled", 0)
 
 
 def figures_of(rows: list[Row]) -> dict[str, Figures]:

@@ -6,7 +6,6 @@ It knows no type: a test says which bytes go out, and sees those that come in.
 """
 
 import json
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,14 +106,6 @@ def packed(*, spec: str, type: str, pid: str = "", data: bytes = b"{}", id: str 
         "data": data,
     } | other
     return [f"{type}:{spec}:{id}:{pid}:component".encode(), msgpack.packb(fields)]
-
-
-def free_port() -> int:
-    """A port that was free just now: a controller's stands in config.json, so it cannot be chosen when it is opened."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def config_json(path: Path, **controllers: int) -> Path:

@@ -94,13 +94,17 @@ class Network:
         self.close()
 
     def close(self) -> None:
-        """Remove what was made, as far as it was."""
+        """Remove what was made, as far as it was.
+
+        A link first: with its namespace it would go some time later, and its name be taken until then.
+        """
         for node in range(self.count):
+            subprocess.run(["ip", "link", "del", self._link(node)], capture_output=True)
             subprocess.run(["ip", "netns", "del", self._namespace(node)], capture_output=True)
         subprocess.run(["ip", "link", "del", self._mark], capture_output=True)
 
     def _add(self, node: int) -> None:
-        inside, outside = self._namespace(node), f"{self._mark}h{node}"
+        inside, outside = self._namespace(node), self._link(node)
         self._ip("netns", "add", inside)
         self._ip("link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", inside)
         self._ip("link", "set", outside, "master", self._mark, "up")
@@ -111,6 +115,10 @@ class Network:
 
     def _namespace(self, node: int) -> str:
         return f"{self._mark}n{node}"
+
+    def _link(self, node: int) -> str:
+        """Return what its link is called outside."""
+        return f"{self._mark}h{node}"
 
     def _hardware(self, node: int) -> str:
         return f"02:00:00:00:01:{node + 1:02x}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.broker import Broker, Client
+from tests.helpers.led_broker import LedBroker
 from wakeq.actors.operator_messages import Move, Requeue
 from wakeq.protocol.uid import uid_of
 from wakeq.storage.journal import Keep
@@ -15,16 +16,20 @@ from wakeq.storage.journal import Keep
 QUEUES = ("a", "b-long-name", "limited", "")
 SEGMENT_BYTES = 3_000
 STASH_MESSAGES = 2
+KEEP = Keep(1 << 40, 1 << 40)
+
+
+def broker_of_one(path: Path) -> Broker:
+    """Start a broker whose log is cut often, and whose history is kept."""
+    return Broker(path, segment_bytes_max=SEGMENT_BYTES, snapshot_bytes_min=1 << 12, keep=KEEP)
 
 
 class Life:
-    """A broker that is used at random, and what its clients were told."""
+    """A broker, or a cluster that looks like one, that is used at random, and what its clients were told."""
 
-    def __init__(self, path: Path, chance: random.Random) -> None:
+    def __init__(self, broker: Broker | LedBroker, chance: random.Random) -> None:
         self.chance = chance
-        self.broker = Broker(
-            path, segment_bytes_max=SEGMENT_BYTES, snapshot_bytes_min=1 << 12, keep=Keep(1 << 40, 1 << 40)
-        )
+        self.broker = broker
         self.client: Client = self.broker.client()
         self.uids: list[str] = []
         self.epochs = 0
@@ -36,7 +41,7 @@ class Life:
             self.publish, self.publish, self.publish, self.publish_many, self.publish_once, self.fetch, self.fetch,
             self.acknowledge, self.acknowledge, self.follow_up, self.give_back, self.acknowledge_nonsense, self.wait,
             self.empty, self.delete, self.crash, self.flush, self.stage, self.settle, self.stash, self.unstash,
-            self.move, self.requeue, self.renew, self.settle_and_renew_at_once,
+            self.move, self.requeue, self.renew, self.settle_and_renew_at_once, self.cancel,
         )  # fmt: skip
         self.chance.choice(actions)()
 
@@ -92,6 +97,13 @@ class Life:
             "ACK", self.chance.choice((*QUEUES, "nowhere")), uid=f"0000001_000000{self.chance.randrange(10, 99)}"
         )
 
+    def cancel(self) -> None:
+        """Acknowledge a message without a lease, whatever its state."""
+        name = self.queue()
+        uid = self.any_living(name)
+        if uid is not None:
+            self.client.call("ACK", name, uid=uid)
+
     def stage(self) -> None:
         self.epochs += 1
         epoch = max(1, self.chance.choice((self.epochs, self.epochs - 1)))
@@ -118,8 +130,9 @@ class Life:
     def stash(self) -> None:
         stash = self.chance.choice("pqr")
         messages = [stash] * STASH_MESSAGES
-        part, delay = self.chance.choice((0, 0, 1)), self.chance.choice((0, 0, 9))
-        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, delay=delay)
+        fields: dict[str, Any] = self.chance.choice(({}, {}, {"delay": 9}, {"expires": 9}))
+        part = self.chance.choice((0, 0, 1))
+        self.client.call("STASH", self.queue(), stash=stash, part=part, messages=messages, **fields)
 
     def unstash(self) -> None:
         stashes = [(stash, STASH_MESSAGES) for stash in self.chance.sample("pqr", self.chance.choice((1, 1, 2)))]
@@ -166,8 +179,12 @@ class Life:
     def flush(self) -> None:
         self.broker.flush()
 
-    def end(self) -> None:
-        """Have everything written down, and stop."""
+    def write_down(self) -> None:
+        """Have everything in the files."""
         self.broker.advance(0.1)  # deliveries go to the log a little later
         self.broker.flush()
+
+    def end(self) -> None:
+        """Have everything written down, and stop."""
+        self.write_down()
         self.broker.close()

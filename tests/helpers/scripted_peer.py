@@ -6,7 +6,7 @@ commands of a connection  -->  script(number of the connection, command)  -->  r
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeAlias
 
 from wakeq.protocol.wire import worker as wire
@@ -15,8 +15,8 @@ Script: TypeAlias = Callable[[int, wire.Command], "wire.Reply | list[wire.Reply]
 
 
 @contextmanager
-def scripted(script: Script) -> Iterator[str]:
-    """Serve on a free port; HELLO is answered for the script."""
+def scripted(script: Script, *, greets: bool = True) -> Iterator[str]:
+    """Serve on a free port; HELLO is answered for the script, if at all."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections: list[socket.socket] = []
 
@@ -30,12 +30,12 @@ def scripted(script: Script) -> Iterator[str]:
             threading.Thread(target=talk, args=(connection, len(connections)), daemon=True).start()
 
     def talk(connection: socket.socket, number: int) -> None:
-        with connection, connection.makefile("rb") as lines:
+        with suppress(ConnectionError), connection, connection.makefile("rb") as lines:  # clients may go at any time
             for line in lines:
                 (command,) = wire.decode(line)
                 assert not isinstance(command, wire.Bad)
                 if isinstance(command, wire.Hello):
-                    connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
+                    connection.sendall(wire.encode([wire.HelloReply(version="7.7")] if greets else []))
                     continue
                 answer = script(number, command)
                 if answer is None:

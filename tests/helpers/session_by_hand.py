@@ -1,5 +1,7 @@
 """A client's session for the tests: what it says, and what it makes of replies, without a socket or a clock."""
 
+from math import inf
+
 from wakeq.client.session import Event, Greeted, Session
 from wakeq.protocol.wire import worker as wire
 
@@ -14,8 +16,8 @@ def sent(session: Session) -> list[wire.Command]:
     return commands  # type: ignore[return-value]
 
 
-def online(session_id: str = "s") -> Session:
-    session = Session(session_id, answer_timeout_s=ANSWER_S)
+def online(session_id: str = "s", *, mute_after_s: float = inf) -> Session:
+    session = Session(session_id, answer_timeout_s=ANSWER_S, mute_after_s=mute_after_s)
     session.connected(NOW_S)
     session.bytes_to_send()
     assert heard(session, wire.HelloReply(version="1")) == [Greeted()]

@@ -84,7 +84,7 @@ def publishes(draw: st.DrawFn) -> Publish:
         atomic=atomic,
         id=draw(st.one_of(st.just(""), words)),
         session=draw(words) if has_session else "",
-        ordinals=[draw(natural) for _ in new][: 1 if atomic else None] if has_session else [],
+        ordinals=[draw(natural) for _ in new][: 1 if atomic else None] if has_session else (),
         forced=draw(st.booleans()),
         door=draw(byte),
         worker=draw(uint32),

@@ -1,13 +1,20 @@
 """A lake as its readers see it: what was put aside arrives when it is published, and never if it is not."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from tests.helpers.journal_files import AT_MS, CLUSTER, JournalFiles
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.journal_files import AT_MS, CLUSTER, JournalFiles, rows_of
+from tests.helpers.started import eventually
+from wakeq.cli.entry import main
+from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.archive import archive
 from wakeq.pipeline.forecast import forecast
+from wakeq.pipeline.options import write_options
 from wakeq.pipeline.replay import published
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
@@ -51,6 +58,41 @@ def test_what_was_put_aside_arrives_when_it_is_published_and_never_if_it_is_not(
     assert bodies(spark, lake) == [b"x", b"y", b"z"]
     assert bodies(spark, lake, "priority = 7") == [b"x"]
     assert hour.arrivals_mean * 3600 == pytest.approx(3)
+
+
+def published_in(data: Path) -> int:
+    return sum((row["event"], row["outcome"]) == ("published", "done") for row in rows_of(data))
+
+
+def test_a_job_of_which_a_task_was_tried_again_is_archived_and_replayed_once(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    from wakeq.pipeline.sink import QueueWriter
+
+    def attempt(*, dies: bool) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"body": ["m0", "m1"]})
+        if dies:
+            raise RuntimeError("the worker dies")
+        yield pa.RecordBatch.from_pydict({"body": ["m2"]})
+
+    lake = tmp_path / "lake"
+    with BrokerProcess(tmp_path / "data") as broker:
+        address = ":".join(map(str, broker.worker_address))
+        options = write_options({"broker": address, "queue": "jobs"})
+        writer = QueueWriter(options, StructType([StructField("body", StringType())]), overwrite=False)
+        with pytest.raises(RuntimeError, match="the worker dies"):
+            writer.write(attempt(dies=True))
+        writer.commit([writer.write(attempt(dies=False))])
+        eventually(lambda: published_in(broker.data_dir) == 3, "the journal tells of what was published")
+        archive([broker.data_dir], lake, bodies=True)
+
+        command = ["--broker", address, "pipeline", "replay", str(lake), "--queue", "jobs", "--where", "true"]
+        assert main([*command, "--to", "again"]) == 0
+
+        stashed = [row for row in rows_of(broker.data_dir) if (row["queue"], row["event"]) == ("jobs", "stashed")]
+        assert len(stashed) == 5, "the first attempt had put something aside"
+        again = [message.body for message in BulkClient(address).fetch_many("again", 10)]
+        assert sorted(again) == bodies(spark, lake) == [b"m0", b"m1", b"m2"]
 
 
 def test_only_a_delivery_that_somebody_acknowledges_later_tells_how_long_work_takes(spark: Any, tmp_path: Path) -> None:

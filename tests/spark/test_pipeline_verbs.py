@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.journal_files import JournalFiles
+from tests.helpers.journal_files import AT_MS, JournalFiles
 from tests.helpers.started import eventually
 from wakeq.cli.entry import main
 from wakeq.protocol.catalog import Policies
@@ -46,8 +46,8 @@ def data(tmp_path: Path) -> Path:
     for number in range(1, 11):
         files.write(
             Publish("jobs", [Draft(b"x")]),
-            Delivered("jobs", 1, [number], [0], number, worker=1),
-            Ack("jobs", 1, [number], [(1, number)]),
+            Delivered("jobs", 1, [number], [AT_MS + 60_000], number, worker=1),
+            Ack("jobs", 1, [number], [(1, number)], worker=1),
         )
     files.outcomes(0, queues=[(1, 11, "jobs")])
     return files.path

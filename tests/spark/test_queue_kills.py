@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.helpers.cluster import Cluster, free_ports
+from tests.helpers.cluster import Cluster
 from tests.helpers.journal_files import rows_of
+from tests.helpers.ports import free_ports
+from tests.helpers.started import eventually
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline.settling import settle_checkpoint
 from wakeq.protocol.errors import QueueNotFound
@@ -95,12 +97,25 @@ def test_the_leader_is_killed_and_every_message_comes_once(spark: Any, tmp_path:
         assert query.awaitTermination(DEADLINE_S)
         settle_checkpoint(tmp_path / "checkpoint")
 
-        got = [message.body.decode() for message in client.fetch_many("out", 1000)]
-        assert sorted(got) == sorted(f"{body}!" for body in expected)
+        messages = client.fetch_many("out", 1000)
+        assert sorted(message.body.decode() for message in messages) == sorted(f"{body}!" for body in expected)
         assert [client.stats("in")[name] for name in ("size", "leased")] == [0, 0]
-        told = rows_of(*(node.data_dir for node in cluster.nodes))
-    published = Counter(row["uid"] for row in told if (row["queue"], row["event"]) == ("in", "published"))
-    assert (len(published), set(published.values())) == (len(expected), {1}), "of three nodes each event counts once"
+        check_each_is_told_once([node.data_dir for node in cluster.nodes], {message.uid for message in messages})
+
+
+def check_each_is_told_once(places: list[Path], out: set[str]) -> None:
+    """Wait until the nodes tell together what each message of both queues went through, before the kill and behind."""
+    events = [("in", "published"), ("in", "acked"), ("out", "published")]
+
+    def told() -> dict[tuple[str, str], Counter[str]]:
+        rows = [row for row in rows_of(*places) if row["outcome"] == "done"]
+        assert len({(row["index"], row["place"]) for row in rows}) == len(rows)
+        return {one: Counter(row["uid"] for row in rows if (row["queue"], row["event"]) == one) for one in events}
+
+    eventually(lambda: all(len(uids) >= 2 * MESSAGES for uids in told().values()), "all of it is told")
+    for event, uids in told().items():
+        assert (len(uids), set(uids.values())) == (2 * MESSAGES, {1}), f"{event} of three nodes counts once"
+    assert set(told()["out", "published"]) == out
 
 
 def enriching(spark: Any, broker: str, checkpoint: str) -> Any:

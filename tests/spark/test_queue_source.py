@@ -77,6 +77,18 @@ class Kept:
         return sorted(body for bodies in self.batches.values() for body in bodies)
 
 
+def readers_of_this_driver() -> list[int]:
+    """The processes in which sources of running queries live, and renew their claims."""
+    return [pid for pid in (int(path.name) for path in Path("/proc").glob("[0-9]*")) if _is_reader(pid)]
+
+
+def _is_reader(pid: int) -> bool:
+    try:
+        return RUNNER in Path(f"/proc/{pid}/cmdline").read_bytes() and os.getsid(pid) == os.getsid(0)
+    except OSError:  # it has ended meanwhile
+        return False
+
+
 def test_a_peek_shows_what_is_there_and_changes_nothing(world: World) -> None:
     world.client.publish("q", "a", priority=3, headers={"trace": "1"})
     world.publish("q", 4)
@@ -159,6 +171,7 @@ def test_a_batch_that_failed_is_the_same_after_a_restart(world: World) -> None:
 
     with pytest.raises(Exception, match="the sink is away"):
         world.run(world.stream("q", maxOffsetsPerTrigger=10), fail)
+    eventually(lambda: not readers_of_this_driver(), "nobody is left who renews the claim of a query that has ended")
     world.client.publish("q", "urgent", priority=-9)
     sink = Kept()
     world.run(world.stream("q", maxOffsetsPerTrigger=10), sink)
@@ -289,26 +302,13 @@ def test_an_epoch_that_is_over_raises_or_is_left_to_a_later_one(world: World) ->
     assert sink.all == ["m4", "m5", "m6"]
 
 
-def reader_of_the_driver() -> int:
-    """The process in which the source of the one running query lives, and renews its claims."""
-    found = [path for path in Path("/proc").glob("[0-9]*") if RUNNER in _bytes_of(path / "cmdline")]
-    (pid,) = (int(path.name) for path in found if os.getsid(int(path.name)) == os.getsid(0))
-    return pid
-
-
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:  # it has ended meanwhile
-        return b""
-
-
 def test_a_query_that_stood_still_for_too_long_stops_and_says_why(world: World) -> None:
     bodies = world.publish("q", 3)
 
     def stands_still(frame: Any, batch: int) -> None:
         frame.collect()
-        reader = reader_of_the_driver()
+        eventually(lambda: len(readers_of_this_driver()) == 1, "those of queries before this one have ended")
+        (reader,) = readers_of_this_driver()
         os.kill(reader, signal.SIGSTOP)
         try:
             eventually(lambda: world.client.stats("q")["staged"] == 0, "the claim has lapsed")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.journal_files import EVERYTHING, rows_of
 from tests.helpers.journal_oracle import Figures, figures_of, percentile
-from tests.helpers.random_life import Life
+from tests.helpers.random_life import Life, broker_of_one
 from wakeq.pipeline import journal_plan
 from wakeq.pipeline.journal_schema import ALL, Wanted
 from wakeq.pipeline.report import QueueReport, Report, Spans, Tables
@@ -25,7 +25,7 @@ STEPS = 400
 def history(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A broker's directory after a random life, with crashes and sealed segments in it."""
     path = tmp_path_factory.mktemp("life") / "data"
-    life = Life(path, random.Random(request.param))
+    life = Life(broker_of_one(path), random.Random(request.param))
     for _ in range(STEPS):
         life.step()
         life.broker.advance(0.37)

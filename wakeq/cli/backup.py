@@ -112,7 +112,7 @@ def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> 
     import asyncio
 
     sums = asyncio.run(_publish_all(broker.address, _lines_in(file), into))
-    print_json(sums) if as_json else click.echo(f"{sums['messages']} messages in {sums['queues']} queues")
+    print_json(sums) if as_json else click.echo(f"{sums['messages']} messages were sent to {sums['queues']} queues")
 
 
 class QueueLine(msgspec.Struct, tag_field="kind", tag="queue"):

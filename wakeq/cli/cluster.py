@@ -12,6 +12,7 @@ from wakeq.cli.trial import trial
 from wakeq.protocol.errors import NoQuorum
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes", "level")
+NODE = click.IntRange(min=0)
 TRANSFER_S_MAX = 5.0
 LOOK_AGAIN_S = 0.05
 
@@ -40,7 +41,7 @@ def status(broker: Broker, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("node", type=int, required=False)
+@click.argument("node", type=NODE, required=False)
 @json_option
 @click.pass_obj
 def transfer(broker: Broker, node: int | None, as_json: bool) -> None:
@@ -56,7 +57,7 @@ def transfer(broker: Broker, node: int | None, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("node", type=int)
+@click.argument("node", type=NODE)
 @click.argument("address", metavar="HOST:PORT")
 @json_option
 @click.pass_obj
@@ -71,7 +72,7 @@ def add(broker: Broker, node: int, address: str, as_json: bool) -> None:
 
 
 @cluster.command()
-@click.argument("node", type=int)
+@click.argument("node", type=NODE)
 @json_option
 @yes_option
 @click.pass_obj

@@ -8,6 +8,7 @@ verbs load what they need when they run, so that `wakeq pub` starts quickly.
 """
 
 import errno
+import io
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ import click
 from wakeq import __version__
 from wakeq.cli.alive import alive
 from wakeq.cli.backup import backup, export, import_, repair, restore
+from wakeq.cli.bench import bench
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
 from wakeq.cli.completion import completion
@@ -89,7 +91,7 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
 
 VERBS = (
     *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
-    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, completion),
+    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, bench, completion),
 )
 for verb in VERBS:
     cli.add_command(verb)
@@ -103,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     if "_WAKEQ_COMPLETE" in os.environ:  # the shell asks what could come next
         cli.main(prog_name="wakeq")
-    _fill_closed_streams()
+    _prepare_streams()
     try:
         with cli.make_context("wakeq", list(sys.argv[1:] if arguments is None else arguments)) as context:
             status = cli.invoke(context)
@@ -132,11 +134,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return os.EX_IOERR
 
 
-def _fill_closed_streams() -> None:
-    """Give standard streams that our parent has closed an end, which also keeps sockets from taking their places."""
+def _prepare_streams() -> None:
+    """Give standard streams that our parent has closed an end, which also keeps sockets from taking their places.
+
+    What the encoding of the output has no letter for is escaped.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:

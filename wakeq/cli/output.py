@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Row = Sequence[object]
 WORD_CHARS_MAX = 20  # up to here a cell is never broken
-LINE_CHARS_MAX = 1_000
+COLUMNS_APART = 2  # and as much at both edges together
 
 
 def say(text: str) -> None:
@@ -46,21 +46,22 @@ def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:
     if not sys.stdout.isatty():
         click.echo("\n".join("\t".join(row) for row in [list(columns), *shown]))
         return
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.markup import escape
 
-    table = frame()
+    table, needed = frame(), 0
     for number, column in enumerate(columns):
         cells = [row[number] for row in shown]
         is_number = bool(cells) and all(one.lstrip("-").isdigit() for one in cells)
-        is_word = all(len(one) <= WORD_CHARS_MAX for one in cells)  # a uid, a count: of no use in pieces
+        span = max(map(cell_len, [column, *cells]))
+        is_word = span <= WORD_CHARS_MAX  # a uid, a count: of no use in pieces
         table.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_word)
-        table.columns[-1].min_width = None if is_word else WORD_CHARS_MAX
+        needed += min(span, WORD_CHARS_MAX) + COLUMNS_APART
     for row in shown:
         table.add_row(*map(escape, row))
     console = Console(color_system=None if os.environ.get("NO_COLOR") else "auto")
-    widest = console.options.update(max_width=LINE_CHARS_MAX)
-    console.width = max(console.width, console.measure(table, options=widest).minimum)  # else the terminal breaks lines
+    console.width = max(console.width, needed)  # what is longer the terminal breaks
     console.print(table)
 
 

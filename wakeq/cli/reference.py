@@ -22,6 +22,7 @@ from wakeq.cli.common import (
     EXIT_USAGE,
 )
 from wakeq.cli.entry import cli
+from wakeq.cli.output import cell
 from wakeq.cli.reference_http import http_page, metrics_page
 from wakeq.protocol import errors
 from wakeq.setting import Setting, shown
@@ -223,7 +224,7 @@ def _option(item: click.Option) -> str:
     if item.envvar:
         notes.append(f"Else `{item.envvar}`.")
     if item.show_default:
-        notes.append(f"Default: {item.default}.")
+        notes.append(f"Default: {cell(item.default)}.")
     return f"| `{', '.join(item.opts)}{value}` | {' '.join(filter(None, notes))} |\n"
 
 

@@ -107,6 +107,7 @@ def _explained(error: OSError, settings: Settings) -> Exception:
     if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
         return BadSettings(
             f"cannot listen on {settings.host}, {error.strerror}; "
-            f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one)"
+            f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one); "
+            "a node's own one for the others stands in --peers"
         )
     return error

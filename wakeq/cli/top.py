@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from wakeq.cli.common import Broker, json_option
-from wakeq.cli.output import frame, plain, print_json, print_table
+from wakeq.cli.output import COLUMNS_APART, frame, plain, print_json, print_table
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NotLeader
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 COLUMNS = ("queue", "ready", "delayed", "leased", "in/s", "done/s", "back/s", "oldest", "workers", "state")
 LEAST = ("workers", "delayed", "back/s", "state", "oldest", "done/s", "in/s")  # what a narrow screen can do without
 NAME_CHARS_MIN = 12
-COLUMNS_APART = 2  # and as much at both edges together
 LINES_APART = 9  # of the screen, that are not queues
 EVENT = b"data: "
 TRY_AGAIN_S = 1.0  # while nobody serves

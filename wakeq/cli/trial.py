@@ -6,6 +6,7 @@ Three nodes on one machine survive the death of one process, not that of the mac
 """
 
 import contextlib
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import click
 
@@ -33,11 +35,15 @@ def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     peer_ports = _free(NODES) if free_ports else [PEER_PORT + PORTS_APART * node for node in range(NODES)]
     peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
     settings = [word for other in others for word in ("--set", other)]
+    stopping = threading.Event()
     nodes = [
         _start(node, data_dir / f"node-{node}", peers, [*_ports(node, free_ports), *settings]) for node in range(NODES)
     ]
+    for node, process in enumerate(nodes):
+        threading.Thread(target=show, args=(node, process, stopping), daemon=True).start()
 
     def stop(number: int, frame: FrameType | None) -> None:
+        stopping.set()
         for process in nodes:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
@@ -50,21 +56,23 @@ def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
 def _start(node: int, data_dir: Path, peers: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":
     data_dir.parent.mkdir(parents=True, exist_ok=True)
     place = ["--node", str(node), "--peers", peers, "--data-dir", str(data_dir)]
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "wakeq", "serve", *place, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,  # its log: it says "this node"
         text=True,
         process_group=0,  # a Ctrl-C is ours to pass on
     )
-    threading.Thread(target=_show, args=(node, process), daemon=True).start()
-    return process
 
 
-def _show(node: int, process: "subprocess.Popen[str]") -> None:
+def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event) -> None:
+    """Print what a node says, and, if it ends before all are stopped, how it is started again."""
     assert process.stdout is not None, "it was asked for"
     for line in process.stdout:
         click.echo(f"node {node}: {line.rstrip()}")
+    if not stopping.is_set():
+        click.echo(f"node {node} has ended; start it again by: {shlex.join(cast(list[str], process.args))}")
 
 
 def _ports(node: int, free_ports: bool) -> list[str]:

@@ -124,9 +124,10 @@ class AdminClient:
             self.close()
             if not is_new and method == "GET":  # it was kept alive for too long
                 return self._request(method, target, body)
+            what = str(error) if isinstance(error, OSError) else "what answers there speaks something else"
             raise BrokerUnreachable(
-                f"no broker answers over HTTP at {self._addresses[0]}: {error}; "
-                "name its HTTP port with --http or WAKEQ_HTTP"
+                f"no broker answers over HTTP at {self._addresses[0]}: {what}; "
+                "name its HTTP port with --http or WAKEQ_HTTP, and --tls if it has TLS"
             ) from error
 
 

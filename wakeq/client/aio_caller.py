@@ -10,13 +10,14 @@ which keeps another task waiting.  A lost connection is made again in the backgr
 import asyncio
 import secrets
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol, TypeVar, cast
 
 from wakeq.client.credentials import NONE, Credentials
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere, parse_address
 from wakeq.client.session import (
-    PING_AFTER_S,
+    MUTE_AFTER_S,
     UNDER_WAY_MAX,
     Answer,
     Awoken,
@@ -27,12 +28,11 @@ from wakeq.client.session import (
     Session,
     Ticket,
 )
-from wakeq.client.timeouts import Timeouts, foreign, hung, mute, ungreeted, was_closed
+from wakeq.client.timeouts import Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
 from wakeq.client.transport import broken, closed, guard, unreachable
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 
-LOOKS_PER_TIMEOUT = 4
 GOODBYE_S_MAX = 1.0  # for what is still to be sent when a client is closed
 
 T = TypeVar("T")
@@ -74,6 +74,11 @@ class Link(asyncio.Protocol):
         self.ended.set_result(None)
         self._caller.lost(self, broken(self.address, error) if isinstance(error, OSError) else closed(self.address))
 
+    def abort(self) -> None:
+        """End it now.  One that has ended is left alone: asyncio would end it once more, and fail."""
+        if not self.ended.done():
+            self.transport.abort()
+
 
 class AsyncCaller:
     """One conversation with the broker, over as many connections as it takes."""
@@ -85,7 +90,8 @@ class AsyncCaller:
         self._timeouts = timeouts
         self._listener = listener
         self._credentials = credentials
-        self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s)
+        mute_after_s = MUTE_AFTER_S if self._route.has_others else inf
+        self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s, mute_after_s=mute_after_s)
         self._futures: dict[Ticket, asyncio.Future[wire.Reply | WakeqError]] = {}
         self._room = asyncio.Semaphore(UNDER_WAY_MAX - 1)  # one place is kept for the session's own PING
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -166,7 +172,7 @@ class AsyncCaller:
         if link is not None:
             link.transport.close()  # it sends what is in its buffer first
             await asyncio.wait([link.ended], timeout=GOODBYE_S_MAX)
-            link.transport.abort()
+            link.abort()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that this caller lives on, which is the one of its first call."""
@@ -248,8 +254,7 @@ class AsyncCaller:
                 drainer.set_result(None)
 
     def _look_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        period_s = min(self._timeouts.answer_s, PING_AFTER_S) / LOOKS_PER_TIMEOUT
-        self._look = loop.call_later(period_s, self._look_now, loop)
+        self._look = loop.call_later(self._session.look_every_s, self._look_now, loop)
 
     def _look_now(self, loop: asyncio.AbstractEventLoop) -> None:
         """Whether the broker still says what it owes."""
@@ -261,6 +266,10 @@ class AsyncCaller:
             self._deliver(self._session.give_up_due(error, loop.time()))
             self.lost(link, error)
             return
+        if self._session.is_mute(loop.time()):
+            self._session.be_patient()
+            self.lost(link, silent(link.address))
+            return
         self._flush()
         self._look_later(loop)
 
@@ -271,7 +280,7 @@ class AsyncCaller:
         if link is not self._link or self._loop is None:
             return
         self._link = None
-        link.transport.abort()
+        link.abort()
         if self._look is not None:
             self._look.cancel()
         self._deliver(self._session.disconnected())
@@ -318,8 +327,9 @@ class AsyncCaller:
         self._session.connected(loop.time(), token)
         self._flush()
         self._look_later(loop)
-        await asyncio.wait([link.greeted], timeout=self._timeouts.connect_s)
+        await asyncio.wait([link.greeted], timeout=min(self._timeouts.connect_s, self._session.patience_s))
         if not link.greeted.done():
+            self._session.be_patient()
             self.lost(link, mute(address))
         unfit = link.greeted.result()
         return unfit and ungreeted(unfit)

@@ -15,13 +15,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar
 
 from wakeq.client.credentials import TokenSource, no_token
+from wakeq.client.question import repeatable
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere
-from wakeq.client.session import Answer, Event, Moved, NotTheProtocol, Session, Ticket, repeatable
-from wakeq.client.timeouts import Closed, Timeouts, foreign, hung, mute, ungreeted, was_closed
+from wakeq.client.session import MUTE_AFTER_S, Answer, Event, Moved, NotTheProtocol, Session, Ticket
+from wakeq.client.timeouts import Closed, Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
 from wakeq.client.transport import Wire, closed
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
@@ -56,7 +58,8 @@ class Caller:
         self._timeouts = timeouts
         self._dial = dial
         self._token = token
-        self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s)
+        mute_after_s = MUTE_AFTER_S if self._route.has_others else inf
+        self._session = Session(secrets.token_hex(16), answer_timeout_s=timeouts.answer_s, mute_after_s=mute_after_s)
         self._connection: Wire | None = None
         self._lost: WakeqError | None = None  # why the last connection ended, while there is no other one
         self._waiting: dict[Ticket, Waiting] = {}  # calls without an outcome, the oldest first
@@ -152,7 +155,9 @@ class Caller:
     def _hear(self, connection: Wire) -> None:
         """Take what comes next, or find out that nothing does."""
         try:
-            if not self._take(connection, self._session.next_look_s()):
+            session = self._session
+            until_s = min(session.next_look_s(), time.monotonic() + session.look_every_s)
+            if not self._take(connection, until_s):
                 self._look_for_life(connection)
         except WakeqError as error:
             if connection is self._connection:
@@ -181,10 +186,15 @@ class Caller:
 
     def _look_for_life(self, connection: Wire) -> None:
         now_s = time.monotonic()
-        if connection is self._connection and self._session.is_hung(now_s):
+        if connection is not self._connection:
+            return
+        if self._session.is_hung(now_s):
             error = hung(self.address, self._timeouts)
             self._keep(self._session.give_up_due(error, now_s))
             raise error
+        if self._session.is_mute(now_s):
+            self._session.be_patient()
+            raise silent(self.address)
 
     def _send(self) -> None:
         """Write what was asked, also by those who ask while we write: theirs leaves together, in the next write."""
@@ -265,16 +275,21 @@ class Caller:
         self._connection = connection
         self._session.connected(time.monotonic(), token)
         self._send()
-        until_s = time.monotonic() + self._timeouts.connect_s
+        until_s = time.monotonic() + min(self._timeouts.connect_s, self._session.patience_s)
         try:
+            if self._closed.is_set():  # while we dialled, when there was no connection that `close` could end
+                raise was_closed()
             while self._session.greeting is None:
                 if time.monotonic() >= until_s:
+                    self._session.be_patient()
                     raise mute(self.address)
                 self._take(connection, until_s)
         except WakeqError as error:
             connection.close()
             self._connection = None
             self._keep(self._session.disconnected())
+            if self._closed.is_set():
+                raise was_closed() from error
             return ungreeted(error)
         self._route.found(time.monotonic())
         return None

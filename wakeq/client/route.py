@@ -8,6 +8,7 @@ import logging
 import os
 
 from wakeq.client.patience import Patience
+from wakeq.client.session import Silent
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
 
 PORT = 2601
@@ -53,6 +54,8 @@ class Route:
 
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
         """Take `HOST:PORT`, or several of them with commas between."""
+        if not isinstance(addresses, str):
+            raise BadSettings(f"{addresses!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
         self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
         self._reconnect_for_s = reconnect_for_s
         self._patience = Patience(0.0)
@@ -68,6 +71,11 @@ class Route:
         """Where to connect to now."""
         return self._leader or self._addresses[self._place % len(self._addresses)]
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there is more than one node to ask."""
+        return len(self._addresses) > 1
+
     def found(self, now_s: float) -> None:
         """A broker greeted us."""
         if not self._was_found:
@@ -81,13 +89,14 @@ class Route:
     def renew(self) -> None:
         """It was of use, or somebody asks once more after the patience had ended: begin anew."""
         self._patience.renew()
+        self._tried.clear()
 
     def lost(self, error: WakeqError, now_s: float) -> float:
         """The connection ended: the seconds to wait before the next one.  Raise if there were enough attempts."""
         self._is_lost = True
         is_new = self._patience.begin(now_s)
         self._must_tell |= is_new  # once for each outage, however many attempts it takes
-        if isinstance(error, Elsewhere):
+        if isinstance(error, Elsewhere | Silent):
             return self.failed(error, now_s)
         self._tell(error)
         self._tried[self.address] = error
@@ -101,8 +110,12 @@ class Route:
         if leader is not None:  # who is sent on has lost nothing
             return self._pause_s(now_s) if leader in self._tried else 0.0
         self._tell(error)
+        for _ in self._addresses:
+            self._place += 1
+            if self.address not in self._tried:
+                return 0.0
         self._place += 1
-        return 0.0 if self._place % len(self._addresses) else self._pause_s(now_s)
+        return self._pause_s(now_s)
 
     def _tell(self, error: WakeqError) -> None:
         if self._must_tell:

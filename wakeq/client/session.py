@@ -11,11 +11,13 @@ waits, is told what time it is, and never drops a question: each gets one Answer
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count
+from math import inf
 from typing import TypeAlias
 
 import msgspec
 
+from wakeq.client.question import Question, question_of, renew, repeatable
 from wakeq.protocol.errors import (
     BY_CODE,
     BadField,
@@ -30,48 +32,33 @@ from wakeq.protocol.errors import (
 )
 from wakeq.protocol.wire.blocks import BlockReader, may_hold_frames
 from wakeq.protocol.wire.worker import (
-    Ack,
     Awk,
     Command,
     Fet,
-    FetBlock,
     Hello,
     HelloReply,
-    List,
     Msg,
     Msgs,
     Nack,
     Nok,
     Nomsg,
-    Peek,
-    PeekBlock,
     Ping,
     Pub,
     PubBlock,
-    Renew,
     Reply,
-    SettleEpochs,
-    Slice,
-    Stage,
     Stash,
-    Stats,
     Sub,
-    Touch,
     Uns,
-    Unstash,
-    Update,
     decode_replies,
     encode_commands,
 )
 
 UNDER_WAY_MAX = 1024  # the ledger knows the last 1,024 numbers of a session: so many publishes can be repeated safely
 REPLY_BYTES_MAX = 1024 * 1024 * 1024  # a line that is longer is no reply of a broker
+MUTE_AFTER_S = 2.0  # of silence of who owes an answer: by then the other nodes have another leader, if it hangs
+LOOKS_PER_TIMEOUT = 4  # so a timeout is seen at most a quarter late
 PING_AFTER_S = 60.0  # of silence; a broker that hangs is found even if nothing is asked of it
 NEWS = (Awk, HelloReply, Nok)  # replies that may say more than an answer does
-REPEATABLE = (
-    Pub, Fet, Ack, Touch, Sub, Uns, Ping, Hello, List, Stats, Peek, Update,
-    PubBlock, FetBlock, PeekBlock, Stage, Slice, Renew, SettleEpochs, Stash, Unstash,
-)  # fmt: skip
 
 Ticket: TypeAlias = int
 
@@ -115,26 +102,20 @@ class Silent(Disconnected):
     """The peer is connected and says nothing: hung, or no broker."""
 
 
-class Question(msgspec.Struct, gc=False):
-    """A command under way.  Its answer is due from `due_s` on; `refused`: it was surely not done."""
-
-    command: Command
-    due_s: float
-    until_s: float  # a fetch: when its asker does not want to wait any longer
-    refused: bool = False
-
-
 class Session:
     """One conversation, over as many connections as it takes."""
 
-    def __init__(self, session_id: str, *, answer_timeout_s: float) -> None:
+    def __init__(self, session_id: str, *, answer_timeout_s: float, mute_after_s: float = inf) -> None:
+        """Begin; `mute_after_s` is for who has other nodes to ask."""
         self.session_id = session_id
+        self.patience_s = mute_after_s  # how long a silence is borne now
         self.greeting: HelloReply | None = None  # what the broker said of itself on this connection
         self._answer_timeout_s = answer_timeout_s
+        self._mute_after_s = mute_after_s
         self._tickets = count(1)
         self._numbers = count(1)
         self._unanswered: dict[Ticket, Question] = {}  # in the order of asking
-        self._abandoned: dict[Ticket, Question] = {}  # fetches that may still bring a message
+        self._abandoned: dict[Ticket, Question] = {}  # nobody waits for them; the broker still owes the answers
         self._unsent: list[bytes] = []
         self._subscribed: dict[str, None] = {}
         self._reader = BlockReader(REPLY_BYTES_MAX)
@@ -143,7 +124,7 @@ class Session:
 
     def successor(self, session_id: str) -> "Session":
         """Another conversation with the same subscriptions, and nothing else of this one."""
-        session = Session(session_id, answer_timeout_s=self._answer_timeout_s)
+        session = Session(session_id, answer_timeout_s=self._answer_timeout_s, mute_after_s=self._mute_after_s)
         session._subscribed = dict(self._subscribed)
         return session
 
@@ -153,7 +134,7 @@ class Session:
         """Take a command; its Answer will carry the ticket.  Sent now, or once there is a connection."""
         if len(self._unanswered) >= UNDER_WAY_MAX:
             raise Busy(f"{UNDER_WAY_MAX} commands are under way; wait for answers first")
-        if not self._unanswered:
+        if not self._unanswered and not self._abandoned:
             self._heard_s = now_s  # nobody had to say anything until now
         if isinstance(command, Fet) and command.wait > 0:
             self._subscribe(command.qname)  # only a subscriber's fetch waits for a queue that does not exist yet
@@ -164,7 +145,7 @@ class Session:
         line = _line(numbered)  # now, also if there is no connection: its asker is to hear that it cannot be said
         if self._online:
             self._unsent.append(line)
-        self._unanswered[ticket] = _question(numbered, now_s)
+        self._unanswered[ticket] = question_of(numbered, now_s)
         self._note_subscription(command)
         return ticket
 
@@ -187,9 +168,9 @@ class Session:
             self._subscribed.pop(command.qname, None)
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody waits for this answer any more.  A message that comes with it is given back."""
+        """Nobody waits for this answer any more, which is owed all the same.  A message in it is given back."""
         question = self._unanswered.pop(ticket, None)
-        if question is not None and self._online and isinstance(question.command, Fet):
+        if question is not None and self._online:
             self._abandoned[ticket] = question
 
     def _adopt(self, command: Fet, now_s: float) -> Ticket | None:
@@ -197,8 +178,8 @@ class Session:
         until_s = now_s + command.wait
         for ticket, question in self._abandoned.items():
             asked = question.command
-            assert isinstance(asked, Fet)
-            if (asked.qname, asked.count) == (command.qname, command.count) and question.due_s <= until_s:
+            is_like = isinstance(asked, Fet) and (asked.qname, asked.count) == (command.qname, command.count)
+            if is_like and question.due_s <= until_s:
                 del self._abandoned[ticket]
                 question.until_s = until_s
                 self._unanswered[ticket] = question
@@ -219,7 +200,7 @@ class Session:
         self._reader = BlockReader(REPLY_BYTES_MAX)
         self.greeting = None
         for question in self._unanswered.values():
-            _renew(question, now_s)
+            renew(question, now_s)
         restated = [Sub(qname=queue) for queue in self._subscribed]
         repeated = [question.command for question in self._unanswered.values()]
         repeated.sort(key=lambda command: isinstance(command, Fet))  # a restarted broker must first hear what is done
@@ -249,26 +230,45 @@ class Session:
 
     # Signs of life ----------------------------------------------------------------------------------------
 
+    @property
+    def look_every_s(self) -> float:
+        """How often to call `is_hung` and `is_mute` at least, for others may ask while one waits for an answer."""
+        return min(self._answer_timeout_s, PING_AFTER_S, self.patience_s) / LOOKS_PER_TIMEOUT
+
     def next_look_s(self) -> float:
-        """When to call `is_hung` again, if nothing comes until then."""
-        look_s = self._heard_s + PING_AFTER_S
-        for question in self._unanswered.values():
-            look_s = min(look_s, question.due_s + self._answer_timeout_s)
-        return look_s
+        """When to call them if nothing comes until then, and nobody asks anything more."""
+        look_s = min(self._heard_s + PING_AFTER_S, self._silent_since_s() + self.patience_s)
+        return min(look_s, self._due_s() + self._answer_timeout_s)
 
     def owes(self, now_s: float) -> bool:
         """Whether the broker has something to answer at once, also if nobody waits for it any more."""
-        under_way = (*self._unanswered.values(), *self._abandoned.values())
-        return any(question.due_s <= now_s for question in under_way)
+        return self._due_s() <= now_s
 
     def is_hung(self, now_s: float) -> bool:
         """Whether an answer is overdue.  After a long silence, ask for a sign of life."""
-        if any(question.due_s + self._answer_timeout_s <= now_s for question in self._unanswered.values()):
+        if self._due_s() + self._answer_timeout_s <= now_s:
             return True
         if now_s >= self._heard_s + PING_AFTER_S and len(self._unanswered) < UNDER_WAY_MAX:
             self._heard_s = now_s
             self.ask(Ping(), now_s)
         return False
+
+    def _due_s(self) -> float:
+        """When the first answer is due that the broker owes, whoever waits for it; never, if it owes none."""
+        owed = chain(self._unanswered.values(), self._abandoned.values())
+        return min((question.due_s for question in owed), default=inf)
+
+    def _silent_since_s(self) -> float:
+        """Since when the broker owes an answer and says nothing; never, if it owes none."""
+        return max(self._heard_s, self._due_s())
+
+    def is_mute(self, now_s: float) -> bool:
+        """Whether it is time to see who else answers: slow or dead, this broker says nothing at all."""
+        return now_s >= self._silent_since_s() + self.patience_s
+
+    def be_patient(self) -> None:
+        """Whoever was left for its silence may only be slow: bear with it for longer, until somebody answers."""
+        self.patience_s *= 2
 
     # What we hear -----------------------------------------------------------------------------------------
 
@@ -281,7 +281,10 @@ class Session:
             replies = decode_replies(lines) if lines else []
         except (WakeqError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise NotTheProtocol(str(error)) from error
-        return [event for reply in replies if (event := self._sort(reply, now_s)) is not None]
+        events = [event for reply in replies if (event := self._sort(reply, now_s)) is not None]
+        if self.patience_s != self._mute_after_s and any(type(event) is Answer for event in events):
+            self.patience_s = self._mute_after_s
+        return events
 
     def _sort(self, reply: Reply, now_s: float) -> Event | None:
         """Say whose reply it is; None if nobody waits for it."""
@@ -322,7 +325,7 @@ class Session:
         """An adopted wait that ended earlier than its new asker's: wait for the rest of it."""
         if question.until_s <= question.due_s or question.until_s <= now_s:
             return False
-        _renew(question, now_s)
+        renew(question, now_s)
         self._unsent.append(_line(question.command))
         return True
 
@@ -336,9 +339,10 @@ class Session:
 
     def _unaddressed(self, reply: Nok) -> Event | None:
         """A refusal that names no command: one too large to be read, a restated SUB, or the connection itself."""
-        if reply.err == TooLarge.code and self._unanswered:
-            sizes = {ticket: len(_line(asked.command)) for ticket, asked in self._unanswered.items()}
-            return self._answer(max(sizes, key=sizes.__getitem__), reply)
+        under_way = self._unanswered | self._abandoned
+        if reply.err == TooLarge.code and under_way:
+            largest = max(under_way, key=lambda ticket: len(_line(under_way[ticket].command)))
+            return self._answer(largest, reply) if largest in self._unanswered else None
         if self.greeting is not None:
             return None
         raise error_of(reply)
@@ -363,27 +367,6 @@ def _line(command: Command) -> bytes:
         raise BadField(f"{type(command).__name__.upper()} has text that is not UTF-8 ({error})") from None
     except TypeError as error:
         raise BadField(f"{type(command).__name__.upper()} has a value of the wrong type ({error})") from None
-
-
-def _question(command: Command, now_s: float) -> Question:
-    until_s = now_s + command.wait if isinstance(command, Fet) else now_s
-    return Question(command, until_s, until_s)
-
-
-def _renew(question: Question, now_s: float) -> None:
-    """It is asked once more: for what is left of its wait, and with new time to answer."""
-    question.due_s = now_s
-    if isinstance(question.command, Fet):
-        left_s = max(0.0, question.until_s - now_s)
-        question.due_s += left_s
-        question.command = msgspec.structs.replace(question.command, wait=left_s)
-
-
-def repeatable(command: Command) -> bool:
-    """Whether doing it twice is the same as doing it once."""
-    if isinstance(command, Nack):  # with its lease the second one is stale, or changes nothing
-        return command.lease is not None or command.leases is not None
-    return isinstance(command, REPEATABLE)
 
 
 def _in_doubt(command: Command) -> Disconnected:

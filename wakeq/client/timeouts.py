@@ -48,6 +48,11 @@ def ungreeted(error: WakeqError) -> WakeqError:
     return Disconnected(f"{error} before it greeted; is it a worker port, and does it want TLS (tls=, WAKEQ_TLS)?")
 
 
+def silent(address: str) -> Silent:
+    """The error for a broker that says nothing, where there are others to ask."""
+    return Silent(f"{address} has fallen silent")
+
+
 def hung(address: str, timeouts: Timeouts) -> Silent:
     """The error for a broker that stopped to answer."""
     return Silent(f"{address} does not answer for {timeouts.answer_s:g} s; see whether the broker still works")

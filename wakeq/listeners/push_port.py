@@ -48,7 +48,7 @@ class PushPort:
         self._admission = admission
         self._loop = asyncio.get_running_loop()
         self._listening = _bound(host, port)
-        if on_lease:  # else one that has enough to do for longer than that would lose what it has not read yet
+        if on_lease:  # without one, who has enough to do for longer than that would lose what it has not read yet
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S_MAX * 1000))
         self.address = "{}:{}".format(*self._listening.getsockname()[:2])
         self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))

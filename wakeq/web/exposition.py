@@ -72,13 +72,15 @@ def _histogram_lines(name: str, histogram: Histogram) -> str:
 
 def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
     """Yield the series of these queues, metric by metric."""
-    labels = [escaped(one.name) or DEFAULT_LABEL for one in gauges]
+    slices = [gauges[start : start + PIECE_QUEUES] for start in range(0, len(gauges), PIECE_QUEUES)]
+    labels: list[list[str]] = []  # of each slice, made with the first metric
     for family in QUEUE:
         yield head(family)
         make = _QUEUE_LINES[family.name]
-        for start in range(0, len(gauges), PIECE_QUEUES):
-            rows = zip(labels[start : start + PIECE_QUEUES], gauges[start : start + PIECE_QUEUES], strict=True)
-            yield make(rows, now_ms)
+        for place, some in enumerate(slices):
+            if place == len(labels):
+                labels.append([escaped(one.name) or DEFAULT_LABEL for one in some])
+            yield make(zip(labels[place], some, strict=True), now_ms)
 
 
 Rows = Any  # of pairs: the queue's label, its Gauges

@@ -84,7 +84,9 @@ MONIQUE = (
     ),
     Family("wakeq_monique_slow_clients_total", COUNTER, "WebSocket clients disconnected because they did not read"),
     Family("wakeq_monique_subscriptions", GAUGE, "Subscriptions of WebSocket clients, controllers and components"),
-    Family("wakeq_monique_components", GAUGE, "Components connected to the ports of controllers"),
+    Family(
+        "wakeq_monique_components", GAUGE, "Components at the ports of controllers; they count against connections_max"
+    ),
     Family(
         "wakeq_monique_tasks_total",
         COUNTER,

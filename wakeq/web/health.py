@@ -83,6 +83,7 @@ class Health:
                 await asyncio.sleep(0)
             samples = self._totals.samples(gauges, len(gauges) - len(shown))
             await response.write(node_text(samples, ALL_QUEUES).encode())
+            await asyncio.sleep(0)
             for piece in queue_pieces(shown, self._now_ms()):
                 await response.write(piece.encode())
                 await asyncio.sleep(0)

@@ -65,6 +65,8 @@ class MoniqueDoor(WebSocketDoor[Reply]):
             self._write(one, burst=False)
 
     def give_up(self) -> None:
+        if self._closing_at_s is not None:
+            return  # what a closing connection still writes, such as a PONG, tells nothing new
         logger.warning("%s is disconnected: %s", self.peer, TOO_SLOW)
         self._path.slow_clients += 1
         self.close(TOO_SLOW, WSCloseCode.POLICY_VIOLATION)

@@ -20,6 +20,7 @@ from wakeq.web.questions import Questions
 
 LIST_MAX = 1_000
 SECONDS_MAX = 365 * 86_400
+CREATES = "Create a queue; who does must be `admin` of it, or of all"  # the body names it, so the door cannot ask
 
 Name = Annotated[str, Meta(max_length=NAME_BYTES_MAX, description='The name of a queue; "" is the default queue.')]
 Seconds = Annotated[float, Meta(gt=0, le=SECONDS_MAX)]
@@ -104,7 +105,7 @@ def queue_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Ro
             answer=Listed,
             by_caller=True,
         ),
-        Route("POST", "/queues", "Create a queue", LOOK, routes.create, None, CreateBody, Done, by_caller=True),
+        Route("POST", "/queues", CREATES, LOOK, routes.create, None, CreateBody, Done, by_caller=True),
         Route("GET", "/queue", "Show the figures and policies of a queue", LOOK, routes.show, QueueQuery),
         Route("PATCH", "/queue", "Change policies", ADMIN, routes.update, QueueQuery, UpdateBody, Done, by_caller=True),
         Route("DELETE", "/queue", "Delete a queue with its messages", ADMIN, routes.delete, QueueQuery, None, Emptied),

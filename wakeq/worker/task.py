@@ -207,12 +207,11 @@ def check_settings(queue: str, *, timeout: object, retry: object, max_run: objec
 
 def mode_of(handler: Callable[..., object], mode: Mode | None) -> Mode:
     """How a handler is run: as it says, or as what it is."""
-    is_coroutine = iscoroutinefunction(handler)
+    fitting: tuple[Mode, ...] = ("coroutine",) if iscoroutinefunction(handler) else ("thread", "process")
     if mode is None:
-        return "coroutine" if is_coroutine else "thread"
-    if is_coroutine != (mode == "coroutine"):
-        fitting = "coroutine" if is_coroutine else "thread or process"
-        raise BadHandler(f"{handler.__qualname__} cannot run with mode={mode!r}; its mode is {fitting}")
+        return fitting[0]
+    if mode not in fitting:
+        raise BadHandler(f"{handler.__qualname__} cannot run with mode={mode!r}; its mode is {' or '.join(fitting)}")
     return mode
 
 

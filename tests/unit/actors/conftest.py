@@ -1,14 +1,18 @@
-"""Brokers and clusters by hand for the tests of the processes."""
+"""Brokers and clusters by hand for the tests of the processes, and an entry that crashes a queue."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.memory_folder import memory_folder
+from tests.helpers.monique_place import Place
 from tests.helpers.taskflux_by_hand import HandTaskFlux
+from wakeq.protocol.commands import Publish
+from wakeq.protocol.ledger import Ledger
 
 
 @pytest.fixture
@@ -41,6 +45,11 @@ def flux(broker: Broker) -> HandTaskFlux:
 
 
 @pytest.fixture
+def place(broker: Broker) -> Place:
+    return Place(broker)
+
+
+@pytest.fixture
 def cluster(directory: Path) -> Iterator[HandCluster]:
     made = HandCluster(directory)
     made.start()
@@ -53,3 +62,19 @@ def leader(cluster: HandCluster) -> HandNode:
     found = cluster.leader()
     assert found is not None
     return found
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let a ledger fail on a certain body as often as the first number says; -1 is always."""
+    times = [0]
+    publish = Ledger.publish
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if times[0] and any(draft.body == b"poison" for draft in entry.drafts):
+            times[0] -= 1
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    return times

@@ -17,6 +17,19 @@ def evict(broker: Broker, name: str = Q) -> None:
     broker.queue(name).bodies.flushed(lambda count: [], 0)
 
 
+def begin_to_read(broker: Broker, worker: Client) -> None:
+    """Let a worker fetch what is no longer in memory; the disk takes its time."""
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+
+def end_reading(broker: Broker) -> None:
+    broker.reader_disk.held = False
+    broker.reader_disk.complete()
+
+
 def test_a_body_is_at_hand_until_the_store_has_it() -> None:
     bodies = Bodies()
     bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
@@ -118,8 +131,7 @@ def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, cl
 
     client.send(*[{"cmd": "FET", "qname": Q}] * 1_000)
     broker.settle()
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
 
     assert [int(reply["msg"]) for reply in client.take()] == list(range(1_000))
 
@@ -134,8 +146,7 @@ def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(
     broker.settle()
     worker.close()
 
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
     broker.settle()
 
     assert [client.fetch(Q)["msg"] for _ in range(4)] == ["1", "2", "3", "4"]
@@ -146,14 +157,10 @@ def test_a_message_whose_worker_dies_while_its_body_is_read_is_available_again(
     broker: Broker, client: Client, worker: Client
 ) -> None:
     uid = client.publish(Q)
-    evict(broker)
-    broker.reader_disk.held = True
-    worker.send({"cmd": "FET", "qname": Q})
-    broker.settle()
+    begin_to_read(broker, worker)
     worker.close()
 
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
     broker.settle()
 
     broker.check(Q)
@@ -165,15 +172,11 @@ def test_a_sleeper_is_woken_for_a_message_that_nobody_took_in_the_end(
 ) -> None:
     sleeper = broker.client()
     client.publish(Q)
-    evict(broker)
-    broker.reader_disk.held = True
-    worker.send({"cmd": "FET", "qname": Q})
-    broker.settle()
+    begin_to_read(broker, worker)
     sleeper.fall_asleep(Q)
     worker.close()
 
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
     broker.settle()
 
     assert sleeper.words() == ["awk"]
@@ -184,16 +187,12 @@ def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
     broker: Broker, client: Client, worker: Client, leads_again: bool
 ) -> None:
     uid = client.publish(Q)
-    evict(broker)
-    broker.reader_disk.held = True
-    worker.send({"cmd": "FET", "qname": Q})
-    broker.settle()
+    begin_to_read(broker, worker)
     broker.queue(Q).tell(Follow(broker.queue(Q).term, Refusal("NOT_LEADER", "another one leads")))
     if leads_again:
         broker.queue(Q).tell(Lead(7))
 
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
 
     assert worker.words() == ["nok"]
     if leads_again:
@@ -206,14 +205,10 @@ def test_a_fetch_whose_message_goes_while_it_is_read_gets_nothing(
     broker: Broker, client: Client, worker: Client, end: str
 ) -> None:
     uid = client.publish(Q)
-    evict(broker)
-    broker.reader_disk.held = True
-    worker.send({"cmd": "FET", "qname": Q})
-    broker.settle()
+    begin_to_read(broker, worker)
 
     client.ask({"cmd": end, "qname": Q, **({"uid": uid} if end == "ACK" else {})})
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
 
     assert worker.words() in (["nomsg"], ["nok"])
 
@@ -233,8 +228,7 @@ def test_whoever_asked_for_a_body_that_goes_meanwhile_is_answered(
     broker.settle()
 
     client.ask({"cmd": end, "qname": Q, **({"uid": uid} if end == "ACK" else {})})
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
 
     assert len(worker.take()) == 1
 
@@ -251,8 +245,7 @@ def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
 
     broker.queue(Q).tell(object())  # a bug: no handler knows it
     broker.settle()
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
+    end_reading(broker)
 
     assert len(worker.take()) == 1
     assert client.fetch(Q)

@@ -1,6 +1,8 @@
 """The processes of three nodes: who serves, what is lost with a leader, and what never is."""
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -351,6 +353,29 @@ def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader:
 def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
     cluster.bring_up(node)
     cluster.advance(seconds)
+
+
+def test_a_disk_that_was_set_back_by_one_life_stops_its_node_and_the_right_one_may_come_back(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    lost, copy, good = cluster.others(leader)[0], tmp_path / "copy", tmp_path / "good"
+    lost.kill()
+    shutil.copytree(lost.path, copy)
+    bring_up_for(cluster, lost, 1.0)
+    leader.client().publish(Q)
+    cluster.advance(1.0)
+    lost.kill()
+    shutil.move(lost.path, good)
+    shutil.move(copy, lost.path)
+
+    with pytest.raises(DiskDisowned, match="has lost what it acknowledged"):
+        bring_up_for(cluster, lost, 2.0)
+    lost.kill()
+    shutil.rmtree(lost.path)
+    shutil.move(good, lost.path)
+    bring_up_for(cluster, lost, 2.0)
+
+    assert leader.raft_log.core.leader().peers[lost.number].counted_match == leader.opened.log.last_index
 
 
 def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.messages import Asker, Committed
+from wakeq.actors.messages import Asker, Committed, HandOver, Refusal
 from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
@@ -60,19 +60,36 @@ def test_an_entry_that_no_queue_can_apply_is_set_aside_by_whoever_leads_next(
     cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader.client().publish(Q)
+
+    set_aside_by_a_successor(cluster, leader, monkeypatch)
+    new = successor(cluster, leader)
+
+    assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
+    assert size_of(new) == 2
+
+
+def set_aside_by_a_successor(cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lose the leader while an entry that crashes every queue is committed and not set aside."""
     poison(monkeypatch)
     assert isinstance(leader.assembly.state_disk, HandDisk)
     leader.assembly.state_disk.held = True  # so it does not come to set the entry aside itself
     leader.client().ask({"cmd": "PUB", "qname": Q, "message": "poison"})
     cluster.advance(0.2)  # the others hear that it is committed, and halt
-
     cluster.isolate(leader)
     successor(cluster, leader)
     cluster.advance(5.0)  # each lets the other one lead, for whom it may be no harm
-    new = successor(cluster, leader)
+    leader.assembly.state_disk.held = False
+    leader.assembly.state_disk.complete()
+    cluster.advance(0.2)
 
-    assert new.client().call("PUB", Q, message="m")["cmd"] == "ok"
-    assert size_of(new) == 2
+
+def leads_again(cluster: HandCluster, node: HandNode) -> bool:
+    """Have whoever leads hand over until this node does."""
+    found = cluster.leader()
+    if found is not None and found is not node:
+        found.raft_log.tell(Administer(Asker(found.runtime.spawn(Operator), None, None), "transfer", node.number))
+        cluster.settle()
+    return found is node
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,21 +162,28 @@ def test_what_crashed_a_queue_where_it_led_is_left_out_where_it_was_written_down
     assert [size_of(node) for node in cluster.nodes] == [2, 2, 2]
 
 
+@pytest.mark.parametrize("is_second", [False, True])
 def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_were_answered(
-    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_second: bool
 ) -> None:
     halted, other = cluster.others(leader)
     leader.client().publish(Q)
+    if is_second:  # of an earlier entry both have let the other one try
+        with pytest.MonkeyPatch.context() as patch:
+            set_aside_by_a_successor(cluster, leader, patch)
+        cluster.heal()
+        cluster.until(lambda: leads_again(cluster, leader), "the first one leads again")
     PoisonOfOne(halted, monkeypatch)
     answered = leader.client().call("PUB", Q, message="poison")
     cluster.advance(0.3)
 
+    index = leader.raft_log.core.committed
     leader.kill()
     cluster.until(lambda: cluster.leader() is other, "the other one leads")
 
-    assert halted.raft_log._has_passed_on, "it was elected, and did not set the entry aside"
+    assert index in halted.raft_log._passed_on, "it was elected, and did not set the entry aside"
     messages = other.client().call("FET", Q, count=10)["messages"]
-    assert [message["uid"] for message in messages][1:] == [answered["uid"]]
+    assert messages[-1]["uid"] == answered["uid"]
 
 
 def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
@@ -169,6 +193,11 @@ def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
     PoisonOfOne(halted, monkeypatch)
     leader.client().call("PUB", Q, message="poison")
 
+    cluster.advance(6.0)
+    cluster.isolate(halted)
+    cluster.advance(6.0)  # in which no leader could have set it aside
+    cluster.heal()
+    cluster.advance(6.0)
     with pytest.raises(RuntimeError, match=r"crashes on entry .* on this node only: ZeroDivisionError: poisoned"):
         cluster.advance(15.0)
 
@@ -264,3 +293,63 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     assert [queue for queue in delayed if not client.finds_nothing(queue)] == []
     cluster.advance(0.03)
     assert [queue for queue in delayed if client.finds_nothing(queue)] == []
+
+
+def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, log = leader.client(), leader.raft_log
+    client.publish(Q)
+    may_serve, orders = leader.queues._services.refusal, [HandOver()]
+
+    def asked() -> Refusal | None:
+        refusal = may_serve()
+        if orders:
+            log.tell(orders.pop())  # it stands in the mail before what the queue is about to propose
+        return refusal
+
+    queue = leader.queues._processes[Q]
+    monkeypatch.setattr(queue, "_services", queue._services._replace(refusal=asked))
+
+    delivered = client.fetch(Q)
+    new = successor(cluster, leader)
+
+    assert delivered["msg"] == "hi"
+    assert new.client().finds_nothing(Q)
+
+
+def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:
+    operator = leader.runtime.spawn(Operator)
+
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
+    cluster.advance(1.0)
+    successor(cluster, leader)
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "status"))
+    cluster.settle()
+
+    assert "'role': 'removed'" in str(operator.heard[-1])
+
+
+def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_done_there_either(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, slow = leader.client(), cluster.others(leader)[0]
+    client.publish(Q)
+    client.publish("other")
+    held = client.fetch(Q)
+    cluster.advance(2.0)
+    poison(monkeypatch)
+    assert isinstance(slow.assembly.state_disk, HandDisk)
+    slow.assembly.state_disk.held = True  # its queue has crashed once, and waits to be made anew
+
+    follow_ups = [{"qname": name, "message": body} for name, body in ((Q, "next"), ("other", "poison"))]
+    publisher = leader.client()
+    publisher.send({"cmd": "PUB", "qname": "other", "message": "poison"})
+    client.send({"cmd": "ACK", "qname": Q, "uid": held["uid"], "publish": follow_ups})
+    cluster.advance(0.5)
+    slow.assembly.state_disk.held = False
+    slow.assembly.state_disk.complete()
+    cluster.advance(2.0)
+
+    assert [reply["err"] for reply in (*publisher.take(), *client.take())] == ["SET_ASIDE"] * 2
+    assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3

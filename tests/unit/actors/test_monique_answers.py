@@ -13,11 +13,6 @@ from wakeq.actors.monique_exchange import FamilyEnded
 from wakeq.actors.monique_messages import Relayed
 
 
-@pytest.fixture
-def place(broker: Broker) -> Place:
-    return Place(broker)
-
-
 def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) -> None:
     place.serve_answers()
     client = place.client()

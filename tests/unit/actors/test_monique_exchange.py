@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgpack
@@ -41,7 +42,8 @@ class Place:
 
     def __init__(self, rules: Rules = Rules()) -> None:  # noqa: B008
         self.runtime = Runtime()
-        self.tally = Tally(lambda: NOW_MS)
+        self.now_ms = NOW_MS
+        self.tally = Tally(lambda: self.now_ms)
         self.exchange = self.runtime.spawn(
             MoniqueExchange, rules, None, lambda: NOW_MS, self.tally, lambda below: below - 1
         )
@@ -270,6 +272,11 @@ def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: p
 
     assert len(caplog.records) == 1
     assert place.tally.dropped["from_component"] == 1000
+    since = datetime.fromtimestamp(place.now_ms / 1000, UTC)
+    place.now_ms += 3_600_000
+    components.tell(Taken([[b"one frame"]]))
+    place.settle()
+    assert f"and 999 others since {since:%Y-%m-%d %H:%M:%S} UTC" in caplog.records[1].message
 
 
 # --- controllers ---

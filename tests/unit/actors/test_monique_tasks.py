@@ -19,11 +19,6 @@ from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
 from wakeq.protocol.wire.monique.tasks import TAG
 
 
-@pytest.fixture
-def place(broker: Broker) -> Place:
-    return Place(broker)
-
-
 def test_a_task_is_acknowledged_and_passed_on_when_it_is_on_disk(broker: Broker, place: Place, worker: Client) -> None:
     watcher, client = place.client(), place.client()
     watcher.ask(subscribe("* *"))
@@ -214,6 +209,19 @@ def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
         place.kill(f"t{number}")
 
     assert worker.figures("sums")["size"] == 26
+
+
+def test_a_kill_that_is_not_looked_for_because_there_are_too_many_is_said(
+    place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(monique_tasks, "CANCELS_MAX", 2)
+    monkeypatch.setattr(QueueUser, "_look_at", lambda *_, **__: None)  # nobody answers
+
+    for number in range(4):
+        place.kill(f"t{number}")  # the first is looked for, two wait
+
+    assert place.tally.dropped["kill"] == 1
+    assert "2 kills wait already" in caplog.text
 
 
 def test_a_kill_finds_a_task_although_its_queue_cannot_be_asked_at_first(

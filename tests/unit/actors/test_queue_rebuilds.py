@@ -16,23 +16,6 @@ from wakeq.protocol.ledger import Ledger
 from wakeq.storage.store import QUEUES
 
 Q = "q"
-POISON = b"poison"
-
-
-@pytest.fixture
-def poison(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Let a ledger fail on a certain body as often as the first number says; -1 is always."""
-    times = [0]
-    publish = Ledger.publish
-
-    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
-        if times[0] and any(draft.body == POISON for draft in entry.drafts):
-            times[0] -= 1
-            raise ZeroDivisionError("poisoned")
-        return publish(self, entry, at_ms)
-
-    monkeypatch.setattr(Ledger, "publish", fragile)
-    return times
 
 
 class Listener(Process):
@@ -180,7 +163,7 @@ def test_what_comes_before_the_news_of_a_crash_is_answered_all_the_same(
     crashed: list[Ledger] = []
 
     def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
-        if entry.drafts[0].body == POISON and not crashed:
+        if entry.drafts[0].body == b"poison" and not crashed:
             crashed.append(self)
             come()
             raise ZeroDivisionError("poisoned")

@@ -1,52 +1,14 @@
-"""QueueStaging: claims of epochs and stashed publishes, as a client of the worker protocol sees them."""
-
-from pathlib import Path
-from typing import Any
+"""QueueStaging: claims of epochs, as a client of the worker protocol sees them."""
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from tests.helpers.by_hand import Json
-from tests.helpers.hand_cluster import HandCluster
-from wakeq.actors.operator_messages import Requeue
+from tests.helpers.staging_commands import fetched, publish, read, stage
 from wakeq.protocol import staging
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Result, Unstash, UnstashAction
+from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Results
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.uid import uid_of
-from wakeq.protocol.wire.worker_commands import STASH_PARTS_MAX
-
-
-def stage(client: Client, epoch: int, **fields: Any) -> Json:
-    return client.call("STAGE", "q", source="s", epoch=epoch, **fields)
-
-
-def read(client: Client, epoch: int, slice: int = 0, **fields: Any) -> list[str]:
-    reply = client.call("SLICE", "q", source="s", epoch=epoch, slice=slice, **fields)
-    assert reply["cmd"] == "slice", reply
-    return [message["msg"] for message in reply["messages"]]
-
-
-def publish(client: Client, *bodies: str, **fields: Any) -> list[str]:
-    uids: list[str] = client.call("PUB", "q", messages=list(bodies), **fields)["uids"]
-    return uids
-
-
-def stash(client: Client, name: str, *bodies: str, **fields: Any) -> Json:
-    return client.call("STASH", "q", stash=name, messages=list(bodies), **fields)
-
-
-def unstash(client: Client, epoch: int, *stashes: tuple[str, int]) -> Json:
-    return client.call("UNSTASH", "q", writer="w", epoch=epoch, stashes=stashes)
-
-
-def fetched(client: Client) -> list[str]:
-    reply = client.call("FET", "q", count=100)
-    return [message["msg"] for message in reply.get("messages", [])]
-
-
-# Claims -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_claim_is_cut_into_slices_in_the_order_of_the_line(client: Client) -> None:
@@ -195,6 +157,22 @@ def test_who_settles_what_is_just_lapsing_comes_too_late_as_well(client: Client,
     broker.check("q")
 
 
+def test_what_is_about_to_end_stays_so_whatever_else_happens_to_its_source(client: Client, broker: Broker) -> None:
+    publish(client, "a", "b")
+    stage(client, 1, count=1, timeout=10)
+    broker.log_disk.held = True
+    broker.advance(11)
+    broker.queue("q")._watch(("c", "s"))  # as after any entry about the source
+
+    ends = broker.queue("q").leases.ends  # type: ignore[union-attr]
+    assert ends is not None
+    assert ends.lapsing == {("c", "s", 1)}
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    assert sorted(fetched(client)) == ["a", "b"]
+
+
 def test_a_renewed_claim_stays(client: Client) -> None:
     publish(client, "a")
     stage(client, 1, timeout=10)
@@ -331,382 +309,32 @@ def test_a_purge_ends_claims_with_their_messages(client: Client) -> None:
     assert stage(client, 2)["sizes"] == [1]
 
 
-def test_a_source_is_forgotten_a_day_after_its_last_use(client: Client) -> None:
-    publish(client, "a", "b")
-    stage(client, 1, count=1)
-    client.call("SETTLE", "q", source="s", epoch=1)
-    assert stage(client, 1)["err"] == "EPOCH_EXPIRED"
-
-    client.broker.advance(86_400)
-    client.call("STAGE", "q", source="other", epoch=1)
-
-    staging = client.broker.queue("q").ledger.staging
-    assert staging is not None
-    assert list(staging.sources) == ["other"]
-
-
-def test_peek_and_stats_know_what_is_staged(client: Client) -> None:
-    publish(client, *"abc")
-    stage(client, 1, count=2, timeout=30)
-    stash(client, "t", "d")
-
-    figures = client.figures("q")
-    states = [row["state"] for row in client.call("PEEK", "q", state="any")["messages"]]
-
-    assert [figures[name] for name in ("ready", "delayed", "leased", "staged", "stashed", "size")] == [1, 0, 2, 2, 1, 2]
-    assert states == ["staged", "staged", "ready", "stashed"]
-    (row,) = client.call("PEEK", "q", state="leased", count=1)["messages"]
-    assert row["until_ms"] == client.broker.now_ms() + 30_000
-
-
-# Stashes ------------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> None:
-    stash(client, "t1", "a", "b")
-    stash(client, "t2", "c")
-    stash(client, "left", "x")
-    assert fetched(client) == []
-
-    assert unstash(client, 1, ("t1", 2), ("t2", 1))["rows"] == 3
-
-    assert fetched(client) == ["a", "b", "c"]
-
-
-def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
-    stash(client, "t", "a")
-    unstash(client, 1, ("t", 1))
-    stash(client, "again", "a")
-
-    assert unstash(client, 0).get("epoch") == 1
-    assert unstash(client, 1, ("again", 1))["rows"] == 0
-
-    assert fetched(client) == ["a"]
-    assert client.figures("q")["stashed"] == 0
-
-
-def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
-    stash(client, "t", "a")
-    unstash(client, 5, ("t", 1))
-    stash(client, "another", "b")
-
-    for epoch in (1, 4):
-        refused = unstash(client, epoch, ("another", 1))
-        assert (refused["err"], "another writer" in refused["detail"]) == ("EPOCH_OLD", True)
-
-    assert unstash(client, 6, ("another", 1))["rows"] == 1
-    assert fetched(client) == ["a", "b"]
-
-
-def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
-    for _ in range(2):
-        stash(client, "t", "a")
-        stash(client, "t", "b", part=1)
-
-    assert unstash(client, 1, ("t", 2))["rows"] == 2
-    assert fetched(client) == ["a", "b"]
-
-
-def test_a_stash_has_so_many_parts_and_no_more(client: Client) -> None:
-    assert stash(client, "t", "a", part=STASH_PARTS_MAX - 1)["cmd"] == "okrows"
-
-    reply = stash(client, "t", "b", part=STASH_PARTS_MAX)
-
-    assert (reply["cmd"], reply["err"]) == ("nok", "BAD_FIELD")
-    assert "from 0 to 9999; put more messages into each, or begin another stash" in reply["detail"]
-    assert unstash(client, 1, ("t", 1))["rows"] == 1
-
-
-@pytest.mark.parametrize(
-    ("bound", "command", "words"),
-    [
-        ("SOURCES_MAX", "STAGE", "settle one first"),
-        ("STASHES_MAX", "STASH", "publish or drop some of them first"),
-        ("WRITERS_MAX", "UNSTASH", "give them fewer names"),
-    ],
-)
-def test_who_meets_a_bound_of_what_is_staged_hears_which(
-    client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, command: str, words: str
+def test_a_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(staging, bound, 1)
-    publish(client, "a", "b")
-    about: list[Json] = [
-        {"STAGE": {"source": name, "epoch": 1}, "STASH": {"stash": name, "messages": ["x"]},
-         "UNSTASH": {"writer": name, "epoch": 1, "stashes": []}}[command] for name in ("one", "two")
-    ]  # fmt: skip
-
-    first, second = (client.call(command, "q", **fields) for fields in about)
-
-    assert (first["cmd"] != "nok", second["err"]) == (True, "BUSY")
-    assert words in second["detail"]
-
-
-def test_of_too_many_writers_the_one_unused_longest_is_forgotten(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "WRITERS_MAX", 2)
-
-    def publishes(writer: str) -> bool:
-        return bool(client.call("UNSTASH", "q", writer=writer, epoch=1, stashes=[])["cmd"] == "okrows")
-
-    stash(client, "t", "a")
-    assert [publishes("one"), publishes("two"), publishes("three")] == [True, True, False]
-
-    client.broker.advance(staging.WRITER_KEPT_MS_MIN / 1000)
-
-    assert publishes("three")
-    assert [client.call("UNSTASH", "q", writer=name, stashes=[]).get("epoch") for name in ("one", "two")] == [None, 1]
-
-
-def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staging, "WRITERS_MAX", 2)
-
-    def publishes(ledger: Ledger, writer: str, at_ms: int) -> None:
-        ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [], writer, 1), at_ms)
-
-    went_on, restarted = (Ledger("q", 1, Policies(), Limits()) for _ in range(2))
-    for writer in ("two", "one"):
-        publishes(went_on, writer, 0)  # in one moment
-    rows = [(name, value) for name, value in went_on.collect().staged if value is not None]
-    restarted.restore_staging(rows)
-    for ledger in (went_on, restarted):
-        publishes(ledger, "three", staging.WRITER_KEPT_MS_MIN)
-
-    assert went_on.staging is not None
-    assert restarted.staging is not None
-    assert set(went_on.staging.writers) == set(restarted.staging.writers)
-
-
-def publish_job(client: Client, job: str, *stashes: tuple[str, int]) -> Json:
-    return client.call("UNSTASH", "q", writer=job, stashes=stashes)
-
-
-def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
-    stash(client, "t", "a")
-    assert publish_job(client, "job", ("t", 1))["rows"] == 1
-    broker.flush()
-    broker.crash_and_restart()
-    client = broker.client()
-    stash(client, "again", "a")
-
-    assert publish_job(client, "job", ("again", 1))["rows"] == 0
-
-    assert (fetched(client), client.figures("q")["stashed"]) == (["a"], 0)
-
-
-def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staging, "JOBS_MAX", 1)
-    monkeypatch.setattr(staging, "WRITERS_MAX", 1)
-    for name in "abc":
-        stash(client, name, name)
-    unstash(client, 1, ("a", 1))
-    publish_job(client, "one", ("b", 1))
-
-    refused = publish_job(client, "two", ("c", 1))
-    client.broker.advance(staging.JOB_KEPT_MS / 1000)
-
-    assert (refused["err"], "jobs within 15 minutes" in refused["detail"]) == ("BUSY", True)
-    assert publish_job(client, "two", ("c", 1))["rows"] == 1
-    known = client.broker.queue("q").ledger.staging
-    assert known is not None
-    assert (list(known.jobs), list(known.writers)) == (["two"], ["w"])
-
-
-def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
-    stash(client, "t", "a", keep=60)
-    client.broker.advance(59)
-    stash(client, "t", "a", keep=60)
-    client.broker.advance(59)
-
-    assert unstash(client, 1, ("t", 1))["rows"] == 1
-
-
-def test_a_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
-    stash(client, "t", "a", "b")
-    publish(client, "c")
-
-    before = client.call("PEEKB", "q", count=9)
-    unstash(client, 1, ("t", 2))
-
-    assert (before["rows"], before["last"]) == (1, 3)
-    assert client.call("PEEKB", "q", count=9)["rows"] == 3
-
-
-def test_all_stashes_are_published_or_none(client: Client) -> None:
-    stash(client, "t", "a", keep=10)
-    stash(client, "u", "b", keep=60)
-
-    for missing in (("v", 1), ("t", 2)):
-        assert unstash(client, 1, ("u", 1), missing)["err"] == "STASH_EXPIRED"
-
-    client.broker.advance(11)
-    assert unstash(client, 1, ("t", 1), ("u", 1))["err"] == "STASH_EXPIRED"
-    assert fetched(client) == []
-    assert unstash(client, 1, ("u", 1))["rows"] == 1
-
-
-def test_what_nobody_publishes_goes(client: Client, broker: Broker) -> None:
-    stash(client, "dropped", "a")
-    stash(client, "lapsed", "b", keep=10)
-
-    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
-    broker.advance(11)
-
-    assert client.figures("q")["stashed"] == client.figures("q")["size"] == 0
-    assert client.figures("q")["published"] == 0
-    broker.flush()
-    broker.crash_and_restart()
-    assert fetched(broker.client()) == []
-
-
-def test_delay_and_priority_of_a_stashed_message_are_kept(client: Client) -> None:
-    late = {"message": "late", "delay": 5}
-    client.call("STASH", "q", stash="t", messages=["b", {"message": "a", "priority": -1}, late])
-
-    unstash(client, 1, ("t", 3))
-
-    assert fetched(client) == ["a", "b"]
-    client.broker.advance(6)
-    assert fetched(client) == ["late"]
-
-
-def test_stashes_outlive_crashes_cuts_and_restarts(client: Client, broker: Broker) -> None:
-    stash(client, "t", "a")
-    broker.flush()
-    stash(client, "t", "b", part=1)
-    broker.crash_and_restart()
-    client = broker.client()
-    assert fetched(client) == []
-    unstash(client, 7, ("t", 2))
-    broker.flush()
-    broker.crash_and_restart()
-    client = broker.client()
-
-    assert unstash(client, 7)["rows"] == 0
-    assert fetched(client) == ["a", "b"]
-
-
-def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
-    client.call("CREATE", "q", max_size=2)
-    stash(client, "t", "a", "b")
-
-    assert stash(client, "u", "c")["err"] == "QUEUE_FULL"
-    assert client.call("PUB", "q", message="d")["err"] == "QUEUE_FULL"
-    assert unstash(client, 1, ("t", 2))["rows"] == 2
-
-
-def test_what_is_stashed_is_not_let_go_by_an_operator(client: Client, broker: Broker) -> None:
-    stash(client, "t", "a")
-    ledger = broker.queue("q").ledger
-    (number,) = ledger.living_numbers()
-
-    outcome = broker.operate("q", lambda me: Requeue(me, "q", [uid_of(ledger.id, number)]))
-
-    assert outcome.results == [Result.UNKNOWN]
-    assert fetched(client) == []
-
-
-def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:
-    stash(client, "t", "a")
-    worker.fall_asleep("q")
-
-    unstash(client, 1, ("t", 1))
-
-    assert worker.words() == ["awk"]
-
-
-def test_what_is_staged_in_a_queue_that_does_not_exist_is_not_found(client: Client) -> None:
-    refused = [
-        stage(client, 1),
-        client.call("SLICE", "q", source="s", epoch=1),
-        client.call("RENEW", "q", source="s"),
-        client.call("SETTLE", "q", source="s", epoch=1),
-        client.call("PEEKB", "q"),
-        unstash(client, 1),
-    ]
-    assert [reply["err"] for reply in refused] == ["Q_NOT_FOUND"] * 6
-
-
-# Looks, and others who lead -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("command", [{"cmd": "PEEK"}, {"cmd": "PEEKB"}, {"cmd": "FET"}])
-def test_who_looks_while_the_queue_is_deleted_is_answered(client: Client, broker: Broker, command: Json) -> None:
-    publish(client, "a")
-    broker.flush()
-    broker.crash_and_restart()
-    client = broker.client()
-    broker.reader_disk.held = True
-    client.send({**command, "qname": "q"})
-    broker.settle()
-
-    broker.client().call("DROP", "q")
-    broker.flush()
-
-    assert client.words() in (["nok"], ["nomsg"])
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
-    assert client.words() == []
-
-
-def test_what_is_read_for_a_look_is_whole_although_the_rest_is_dropped_meanwhile(
-    client: Client, broker: Broker
-) -> None:
-    publish(client, *"abc")
-    broker.flush()
-    broker.crash_and_restart()
-    client = broker.client()
-    publish(client, "d")
-    broker.reader_disk.held = True
-    client.send({"cmd": "PEEKB", "qname": "q"})
-    broker.settle()
-    broker.queue("q").bodies.clear()
-
-    broker.reader_disk.held = False
-    broker.reader_disk.complete()
-
-    assert [reply["rows"] for reply in client.take()] == [4]
-
-
-def test_what_is_staged_is_there_for_whoever_leads_next(directory: Path) -> None:
-    cluster = HandCluster(directory)
-    cluster.start()
-    leader = cluster.leader()
-    assert leader is not None
-    client = leader.client()
-    publish(client, *"abc")
-    stage(client, 1, count=2, timeout=60)
-    stash(client, "t", "d")
-    cluster.advance(0.2)
-    others = cluster.others(leader)
-
-    leader.kill()
-    cluster.until(lambda: cluster.leader(others) is not None, "another node serves")
-    found = cluster.leader(others)
-    assert found is not None
-    client = found.client()
-
-    assert [read(client, 1), fetched(client)] == [["a", "b"], ["c"]]
-    assert stage(client, 1)["sizes"] == [2]
-    assert unstash(client, 1, ("t", 1))["rows"] == 1
-    cluster.advance(70)
-    assert sorted(fetched(client)) == ["a", "b", "c", "d"]
-    cluster.close()
-
-
-def test_stashes_leave_nothing_behind_in_memory(client: Client, broker: Broker) -> None:
-    stash(client, "t", "a", "b")
-    broker.flush()
-    broker.crash_and_restart()
-    process = broker.queue("q")
-    assert process.leases is not None
-    assert process.leases.delayed is None
-
-    unstash(broker.client(), 1, ("t", 2))
-
-    assert process.ledger.chunks[0].only_sizes
+    ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
+    ledger.publish(Publish("q", [Draft(b"a")] * 3), 0)
+
+    def claim(source: str, number: int, at_ms: int, *, open_until_ms: int = 0) -> Results:
+        until_ms = open_until_ms or at_ms + 1
+        staged = Claim("q", 1, ClaimAction.STAGED, source, 1, [number], first_sequence=number, until_ms=until_ms)
+        results = ledger.claim(staged, 1, at_ms)
+        if not open_until_ms:
+            ledger.claim(Claim("q", 1, ClaimAction.LAPSED, source, 1, [number], [(1, number)]), 1, at_ms + 1)
+        return results
+
+    claim("first", 1, 0)
+    claim("second", 1, 29 * day_ms)
+    assert ledger.staging is not None
+    assert list(ledger.staging.sources) == ["first", "second"]
+    claim("open", 2, 30 * day_ms, open_until_ms=60 * day_ms)
+    assert list(ledger.staging.sources) == ["second", "open"]
+    monkeypatch.setattr(staging, "SOURCES_MAX", 2)
+
+    assert claim("third", 3, 30 * day_ms - 1) == [Result.BUSY]
+    assert claim("third", 3, 31 * day_ms) == [1]
+    assert list(ledger.staging.sources) == ["open", "third"]
+    assert claim("fourth", 1, 40 * day_ms) == [Result.BUSY], "the oldest one is open"
 
 
 def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client: Client, broker: Broker) -> None:

@@ -182,3 +182,22 @@ def test_an_imported_message_is_reached_by_its_old_uid_only(broker: Broker, clie
     assert (message["uid"], message["msg"]) == ("aB1440000000_250", "old")
     assert client.call("ACK", "new", uid="aB1440000000_250").get("known", True)
     assert client.finds_nothing("new")
+
+
+def test_what_comes_behind_an_entry_that_is_set_aside_is_what_it_was_said_to_be(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    publisher = broker.client()
+    for name in ("done", "next", "other"):
+        client.publish(name)
+    held = client.fetch("done")
+    broker.advance(0.1)
+    poison[0] = -1
+
+    follow_ups = [{"qname": "next", "message": "m"}, {"qname": "other", "message": "poison"}]
+    client.send({"cmd": "ACK", "qname": "done", "uid": held["uid"], "publish": follow_ups})
+    publisher.send({"cmd": "PUB", "qname": "next", "message": "behind"})
+    (refused,), (published,) = client.take(), publisher.take()
+
+    assert (refused["err"], published["cmd"]) == ("SET_ASIDE", "ok")
+    assert [message["uid"] for message in client.call("FET", "next", count=9)["messages"]][1:] == [published["uid"]]

@@ -146,6 +146,10 @@ def test_a_batch_that_was_stashed_and_not_published_is_published_once(client: Me
         ("a.jsonl", "{}\n[]\n", Mapping(), "line 2 is no JSON object"),
         ("a.jsonl", "{}\n", Mapping(body="text"), "line 1 has no text"),
         ("a.jsonl", '{"text": null}\n', Mapping(body="text"), "line 1 has null as text; a message has a body"),
+        ("a.csv", "id,id\n1,2\n", Mapping(), "has two columns id; name them differently"),
+        ("a.jsonl", '{"p": "x"}\n', Mapping(priority="p"), "line 1 has 'x' as p; it must be a whole number"),
+        ("a.jsonl", '{"p": 1.5}\n', Mapping(delay="p"), "line 1 has 1.5 as p; it must be a whole number"),
+        ("a.jsonl", f'{{"p": {2**63}}}\n', Mapping(priority="p"), "as p; it must be a whole number of 64 bits"),
         ("a.csv", "id,p\n1,soon\n", Mapping(body="id", priority="p"), "column p: Failed to parse string: 'soon'"),
     ],
 )

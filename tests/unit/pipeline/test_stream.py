@@ -64,17 +64,21 @@ def test_a_restart_that_finds_nothing_new_settles_the_last_batch(client: MemoryC
     assert client.stats("q")["acked"] == 2
 
 
-def lapsed(client: MemoryClient, reader: Any) -> dict[str, Any]:
+def lapsed(client: MemoryClient, reader: Any, days: int = 0) -> dict[str, Any]:
     """Return the offset of a batch whose claim has lapsed while it ran."""
     publish(client, 2)
     offset = next_offset(reader, reader.initialOffset())
-    client.machine.advance(301)
+    client.machine.advance(301 + days * 86_400)
     return offset
 
 
-def test_a_query_whose_claim_lapsed_while_a_batch_ran_says_so_and_stops(client: MemoryClient, reader: Readers) -> None:
+@pytest.mark.parametrize("days", [0, 3])
+def test_a_query_whose_claim_lapsed_while_a_batch_ran_says_so_and_stops(
+    client: MemoryClient, reader: Readers, days: int
+) -> None:
     running = reader()
-    offset = lapsed(client, running)
+    offset = lapsed(client, running, days)
+    client.stage("q", "another", 1, count=1)  # whatever is claimed makes the broker look for what it can forget
 
     for _ in range(2):
         with pytest.raises(EpochExpired, match=r"epoch 1 of queue q .* may be done twice"):

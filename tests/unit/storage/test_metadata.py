@@ -71,7 +71,7 @@ def test_what_is_committed_never_falls(tmp_path: Path) -> None:
 def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
 
-    assert [Metadata.open(path, IDENTITY).begin_incarnation() for _ in range(3)] == [1, 2, 3]
+    assert [Metadata.open(path, IDENTITY).begin_incarnation(now_ms) for now_ms in (0, 70, 50, 90)] == [1, 70, 71, 90]
 
 
 @pytest.mark.parametrize("slot", SLOT_OFFSETS)

@@ -102,6 +102,44 @@ def test_a_connection_is_made_again_though_nobody_calls_and_subscriptions_are_re
     assert seen == [(1, wire.Sub), (1, wire.Islp), (2, wire.Sub), (2, wire.Islp)]
 
 
+def test_a_peer_that_says_no_more_while_much_is_still_sent_to_it_ends_the_connection_once() -> None:
+    may_read = threading.Event()
+    mistakes: list[str] = []
+
+    def talk(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        listening.close()  # so that nobody waits for another greeting
+        with connection:
+            connection.recv(4096)
+            connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
+            connection.recv(1)
+            connection.shutdown(socket.SHUT_WR)  # as a broker does that refuses a line before its end
+            may_read.wait(DEADLINE_S)
+            while connection.recv(1 << 20):
+                pass
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: mistakes.append(context["message"]))
+        client = AsyncClient(address, reconnect_for_s=0)
+        await client.connect()
+        assert client._caller._link is not None
+        transport = client._caller._link.transport
+        asked = asyncio.create_task(client.publish("q", "x" * (16 << 20)))
+        while not transport.is_closing():
+            await asyncio.sleep(0)
+        may_read.set()
+        with pytest.raises(errors.WakeqError):
+            await asked
+        await client.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        threading.Thread(target=talk, args=(listening,), daemon=True).start()
+        run(work)
+
+    assert mistakes == []
+
+
 def test_a_peer_that_ends_the_connection_instead_of_greeting_may_want_tls() -> None:
     async def converse() -> None:
         async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
@@ -179,9 +217,25 @@ def test_a_hung_broker_is_said_to_who_waited_too_long_and_left_for_the_others() 
     assert getattr(fetched, "uid", None) == "u"
 
 
+@pytest.mark.parametrize("greets", [True, False])
+def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
+    monkeypatch: pytest.MonkeyPatch, greets: bool
+) -> None:
+    monkeypatch.setattr("wakeq.client.aio_caller.MUTE_AFTER_S", 0.05)
+
+    async def work() -> list[str]:
+        async with AsyncClient(f"{hangs},{works}") as client:
+            return [await client.publish("q", "x"), client.address]
+
+    def answers(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Ok(uid="u", cmd_id=command.cmd_id)
+
+    with scripted(lambda *_: [], greets=greets) as hangs, scripted(answers) as works:
+        assert run(work) == ["u", works]
+
+
 def test_a_silent_connection_is_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeq.client.session.PING_AFTER_S", 0.02)
-    monkeypatch.setattr("wakeq.client.aio_caller.PING_AFTER_S", 0.02)
     heard_twice = asyncio.Event()
     pings: list[int] = []
 

@@ -1,10 +1,15 @@
 """Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
 
+import os
+import socket
 import subprocess
 import sys
+import threading
 
 import pytest
+from rich.cells import cell_len
 
+from wakeq.cli import main
 from wakeq.cli.output import print_table
 from wakeq.cli.top import COLUMNS, _table
 
@@ -40,16 +45,26 @@ def test_numbers_and_heads_stay_whole_in_a_narrow_terminal(
     assert {"queue", "ready", "leased", "bytes", "emails", "28000", "1000", "308890", "7"} <= set(words)
 
 
+@pytest.mark.parametrize("text", ["word " * 40, "0123456789" * 9, "漢字" * 40])
 def test_long_text_is_folded_to_the_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("NO_COLOR", "1")
 
-    print_table(("uid", "msg"), [("0000003_00000001", "word " * 40)])
+    print_table(("uid", "msg"), [("0000003_00000001", text)])
 
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 60
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 60
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
+    command = [sys.executable, "-m", "wakeq", "config", "show", "--data-dir", "тело"]
+
+    ended = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"\\u0442" in ended.stdout
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -64,3 +79,22 @@ def test_top_leaves_columns_out_before_it_breaks_a_figure(width: int, capsys: py
     assert set(heads.split()) <= set(COLUMNS)
     assert {"queue", "ready", "leased"} <= set(heads.split())
     assert row.split()[1:] == [str(rows[0][COLUMNS.index(head)]) for head in heads.split()[1:]]
+
+
+def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            for _ in range(2):  # it asks once more
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b'{"cmd":"nok"}\n')
+
+        threading.Thread(target=answer, daemon=True).start()
+        status = main(["--http", f"127.0.0.1:{listening.getsockname()[1]}", "top", "--once"])
+
+    said = capsys.readouterr().err
+    assert status == 69
+    assert "speaks something else; name its HTTP port with --http" in said
+    assert "nok" not in said

@@ -213,6 +213,23 @@ def test_a_hung_broker_is_said_and_not_asked_again() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize("greets", [True, False])
+def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
+    monkeypatch: pytest.MonkeyPatch, greets: bool
+) -> None:
+    monkeypatch.setattr("wakeq.client.caller.MUTE_AFTER_S", 0.05)
+
+    def answers(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Ok(uid="u", cmd_id=command.cmd_id)
+
+    with (
+        scripted(lambda *_: [], greets=greets) as hangs,
+        scripted(answers) as works,
+        Client(f"{hangs},{works}") as client,
+    ):
+        assert (client.publish("q", "x"), client.address) == ("u", works)
+
+
 def test_a_broker_that_hangs_under_a_long_wait_is_pinged_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, type]] = []
     monkeypatch.setattr("wakeq.client.session.PING_AFTER_S", 0.05)

@@ -2,12 +2,14 @@
 
 import logging
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from wakeq import errors
 from wakeq.client.patience import ELECTION_S_MAX, PAUSE_S_MIN, Patience
 from wakeq.client.route import Route, default_address, elsewhere, parse_address
+from wakeq.client.timeouts import silent
 
 NOW_S = 100.0
 
@@ -43,6 +45,12 @@ def test_addresses_are_read(address: str, expected: tuple[str, int]) -> None:
 def test_what_is_no_address_is_said(address: str) -> None:
     with pytest.raises(errors.BadSettings, match="HOST:PORT"):
         parse_address(address)
+
+
+@pytest.mark.parametrize("address", [2601, ("127.0.0.1", 2601)])
+def test_what_is_no_text_is_no_address(address: Any) -> None:
+    with pytest.raises(errors.BadSettings, match=r"2601.* is not an address of a broker; write HOST:PORT"):
+        Route(address, reconnect_for_s=10)
 
 
 def test_one_bad_address_among_several_is_said() -> None:
@@ -139,6 +147,20 @@ def test_a_leader_that_does_not_answer_is_left_for_the_addresses_of_the_list() -
     route.failed(gone("c:3"), NOW_S)
 
     assert route.address in ("a:1", "b:2")
+
+
+def test_a_leader_that_has_fallen_silent_is_not_the_next_one_to_be_asked() -> None:
+    route = found("a:1,b:2,c:3")
+    route.lost(elsewhere("a:1", "b:2"), NOW_S)
+    route.found(NOW_S)
+    route.renew()
+
+    route.lost(silent("b:2"), NOW_S + 5)
+    asked = [route.address]
+    route.failed(gone(route.address), NOW_S + 5)
+    asked.append(route.address)
+
+    assert sorted(asked) == ["a:1", "c:3"]
 
 
 @pytest.mark.parametrize("leader", [None, "", "nonsense:port"])

@@ -174,6 +174,16 @@ def test_an_answer_nobody_waits_for_any_more_is_nothing() -> None:
     assert heard(session, wire.Pong(cmd_id=ticket)) == []
 
 
+def test_what_was_too_large_and_given_up_is_no_answer_to_others() -> None:
+    session = online()
+    large = session.ask(wire.Pub(qname="q", message="x" * 100), NOW_S)
+    small = session.ask(wire.Pub(qname="q", message="x"), NOW_S)
+    session.abandon(large)
+
+    assert heard(session, wire.Nok(err="TOO_LARGE")) == []
+    assert heard(session, wire.Ok(uid="u", cmd_id=small)) == [Answer(small, wire.Ok(uid="u", cmd_id=small))]
+
+
 def test_no_more_commands_are_under_way_than_a_session_can_repeat() -> None:
     session = online()
     for _ in range(UNDER_WAY_MAX):

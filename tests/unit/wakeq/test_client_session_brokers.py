@@ -97,6 +97,31 @@ def test_a_hung_broker_is_the_answer_to_what_is_overdue_only() -> None:
     assert [answer.ticket for answer in answers] == [overdue]
 
 
+def test_who_has_others_to_ask_bears_a_silence_twice_as_long_each_time_until_somebody_answers() -> None:
+    session = online(mute_after_s=2.0)
+    session.ask(wire.Fet(qname="q", wait=600.0), NOW_S)
+    idle = session.is_mute(NOW_S + 500)
+    session.ask(wire.Pub(qname="q", message="x"), NOW_S + 500)
+
+    silent = [session.is_mute(NOW_S + 500 + s) for s in (1.9, 2.0)]
+    session.be_patient()
+    session.disconnected()
+    session.connected(NOW_S + 502)
+    slow = [session.is_mute(NOW_S + 502 + s) for s in (3.9, 4.0)]
+    ticket = session.ask(wire.Ping(), NOW_S + 502)
+    heard(session, wire.Pong(cmd_id=ticket))
+
+    assert (idle, silent, slow) == (False, [False, True], [False, True])
+    assert session.patience_s == 2.0
+
+
+def test_who_has_no_others_to_ask_waits_for_the_answer() -> None:
+    session = online()
+    session.ask(wire.Ping(), NOW_S)
+
+    assert not session.is_mute(NOW_S + ANSWER_S)
+
+
 def test_a_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=3000.0), NOW_S)
@@ -107,6 +132,29 @@ def test_a_silent_connection_is_pinged_once_a_minute_and_found_to_hang() -> None
     assert [type(command) for command in sent(session)] == [wire.Ping]
     assert session.next_look_s() == NOW_S + PING_AFTER_S + ANSWER_S
     assert session.is_hung(NOW_S + PING_AFTER_S + ANSWER_S)
+
+
+def test_who_never_waits_for_long_finds_a_silent_broker_all_the_same() -> None:
+    session = online(mute_after_s=2.0)
+    muted = []
+
+    for s in range(40):
+        session.abandon(session.ask(wire.Pub(qname="q", message="x"), NOW_S + s))
+        muted.append(session.is_mute(NOW_S + s + 0.9))
+
+    assert muted[:4] == [False, False, True, True]
+    assert session.is_hung(NOW_S + ANSWER_S)
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_a_sign_of_life() -> None:
+    session = online(mute_after_s=2.0)
+    ticket = session.ask(wire.Ping(), NOW_S)
+    session.abandon(ticket)
+
+    assert heard(session, wire.Pong(cmd_id=ticket), now_s=NOW_S + 1) == []
+
+    assert not session.is_mute(NOW_S + 500)
+    assert not session.owes(NOW_S + 500)
 
 
 def test_an_answered_ping_is_a_minute_of_peace() -> None:

@@ -45,7 +45,7 @@ class HeldConnection:
     """A connection by hand: the test sees what was sent, says what comes, and can hold a write."""
 
     def __init__(self) -> None:
-        self.writes = 0
+        self.writes = self.closes = 0
         self.may_send = threading.Event()
         self.may_send.set()
         self.replies: queue.Queue[bytes] = queue.Queue()
@@ -71,13 +71,17 @@ class HeldConnection:
             self._sent.put(command)  # type: ignore[arg-type]  # sent_next looks
 
     def receive(self, *, timeout_s: float) -> bytes:
-        return self.replies.get(timeout=timeout_s)
+        try:
+            return self.replies.get(timeout=timeout_s)
+        except queue.Empty:
+            return b""
 
     def alive(self) -> bool:
         return True
 
     def close(self) -> None:
         """Nothing to let go of."""
+        self.closes += 1
 
 
 # Threads --------------------------------------------------------------------------------------------------
@@ -197,6 +201,28 @@ def test_a_lost_connection_is_made_again_for_all_threads() -> None:
     assert uids == ["u", "u"]
 
 
+def test_a_broker_that_hangs_is_found_beside_a_thread_that_waits_for_longer() -> None:
+    fetching = threading.Event()
+
+    def script(_: int, command: wire.Command) -> list[wire.Reply]:
+        if isinstance(command, wire.Fet):
+            fetching.set()
+        return []
+
+    def fetch() -> None:
+        with pytest.raises(errors.WakeqError):
+            client.fetch("q", wait=60)
+
+    def ping() -> None:
+        assert fetching.wait(DEADLINE_S)
+        with pytest.raises(errors.Disconnected, match="does not answer"):
+            client.ping()
+        client.close()
+
+    with scripted(script) as address, Client(address, answer_timeout_s=0.2) as client, in_thread(fetch, ping):
+        pass
+
+
 def test_a_wait_ends_when_another_thread_closes_the_client(caplog: pytest.LogCaptureFixture) -> None:
     asked = threading.Event()
 
@@ -215,6 +241,27 @@ def test_a_wait_ends_when_another_thread_closes_the_client(caplog: pytest.LogCap
             client.fetch("q", wait=60)
 
     assert not caplog.records
+
+
+def test_a_client_that_is_closed_while_it_dials_does_not_use_the_connection() -> None:
+    held, dialled = HeldConnection(), 0
+    held.replies.put(wire.encode([wire.HelloReply(version="7.7")]))
+
+    def dial(_: str) -> HeldConnection:
+        nonlocal dialled
+        dialled += 1
+        if dialled == 2:
+            caller.close()
+        return held
+
+    caller = Caller("127.0.0.1:1", Timeouts(DEADLINE_S, DEADLINE_S, DEADLINE_S), dial)
+    held.replies.put(b"no broker says this\n")
+    held.replies.put(wire.encode([wire.HelloReply(version="7.7"), wire.Pong(cmd_id=1)]))
+
+    with pytest.raises(errors.Disconnected, match="this client was closed"):
+        caller.call(requests.ping())
+
+    assert (dialled, held.closes) == (2, 2)
 
 
 def test_a_closed_client_says_so() -> None:

@@ -35,6 +35,21 @@ def test_a_node_that_holds_as_much_as_it_may_refuses_publishes_until_something_g
     assert not is_used_up
 
 
+def test_a_node_whose_directory_is_removed_ends_and_says_so(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with node_here(tmp_path / "data") as here:
+            (tmp_path / "data").rename(tmp_path / "gone")
+
+            here.node._beat()
+            failed = here.node.failed
+
+            (tmp_path / "gone").rename(tmp_path / "data")
+            assert failed is not None
+            assert "the directory was removed" in str(failed.result())
+
+    asyncio.run(story())
+
+
 def test_a_full_disk_is_rid_of_log_and_history_for_as_long_as_it_is_full() -> None:
     told: list[Any] = []
     cleared: list[int] = []

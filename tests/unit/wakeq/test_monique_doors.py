@@ -14,8 +14,10 @@ import zmq.asyncio
 
 from tests.helpers.both_loops import Run
 from tests.helpers.by_hand import HandDisk
-from tests.helpers.monique_component import config_json, free_port, packed
+from tests.helpers.monique_component import config_json, packed
 from tests.helpers.monique_raw import RawMonique
+from tests.helpers.ports import free_port
+from wakeq import monique_config
 from wakeq import monique_doors as module
 from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_queues import QueueServices
@@ -386,7 +388,7 @@ def test_components_of_a_controller_share_a_queue_with_no_other_spec(
 
 
 def test_without_pyzmq_its_ports_are_refused_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(monique_config, "find_spec", lambda name: None)
 
     async def test(**settings: Any) -> None:
         async with doors(**settings) as (place, _):

@@ -114,6 +114,8 @@ def test_who_never_reads_again_is_dropped_in_the_end(run: Run) -> None:
             while subscriber.door._closing_at_s is None:
                 subscriber.door.push([frame(BINARY, b"x" * MIB)])
                 await asyncio.sleep(0)
+            subscriber.door.ask_for_a_sign()  # by the clock, and that is not read either
+            assert port.path.slow_clients == 1
 
             port.clock.now_s += FRAME_S_MAX
             port.path.sweep()

@@ -10,8 +10,8 @@ import pytest
 import uvloop
 import zmq
 
-from tests.helpers.monique_component import free_port
 from tests.helpers.mutated_sessions import PING, READY
+from tests.helpers.ports import free_port
 from wakeq.actors.door import Admission
 from wakeq.listeners import push_port as module
 from wakeq.listeners.push_port import PushPort

@@ -112,6 +112,22 @@ def test_what_does_not_fit_in_the_file_is_said(tmp_path: Path, text: str, words:
     assert words in str(refusal.value)
 
 
+def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('worker_prt = 1\nhttp_port = "x"\n')
+
+    with pytest.raises(BadSettings) as caught:
+        load(config_file=file, environment={"WAKEQ_QUEUE_TIMEOUT": "1"}, flags={"message_bytes_max": 0})
+
+    for words in (
+        "did you mean worker_port?",
+        "; and http_port is 'x'",
+        "; and queue.timeout is",
+        "; and message_bytes",
+    ):
+        assert words in str(caught.value)
+
+
 def test_what_kubernetes_says_of_a_service_of_this_name_is_no_setting() -> None:
     links = {
         "WAKEQ_PORT": "tcp://10.0.0.1:2601",
@@ -164,3 +180,23 @@ def test_routes_are_a_table_in_the_file_and_pairs_elsewhere(tmp_path: Path) -> N
 
     assert by_file == by_flag == {"a_b": "tasks", "c_d": "others"}
     assert shown(by_file) == '"a_b=tasks,c_d=others"'
+
+
+@pytest.mark.parametrize(
+    ("host", "peers"), [("127.0.0.1", "127.0.0.1:1,127.0.0.1:8080"), ("0.0.0.0", "10.0.0.1:1,10.0.0.2:8080")]
+)
+def test_a_node_does_not_listen_for_others_where_a_door_is(host: str, peers: str) -> None:
+    with pytest.raises(BadSettings, match=r"http_port and this node's own port in cluster\.peers are both 8080"):
+        load(environment={}, flags={"host": host, "cluster.peers": peers, "cluster.node": 1, "insecure": True})
+
+
+@pytest.mark.parametrize(
+    ("host", "peers"),
+    [
+        ("127.0.0.1", "127.0.0.1:8080,127.0.0.1:1"),
+        ("10.0.0.2", "10.0.1.1:1,10.0.1.2:8080"),
+        ("127.0.0.1", "127.0.0.1:0,127.0.0.1:0"),
+    ],
+)
+def test_the_ports_of_other_nodes_and_of_other_addresses_are_free(host: str, peers: str) -> None:
+    load(environment={}, flags={"host": host, "cluster.peers": peers, "cluster.node": 1, "insecure": True})

@@ -1,72 +1,17 @@
-"""The worker protocol's TCP door, over real loopback sockets, with a subscriber that only writes down."""
+"""The worker port over TCP: what comes together is told once, answers go out in order, and how connections end."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from tests.helpers.both_loops import Run
-from tests.helpers.noting import Answering, Clock
-from wakeq.actors.door import (
-    BURST_BYTES_MAX,
-    FRAME_S_MAX,
-    MIB,
-    STUCK_S_MAX,
-    UNREAD_BYTES_MAX,
-    Admission,
-    Backlog,
-    Closed,
-    Door,
-    Received,
-    Verdict,
-)
+from tests.helpers.worker_port import listening
+from wakeq.actors.door import FRAME_S_MAX, Closed, Received
 from wakeq.listeners.tcp_listener import CLOSE_SLICE
-from wakeq.listeners.worker_tcp import WorkerTcpListener
-from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Ping, Pong, encode, nok
+from wakeq.protocol.wire.worker import Fet, Ok, Ping, Pong, encode
 
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
-
-
-class Port:
-    """A listener, the subscribers it made, and a way to connect to it."""
-
-    def __init__(self, **limits: object) -> None:
-        self.clock = Clock()
-        self.subscribers: list[Answering] = []
-        self.listener = WorkerTcpListener(self.make, clock=self.clock, **limits)  # type: ignore[arg-type]
-        self.port = 0
-
-    def make(self, door: Door) -> Answering:
-        self.subscribers.append(Answering(door))
-        return self.subscribers[-1]
-
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self.port)
-
-    async def ask(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Answering]:
-        """Connect, and wait until the other side knows."""
-        reader, writer = await self.connect()
-        writer.write(b'{"cmd":"PING"}\n')
-        assert await reader.readline() == b'{"cmd":"pong"}\n'
-        subscriber = self.subscribers[-1]
-        subscriber.told.clear()
-        return reader, writer, subscriber
-
-    def pass_time(self, seconds: float) -> None:
-        self.clock.now_s += seconds
-        self.listener.sweep()
-
-
-@asynccontextmanager
-async def listening(**limits: object) -> AsyncIterator[Port]:
-    port = Port(**limits)
-    port.port = await port.listener.start("127.0.0.1", 0)
-    try:
-        yield port
-    finally:
-        await asyncio.wait_for(port.listener.close(), 5)
 
 
 def test_what_comes_together_is_told_once(run: Run) -> None:
@@ -133,58 +78,6 @@ def test_a_peer_that_goes_is_told_once_after_its_commands(run: Run) -> None:
     run(test)
 
 
-def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(run: Run) -> None:
-    async def test() -> None:
-        async with listening() as port:
-            port.listener.line_bytes_max = 100
-            reader, writer, subscriber = await port.ask()
-
-            writer.write(b'{"cmd":"FET","qname":"a"}\n' + b"x" * 101 + b'\n{"cmd":"FET","qname":"b"}\n')
-            await subscriber.until(lambda: len(subscriber.commands) == 2)
-            first, bad = subscriber.commands
-            writer.write(b'{"cmd":"FET","qname":"c"}\n')
-            for _ in range(3):
-                await port.ask()  # the loop has looked at its sockets by now
-
-            assert first == Fet("a")
-            assert isinstance(bad, Bad)
-            assert bad.error.code == "TOO_LARGE"
-            assert bad.error.closes
-            subscriber.door.send([nok(bad.error)])
-            subscriber.door.close("a line was too long")
-            assert b'"err":"TOO_LARGE"' in await reader.read()
-            writer.close()
-            await subscriber.until(lambda: subscriber.closed is not None)
-            assert subscriber.commands == [first, bad]
-
-    run(test)
-
-
-def test_a_line_that_was_begun_must_be_complete_in_time(run: Run) -> None:
-    async def test() -> None:
-        async with listening() as port:
-            _, writer, subscriber = await port.ask()
-            _, _, idle = await port.ask()
-            door = subscriber.door
-            writer.write(b'{"cmd":')
-            while port.listener.admission.held_bytes != 7:
-                await asyncio.sleep(0)
-
-            port.pass_time(FRAME_S_MAX - 1)
-            writer.write(b'"PI')  # a byte now and then does not help
-            while port.listener.admission.held_bytes != 10:
-                await asyncio.sleep(0)
-            assert subscriber.closed is None
-            port.pass_time(1)
-            await subscriber.until(lambda: subscriber.closed is not None)
-
-            assert "not complete" in (subscriber.closed or "")
-            assert idle.closed is None
-            assert door.peer == ""
-
-    run(test)
-
-
 def test_a_connection_at_rest_is_not_watched(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
@@ -222,86 +115,6 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
-    async def test() -> None:
-        async with listening() as port:
-            reader, _writer, subscriber = await port.ask()
-            reader._transport.pause_reading()  # type: ignore[attr-defined]
-            message = Msg("q", "u", 0, "x" * MIB)
-
-            sent = 0
-            while subscriber.closed is None and sent < 64:
-                subscriber.door.send([message])
-                sent += 1
-                await asyncio.sleep(0)
-
-            assert subscriber.closed == "it does not read its answers"
-            assert sent >= UNREAD_BYTES_MAX // MIB
-            assert port.listener.admission.held_bytes == 0
-
-    run(test)
-
-
-def test_one_long_answer_alone_disconnects_nobody(run: Run) -> None:
-    async def test() -> None:
-        async with listening() as port:
-            reader, _writer, subscriber = await port.ask()
-            message = Msg("q", "u", 0, "x" * (3 * UNREAD_BYTES_MAX))
-
-            subscriber.door.send([message])
-
-            wire = encode([message])
-            assert await reader.readexactly(len(wire)) == wire
-            assert subscriber.closed is None
-
-    run(test)
-
-
-def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_closes(run: Run) -> None:
-    async def test() -> None:
-        async with listening() as port:
-            reader, _writer, subscriber = await port.ask()
-            reader._transport.pause_reading()  # type: ignore[attr-defined]
-            oks = [Ok("q" * 255, "u" * 16)] * 30_000
-            size = len(encode(oks))
-
-            for _ in range(BURST_BYTES_MAX // size - 1):
-                subscriber.door.send(oks)
-                await asyncio.sleep(0)
-            assert not subscriber.door._state  # type: ignore[attr-defined]
-            while port.listener.admission.held_bytes <= BURST_BYTES_MAX:
-                subscriber.door.send(oks)
-                await asyncio.sleep(0)
-
-            assert subscriber.door._state  # type: ignore[attr-defined]
-            port.pass_time(STUCK_S_MAX - 1)
-            assert subscriber.closed is None
-            port.pass_time(1)
-            await subscriber.until(lambda: subscriber.closed is not None)
-            assert subscriber.closed == "it does not read its answers"
-
-    run(test)
-
-
-def test_one_connection_too_many_is_told_so_and_closed(run: Run) -> None:
-    async def test() -> None:
-        async with listening(admission=Admission(connections_max=1)) as port:
-            _, writer, subscriber = await port.ask()
-
-            reader, late = await port.connect()
-            late.write(b'{"cmd":"PING"}\n' * 1000)
-            assert b'"err":"BUSY"' in await reader.read()
-            assert len(port.subscribers) == 1
-            late.close()
-
-            writer.close()
-            await subscriber.until(lambda: subscriber.closed is not None)
-            await port.ask()
-            assert port.listener.refused == 1
-
-    run(test)
-
-
 def test_a_peer_that_does_not_close_after_the_goodbye_is_dropped_in_time(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
@@ -319,46 +132,6 @@ def test_a_peer_that_does_not_close_after_the_goodbye_is_dropped_in_time(run: Ru
             await subscriber.until(lambda: subscriber.closed is not None)
             assert subscriber.closed == "a line was too long"
             subscriber.door.send([Pong()])
-
-    run(test)
-
-
-def test_unfinished_lines_of_all_together_are_bounded(run: Run) -> None:
-    async def test() -> None:
-        async with listening(admission=Admission(held_bytes_max=1000)) as port:
-            _, writer, subscriber = await port.ask()
-
-            writer.write(b"x" * 2000)
-            await subscriber.until(lambda: bool(subscriber.commands))
-
-            (bad,) = subscriber.commands
-            assert isinstance(bad, Bad)
-            assert bad.error.code == "BUSY"
-
-    run(test)
-
-
-@pytest.mark.parametrize("begun", [b'*33000000\n{"cmd":"PUBB"', b'{"cmd":"PUB","message":"'], ids=["frame", "line"])
-def test_who_has_not_said_who_he_is_may_not_begin_much(run: Run, begun: bytes) -> None:
-    async def test() -> None:
-        async with listening(handshake_s=5.0) as port:
-            _, known, welcomed = await port.ask()
-            welcomed.door.welcome()
-            _, stranger = await port.connect()
-            known.write(begun)
-            stranger.write(begun)
-            with suppress(ConnectionError):
-                for _ in range(16):
-                    known.write(bytes(65_536))
-                    stranger.write(bytes(65_536))
-                    await known.drain()
-                    await stranger.drain()
-
-            await port.subscribers[-1].until(lambda: bool(port.subscribers[-1].commands))
-            (bad,) = port.subscribers[-1].commands
-            assert isinstance(bad, Bad)
-            assert "say who you are" in str(bad.error)
-            assert not welcomed.commands
 
     run(test)
 
@@ -412,32 +185,3 @@ def test_accepted_connections_have_keepalive_and_no_delay(run: Run) -> None:
             assert subscriber.door.peer.startswith("127.0.0.1:")
 
     run(test)
-
-
-# --- the judgement alone ---
-
-
-def test_a_peer_that_reads_slowly_but_reads_is_kept() -> None:
-    backlog, now_s, waiting = Backlog(0, 0.0), 0.0, BURST_BYTES_MAX + MIB
-    assert backlog.wrote(waiting, waiting, now_s, burst=True, crowded=False) is Verdict.PAUSE
-
-    while waiting > UNREAD_BYTES_MAX // 2:
-        assert backlog.check(waiting, now_s) is Verdict.KEEP
-        now_s += STUCK_S_MAX - 1
-        waiting -= MIB
-
-    assert backlog.check(waiting, now_s) is Verdict.RESUME
-
-
-def test_oks_that_wait_do_not_make_an_answer_to_something_else_too_much() -> None:
-    backlog = Backlog(0, 0.0)
-    backlog.wrote(100 * MIB, 100 * MIB, 0.0, burst=True, crowded=False)
-
-    verdict = backlog.wrote(100, 100 * MIB + 100, 0.0, burst=False, crowded=False)
-
-    assert verdict is Verdict.KEEP
-
-
-def test_when_too_much_is_held_for_all_a_burst_pauses_earlier() -> None:
-    assert Backlog(0, 0.0).wrote(5 * MIB, 5 * MIB, 0.0, burst=True, crowded=True) is Verdict.PAUSE
-    assert Backlog(0, 0.0).wrote(5 * MIB, 5 * MIB, 0.0, burst=True, crowded=False) is Verdict.KEEP

@@ -76,10 +76,24 @@ def test_refusing_what_it_had_acknowledged_in_this_life_is_an_old_answer(peer: P
 def test_refusing_what_it_had_acknowledged_in_an_earlier_life_is_a_lost_disk(peer: Progress) -> None:
     replicating(peer)
 
-    peer.rejected(9, next_index=1, incarnation=2)
+    has_lost = peer.rejected(9, next_index=1, incarnation=2)
 
+    assert has_lost
     assert peer.forgot
     assert (peer.counted_match, peer.counted_round, peer.may_send()) == (0, 0, False)
+
+
+def test_a_disk_that_was_lost_counts_again_once_it_shows_what_it_had_acknowledged(peer: Progress) -> None:
+    replicating(peer)
+    match = peer.match
+    peer.rejected(9, next_index=1, incarnation=2)
+
+    peer.probe(kept_after=0, last_index=20)
+    asked = (peer.may_send(), peer.next, peer.counted_match)
+    peer.accepted(match, incarnation=3)
+
+    assert asked == (True, match + 1, 0)
+    assert (peer.forgot, peer.counted_match) == (False, match)
 
 
 def test_a_probe_is_repeated_when_a_later_heartbeat_was_answered_instead(peer: Progress) -> None:

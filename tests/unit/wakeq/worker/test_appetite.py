@@ -5,8 +5,8 @@ The model is the broker as its contract has it (docs/internals/flow.md, "The wak
 break with anything on its way, and a client that hears wakes at once and answers a little later.
 """
 
+import pickle
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,7 +84,7 @@ class World:
             yield self.after(lambda world: world.close())
 
     def after(self, step: Any) -> "World":
-        world = deepcopy(self)
+        world: World = pickle.loads(pickle.dumps(self, -1))  # half of the time that deepcopy takes
         step(world)
         world.wake()
         return world
@@ -306,14 +306,20 @@ def test_what_was_not_tried_is_not_counted() -> None:
     assert appetite.questions() == [Fetch("a", 1)]
 
 
-def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
-    appetite = Appetite(["a"], slots=2)
+def about_to_sleep(slots: int) -> tuple[Appetite, Sleep]:
+    """Return a pool that has found nothing, and what it says of that."""
+    appetite = Appetite(["a"], slots=slots)
     appetite.connected()
     (fetch,) = appetite.questions()
     assert isinstance(fetch, Fetch)
     appetite.answered(fetch, 0)
     (sleep,) = appetite.questions()
     assert isinstance(sleep, Sleep)
+    return appetite, sleep
+
+
+def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
+    appetite, sleep = about_to_sleep(slots=2)
 
     appetite.slept(sleep)
 
@@ -321,13 +327,7 @@ def test_a_worker_with_nothing_to_do_says_nothing_more() -> None:
 
 
 def test_an_answer_of_an_older_connection_does_not_put_it_to_sleep() -> None:
-    appetite = Appetite(["a"], slots=1)
-    appetite.connected()
-    (fetch,) = appetite.questions()
-    assert isinstance(fetch, Fetch)
-    appetite.answered(fetch, 0)
-    (sleep,) = appetite.questions()
-    assert isinstance(sleep, Sleep)
+    appetite, sleep = about_to_sleep(slots=1)
     appetite.lost()
     appetite.connected()
 

@@ -144,6 +144,14 @@ def test_a_coroutine_cannot_run_in_another_way(mode: Any) -> None:
         worker.task("coroutine", mode=mode)(handler)
 
 
+@pytest.mark.parametrize("mode", ["coroutine", "proces"])
+def test_a_plain_function_runs_in_a_thread_or_a_process(mode: Any) -> None:
+    def handler() -> None: ...
+
+    with pytest.raises(BadHandler, match="its mode is thread or process"):
+        Worker().task("plain", mode=mode)(handler)
+
+
 def test_a_worker_without_tasks_says_what_is_missing() -> None:
     with pytest.raises(BadHandler, match="no tasks; decorate a function"):
         Worker().check()

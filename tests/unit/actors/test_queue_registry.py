@@ -1,0 +1,54 @@
+"""QueueRegistry: each queue has one process, whatever becomes of it while others crash."""
+
+from tests.helpers.broker import Broker, Client
+
+Q = "q"
+
+
+def test_a_queue_that_is_made_again_while_what_crashed_it_is_not_set_aside_yet_is_one(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    deletes, publishes = broker.client(), broker.client()
+    poison[0] = -1
+    broker.state_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+    broker.log_disk.held = True
+    deletes.send({"cmd": "DROP", "qname": Q})
+    publishes.send({"cmd": "PUB", "qname": Q, "message": "m"})
+    broker.settle()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    broker.settle()
+    assert broker.queues._halted, "it has crashed three times before the others are committed"
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [other.take()[0].get("err", "ok") for other in (client, deletes, publishes)] == ["SET_ASIDE", "ok", "ok"]
+    assert publishes.fetch(Q)["msg"] == "m"
+    assert broker.runtime.failures == 3, "nothing was made that had to go again"
+
+
+def test_a_follow_up_that_makes_a_queue_anew_while_it_is_rebuilt_makes_no_second_process(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    crashes, deletes = broker.client(), broker.client()
+    client.publish(Q)
+    client.publish("done")
+    held = client.fetch("done")
+    broker.advance(0.1)
+    poison[0] = 1
+
+    broker.state_disk.held = True
+    crashes.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    deletes.send({"cmd": "DROP", "qname": Q})
+    follow_up = [{"qname": Q, "message": "next"}]
+    client.send({"cmd": "ACK", "qname": "done", "uid": held["uid"], "publish": follow_up})
+    broker.settle()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    (done,) = client.take()
+
+    assert done["cmd"] == "okack"
+    assert client.fetch(Q)["uid"] == done["published"][0]
+    assert client.finds_nothing(Q)

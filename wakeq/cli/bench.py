@@ -1,0 +1,125 @@
+"""`wakeq bench`: how many messages a second a broker takes and hands out, as a client of this machine sees it.
+
+    publish, then fetch and acknowledge, in batches, over several connections  -->  a table of rates and waits
+
+It works on a queue of its own, which is deleted at the end; no other queue is touched.  What bench/ of the repository
+measures, with other brokers beside it and the processors told apart, it does not.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+import click
+
+from wakeq.cli.common import Broker, json_option
+from wakeq.cli.output import print_json, print_table
+from wakeq.protocol.errors import Refused
+
+if TYPE_CHECKING:
+    from wakeq.client.aio import AsyncClient
+
+COLUMNS = ("step", "messages", "per_second", "p50_ms", "p99_ms")
+ALONE_MAX = 500  # messages that are published and worked on one by one
+BATCH_MAX = 1_000
+BATCH_BYTES_MAX = 1 << 20  # a line of the protocol has room for twice as much, and bytes take a third more in it
+FETCH_WAIT_S = 5.0  # a message that was published is not far
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be done."""
+
+    messages: int
+    body: bytes
+    batch: int
+    connections: int
+
+    def shares(self) -> list[int]:
+        """How many messages each connection has to do with."""
+        each, rest = divmod(self.messages, self.connections)
+        return [each + (place < rest) for place in range(self.connections)]
+
+
+@click.command()
+@click.option("--messages", type=click.IntRange(min=1), metavar="N", default=50_000, show_default=True)
+@click.option("--bytes", "body_bytes", type=click.IntRange(min=0), metavar="N", default=100, show_default=True)
+@click.option("--batch", type=click.IntRange(1, BATCH_MAX), metavar="N", default=100, show_default=True)
+@click.option("--connections", type=click.IntRange(1, 64), metavar="N", default=4, show_default=True)
+@json_option
+@click.pass_obj
+def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connections: int, as_json: bool) -> None:
+    """Measure how many messages a second the broker takes, hands out and is told done.
+
+    Each is on disk when it counts.  It uses a queue of its own, and deletes it (a token wants admin for wakeq-bench-*).
+    The broker shares the machine with what else runs on it, this command too.
+    """
+    load = Load(messages, b"x" * body_bytes, min(batch, BATCH_BYTES_MAX // (body_bytes + 1) or 1), connections)
+    queue = f"wakeq-bench-{token_hex(4)}"
+    with broker.connect() as client:
+        client.create_queue(queue)
+        try:
+            rows = asyncio.run(_measured(broker.address, queue, load))
+        finally:
+            client.delete_queue(queue)
+    if as_json:
+        print_json({"steps": [dict(zip(COLUMNS, row, strict=True)) for row in rows]})
+    else:
+        print_table(COLUMNS, rows)
+
+
+async def _measured(address: str, queue: str, load: Load) -> list[tuple[object, ...]]:
+    from wakeq.client.aio import AsyncClient
+
+    alone = Load(min(load.messages, ALONE_MAX), load.body, 1, 1)
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(AsyncClient(address)) for _ in range(load.connections)]
+        return [
+            await _step("publish", load, lambda client, count: _publish(client, queue, load.body, count), clients),
+            await _step("fetch, acknowledge", load, lambda client, count: _work(client, queue, count), clients),
+            await _step(
+                "publish one by one", alone, lambda one, count: _publish(one, queue, load.body, count), clients
+            ),
+            await _step("fetch one by one", alone, lambda one, count: _work(one, queue, count), clients),
+        ]
+
+
+async def _step(
+    name: str, load: Load, do: "Callable[[AsyncClient, int], Awaitable[int]]", clients: "Sequence[AsyncClient]"
+) -> tuple[object, ...]:
+    """Have each connection do its share, a batch at a time, and tell how long that took."""
+    spans_s: list[float] = []
+
+    async def share(client: "AsyncClient", left: int) -> None:
+        while left:
+            began_s = time.perf_counter()
+            left -= await do(client, min(left, load.batch))
+            spans_s.append(time.perf_counter() - began_s)
+
+    began_s = time.perf_counter()
+    await asyncio.gather(*map(share, clients[: load.connections], load.shares()))
+    return figures(name, load.messages, time.perf_counter() - began_s, spans_s)
+
+
+async def _publish(client: "AsyncClient", queue: str, body: bytes, count: int) -> int:
+    await client.publish_many(queue, [body] * count)
+    return count
+
+
+async def _work(client: "AsyncClient", queue: str, count: int) -> int:
+    messages = await client.fetch_many(queue, count, wait=FETCH_WAIT_S)
+    if not messages:
+        raise Refused(f"queue {queue} has nothing where {count} more should be; does somebody else work on it?")
+    await client.ack_many(messages)
+    return len(messages)
+
+
+def figures(name: str, messages: int, span_s: float, spans_s: Sequence[float]) -> tuple[object, ...]:
+    """Return a row of the table.  Pure."""
+    ordered = sorted(spans_s)
+    halfway, late = (1000 * ordered[int(part * (len(ordered) - 1))] for part in (0.5, 0.99))
+    return name, messages, round(messages / span_s), round(halfway, 2), round(late, 2)
