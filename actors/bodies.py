@@ -85,12 +85,13 @@ class Bodies:
 
     def collect(self) -> dict[int, Kept]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        fresh, self.fresh = self.fresh, {}
+        handed_over = self.fresh.copy()  # it belongs to another thread from now on
         if self._flushing:
-            self._flushing.update(fresh)
+            self._flushing.update(handed_over)
+            self.fresh.clear()
         else:
-            self._flushing = fresh.copy()  # what is handed over belongs to another thread from now on
-        return fresh
+            self.fresh, self._flushing = self._flushing, self.fresh
+        return handed_over
 
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """The store has what was collected: keep only what `line` says is next to go, within the bound.
@@ -98,9 +99,14 @@ class Bodies:
         A queue that nobody fetches from is not looked through again, unless it has to keep much less: what is more
         urgent by now is read when it goes.
         """
-        flushing, self._flushing = self._flushing, {}
-        if bytes_max > self._filled_bytes // 2 > 0:
-            return
+        is_filled = bytes_max > self._filled_bytes // 2 > 0
+        if not is_filled:
+            self._fill(line, bytes_max)
+        self._flushing.clear()  # not another dict: what is made while memory is full is in the way of giving it back
+
+    def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
+        """Keep those at hand that are next to go, and none else."""
+        flushing = self._flushing
         self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}
         for number in line(bytes_max // KEPT_BYTES):
