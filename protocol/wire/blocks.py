@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from sys import byteorder
 
 from wakeq.protocol.errors import BadField, FrameTooLarge
-from wakeq.protocol.wire.lines import LineReader
+from wakeq.protocol.wire.lines import LineReader, LineTooLong
 
 ALIGNMENT = 8
 FRAME_BYTES_MAX = 33 << 20  # with the JSON line before the block
@@ -193,7 +193,11 @@ class BlockReader(LineReader):
         if self._needed:
             self._rest = rest
             return whole
-        return whole + super().receive(bytes(rest))
+        try:
+            return whole + super().receive(bytes(rest))
+        except LineTooLong as error:
+            error.lines = whole + error.lines
+            raise
 
     def _end_of_frames(self) -> int:
         """Return where the last complete frame ends, or where an unfinished one begins; lines are passed over."""

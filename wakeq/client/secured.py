@@ -99,7 +99,7 @@ class Secured(Transport):
     def alive(self) -> bool:
         """False if the peer is known to be gone.  Its goodbye is encrypted: only who reads it knows."""
         try:
-            self._read_ahead += self.receive(timeout_s=0.0)
+            self._read_ahead = self.receive(timeout_s=0.0)  # what was there before comes first, and alone
         except Disconnected:
             return False
         return True

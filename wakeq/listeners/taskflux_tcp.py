@@ -102,7 +102,9 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
             self._subscriber.tell(Drained())
 
     def keep(self, size_bytes: int) -> None:
-        """A little is nothing to count."""
+        """A little is nothing to count, and of a connection that is gone nothing is."""
+        if self._transport is None:
+            return
         kept_bytes = size_bytes if size_bytes > WATCHED_BYTES_MIN else 0
         if kept_bytes != self._kept_bytes:
             self._kept_bytes = kept_bytes

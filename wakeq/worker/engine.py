@@ -358,7 +358,8 @@ class Engine(Generic[C]):
             return
         if now_s >= batch.extend_at_s:
             batch.extended(now_s)
-            self._begin(extend(self.client, batch, self._clock))
+            if not batch.is_extending:
+                self._begin(extend(self.client, batch, self._clock))
         self._leases.watch(batch, now_s)
 
     def _give_up(self, job: Job) -> None:

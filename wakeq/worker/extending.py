@@ -27,6 +27,14 @@ class Toucher(Protocol):
 
 async def extend(client: Toucher, batch: Batch, clock: Callable[[], float]) -> None:
     """Extend the leases of those that are still held, until the batch is due again."""
+    batch.is_extending = True
+    try:
+        await _extend(client, batch, clock)
+    finally:
+        batch.is_extending = False
+
+
+async def _extend(client: Toucher, batch: Batch, clock: Callable[[], float]) -> None:
     until_s = batch.extend_at_s
     while jobs := {job.message.uid: job for job in batch.jobs if not job.lost}:
         try:

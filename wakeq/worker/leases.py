@@ -18,13 +18,14 @@ LEFT_PART = 1 / 3  # of a lease: when so much is left it is extended
 class Batch:
     """Messages of one task that were fetched together, and not settled yet; their leases end together."""
 
-    __slots__ = ("extend_at_s", "jobs", "taken_s", "task")
+    __slots__ = ("extend_at_s", "is_extending", "jobs", "taken_s", "task")
 
     def __init__(self, jobs: list[Job], now_s: float) -> None:
         self.jobs = set(jobs)
         self.task = jobs[0].task
         self.taken_s = now_s
         self.extend_at_s = now_s + FIRST_SPAN_S * (1 - LEFT_PART)
+        self.is_extending = False  # it was asked for, and not answered yet
 
     def extended(self, now_s: float) -> None:
         """Their leases are being extended by the timeout of the task."""

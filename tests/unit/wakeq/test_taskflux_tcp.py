@@ -141,6 +141,21 @@ def test_a_connection_that_is_dropped_is_told_of(run: Run) -> None:
     run(test)
 
 
+def test_a_connection_that_is_gone_is_looked_after_no_more_whatever_is_still_kept_for_it(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.greet()
+            writer.close()
+            await subscriber.hung_up()
+
+            subscriber.door.keep(MIB)  # of what was received before, and is looked at only now
+
+            assert not port.listener.sweep()
+            assert port.listener.admission.held_bytes == 0
+
+    run(test)
+
+
 def test_the_last_answer_arrives_although_the_client_goes_on_talking(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -244,6 +245,21 @@ def test_one_thread_reads_while_another_writes(authority: Authority, pair: Pair)
 
         assert heard == b'{"cmd":"pong"}\n' * count
         assert wire.receive(timeout_s=0.01) == b""
+        wire.close()
+
+
+def test_what_came_while_one_looked_whether_the_broker_is_there_is_heard_once(authority: Authority, pair: Pair) -> None:
+    with Served(pair) as served:
+        wire = dial(served.address, trusting(authority), timeout_s=5)
+        wire.send(b'{"cmd":"PING"}\n', timeout_s=5)
+        until_s = time.monotonic() + 10
+
+        while not wire._read_ahead:  # type: ignore[attr-defined]
+            assert wire.alive()
+            assert time.monotonic() < until_s
+        assert wire.alive()
+
+        assert wire.receive(timeout_s=5) == b'{"cmd":"pong"}\n'
         wire.close()
 
 

@@ -91,6 +91,15 @@ def test_a_line_behind_frames_is_bounded_as_ever() -> None:
         BlockReader(10).receive(b"*2\n{}\n" + b"x" * 11)
 
 
+def test_what_is_whole_before_a_line_that_is_too_long_is_still_read() -> None:
+    before = b"{}\n" + frame(b"{}", b"abc") + b"\n[]\n"
+
+    with pytest.raises(LineTooLong) as raised:
+        BlockReader(10).receive(before + b"x" * 20)
+
+    assert raised.value.lines == before
+
+
 @pytest.mark.parametrize(
     ("offsets", "why"),
     [([1, 1, 2], "begin with 0"), ([0, 2, 1], "do not grow"), ([0, 1, -1], "last offset is -1"), ([0, 1, 900], "need")],

@@ -300,6 +300,22 @@ def test_a_lease_that_could_not_be_extended_is_tried_again_before_it_ends() -> N
     in_driven_time(scenario)
 
 
+def test_an_extension_that_nobody_answers_is_not_asked_for_once_more_beside_itself() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=3000.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        world.broker.silent = True
+        before = len(asyncio.all_tasks())
+
+        await asyncio.sleep(2000)
+
+        assert len(asyncio.all_tasks()) == before + 1
+
+    in_driven_time(scenario)
+
+
 def test_an_extension_that_is_refused_for_good_is_asked_for_once() -> None:
     async def scenario() -> None:
         world = World(takes_s=30.0, timeout=60)
