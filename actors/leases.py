@@ -80,14 +80,10 @@ class Leases(Audience):
             if ledger.is_plain(number):
                 plain.append(number)
             else:
-                self._make_available(plain)
+                self.available.extend(0, plain)
                 plain = []
                 self.add(number, now_ms)
-        self._make_available(plain)
-
-    def _make_available(self, numbers: Sequence[int]) -> None:
-        if numbers:
-            self.available.extend(0, numbers)
+        self.available.extend(0, plain)
 
     # --- coming in -------------------------------------------------------------------------------------------------
 

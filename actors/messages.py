@@ -276,9 +276,8 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):
-    """What was collected for this cut is in the state store, synced; so many bytes of bodies may be kept at hand."""
+    """What was collected is in the state store, synced; so many bytes of bodies may be kept at hand."""
 
-    cut: int
     bodies_bytes_max: int
 
 
