@@ -284,6 +284,24 @@ def test_a_peer_of_another_protocol_is_said() -> None:
     run(work)
 
 
+def test_what_nobody_foresaw_while_it_connects_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> tuple[str, int]:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("wakeq.client.aio_caller.parse_address", fail)
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        client = AsyncClient("127.0.0.1:1")
+        for wait in (client.connect, client.ping):
+            with pytest.raises(errors.Disconnected, match="no such luck"):
+                await wait()
+
+    told: list[Exception] = []
+    run(work)
+    assert {type(error) for error in told} == {RuntimeError}  # a bug is told to the loop as well
+
+
 def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
     async def work() -> tuple[int, ...]:
         async with AsyncClient(address) as client:
