@@ -171,8 +171,10 @@ class AsyncCaller:
         self._wake_drainers()
         if link is not None:
             link.transport.close()  # it sends what is in its buffer first
-            await asyncio.wait([link.ended], timeout=GOODBYE_S_MAX)
-            link.abort()
+            try:
+                await asyncio.wait([link.ended], timeout=GOODBYE_S_MAX)
+            finally:
+                link.abort()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that this caller lives on, which is the one of its first call."""
