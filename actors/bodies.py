@@ -8,17 +8,25 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.rows import decode_row
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
 CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
 KEPT_BYTES = 400  # what keeping a message costs beside its body: the draft, its place, and what the allocator adds
 
 Kept = tuple[Draft, int]  # the message and the moment of its publication
+Found = dict[int, Kept]
 
 
 def share_of(queues: int) -> int:
     """Return how many bytes each of so many queues may keep at hand."""
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
+
+
+def read_from(value: bytes) -> Kept:
+    """Return a message as the state store has it."""
+    row = decode_row(value)
+    return Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
 
 
 class Bodies:
@@ -67,10 +75,10 @@ class Bodies:
         fresh, cached, flushing = self.fresh, self._cached, self._flushing
         return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
 
-    def load(self, number: int, draft: Draft, published_ms: int) -> None:
+    def load(self, read: Found) -> None:
         """Keep what was read, until the next look at the line."""
         self._filled_bytes = 0
-        self._cached[number] = (draft, published_ms)
+        self._cached.update(read)
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""
