@@ -30,7 +30,7 @@ from wakeq.client.session import (
 )
 from wakeq.client.timeouts import Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
 from wakeq.client.transport import broken, closed, guard, unreachable
-from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.errors import Disconnected, WakeqError
 from wakeq.protocol.wire import worker as wire
 
 GOODBYE_S_MAX = 1.0  # for what is still to be sent when a client is closed
@@ -171,8 +171,10 @@ class AsyncCaller:
         self._wake_drainers()
         if link is not None:
             link.transport.close()  # it sends what is in its buffer first
-            await asyncio.wait([link.ended], timeout=GOODBYE_S_MAX)
-            link.abort()
+            try:
+                await asyncio.wait([link.ended], timeout=GOODBYE_S_MAX)
+            finally:
+                link.abort()
 
     def _own_loop(self) -> asyncio.AbstractEventLoop:
         """The loop that this caller lives on, which is the one of its first call."""
@@ -303,11 +305,17 @@ class AsyncCaller:
                     break
                 pause_s = self._route.failed(error, loop.time())
         except WakeqError as error:
-            self._failure = error
-            self._deliver(self._session.give_up(error))
+            self._give_up(error)
+        except Exception as bug:
+            self._give_up(Disconnected(f"no connection can be made to {self.address}: {bug!r}"))
+            raise
         finally:
             if self._connecting is asyncio.current_task():  # it may be lost again, and another one be on its way
                 self._connecting = None
+
+    def _give_up(self, error: WakeqError) -> None:
+        self._failure = error
+        self._deliver(self._session.give_up(error))
 
     async def _dial(self, loop: asyncio.AbstractEventLoop) -> WakeqError | None:
         """Make a connection, greeted by the broker; return what was in the way."""

@@ -284,6 +284,60 @@ def test_a_peer_of_another_protocol_is_said() -> None:
     run(work)
 
 
+def test_a_close_that_is_cancelled_has_closed_although_the_broker_reads_nothing() -> None:
+    greeted = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(wire.encode([wire.HelloReply(version="7.7")]))
+            greeted.wait(DEADLINE_S)
+
+    async def work() -> None:
+        client = AsyncClient(f"127.0.0.1:{listener.getsockname()[1]}")
+        await client.connect()
+        link = client._caller._link
+        assert link is not None
+        publish = asyncio.create_task(client.publish("q", bytes(32 << 20)))
+        while not link.transport.get_write_buffer_size():
+            await asyncio.sleep(0)
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+
+        closing.cancel()
+
+        await asyncio.wait([closing])
+        await link.ended
+        assert isinstance(publish.exception(), errors.Disconnected)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        try:
+            run(work)
+        finally:
+            greeted.set()
+            thread.join()
+
+
+def test_what_nobody_foresaw_while_it_connects_reaches_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> tuple[str, int]:
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr("wakeq.client.aio_caller.parse_address", fail)
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        client = AsyncClient("127.0.0.1:1")
+        for wait in (client.connect, client.ping):
+            with pytest.raises(errors.Disconnected, match="no such luck"):
+                await wait()
+
+    told: list[Exception] = []
+    run(work)
+    assert {type(error) for error in told} == {RuntimeError}  # a bug is told to the loop as well
+
+
 def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
     async def work() -> tuple[int, ...]:
         async with AsyncClient(address) as client:
