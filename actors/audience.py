@@ -25,6 +25,7 @@ class Waiter(msgspec.Struct, gc=False, eq=False):
     worker: int
     door: int
     removes: bool = False
+    timeout_ms: int = 0
     ended: bool = False
 
 

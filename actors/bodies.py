@@ -8,17 +8,25 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.rows import decode_row
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
 CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
 KEPT_BYTES = 400  # what keeping a message costs beside its body: the draft, its place, and what the allocator adds
 
 Kept = tuple[Draft, int]  # the message and the moment of its publication
+Found = dict[int, Kept]
 
 
 def share_of(queues: int) -> int:
     """Return how many bytes each of so many queues may keep at hand."""
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
+
+
+def read_from(value: bytes) -> Kept:
+    """Return a message as the state store has it."""
+    row = decode_row(value)
+    return Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
 
 
 class Bodies:
@@ -67,10 +75,10 @@ class Bodies:
         fresh, cached, flushing = self.fresh, self._cached, self._flushing
         return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
 
-    def load(self, number: int, draft: Draft, published_ms: int) -> None:
+    def load(self, read: Found) -> None:
         """Keep what was read, until the next look at the line."""
         self._filled_bytes = 0
-        self._cached[number] = (draft, published_ms)
+        self._cached.update(read)
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""
@@ -85,12 +93,13 @@ class Bodies:
 
     def collect(self) -> dict[int, Kept]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        fresh, self.fresh = self.fresh, {}
+        handed_over = self.fresh.copy()  # it belongs to another thread from now on
         if self._flushing:
-            self._flushing.update(fresh)
+            self._flushing.update(handed_over)
+            self.fresh.clear()
         else:
-            self._flushing = fresh.copy()  # what is handed over belongs to another thread from now on
-        return fresh
+            self.fresh, self._flushing = self._flushing, self.fresh
+        return handed_over
 
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """The store has what was collected: keep only what `line` says is next to go, within the bound.
@@ -98,9 +107,14 @@ class Bodies:
         A queue that nobody fetches from is not looked through again, unless it has to keep much less: what is more
         urgent by now is read when it goes.
         """
-        flushing, self._flushing = self._flushing, {}
-        if bytes_max > self._filled_bytes // 2 > 0:
-            return
+        is_filled = bytes_max > self._filled_bytes // 2 > 0
+        if not is_filled:
+            self._fill(line, bytes_max)
+        self._flushing.clear()  # not another dict: what is made while memory is full is in the way of giving it back
+
+    def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
+        """Keep those at hand that are next to go, and none else."""
+        flushing = self._flushing
         self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}
         for number in line(bytes_max // KEPT_BYTES):

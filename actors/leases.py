@@ -80,14 +80,10 @@ class Leases(Audience):
             if ledger.is_plain(number):
                 plain.append(number)
             else:
-                self._make_available(plain)
+                self.available.extend(0, plain)
                 plain = []
                 self.add(number, now_ms)
-        self._make_available(plain)
-
-    def _make_available(self, numbers: Sequence[int]) -> None:
-        if numbers:
-            self.available.extend(0, numbers)
+        self.available.extend(0, plain)
 
     # --- coming in -------------------------------------------------------------------------------------------------
 
@@ -177,20 +173,26 @@ class Leases(Audience):
                     break
         return len(line)
 
-    def hand_out(self, numbers: list[int], holder: Any, worker: int, now_ms: int) -> tuple[list[int], int]:
-        """Lease messages to a worker; return until when each, and the first sequence."""
+    def hand_out(
+        self, numbers: list[int], holder: Any, worker: int, now_ms: int, timeout_ms: int = 0
+    ) -> tuple[list[int], int]:
+        """Lease messages to a worker; return until when each, and the first sequence.
+
+        All for one timeout, or, if there is none, each for its own.
+        """
         first = self.sequence + 1
         self.sequence += len(numbers)
         ledger, term, held = self.ledger, self.term, self.held
-        if ledger.has_timeouts:
+        each_its_own = ledger.has_timeouts and not timeout_ms
+        if each_its_own:
             untils = [now_ms + ledger.timeout_of(number) for number in numbers]
         else:
-            untils = [now_ms + ledger.policies.timeout * 1000] * len(numbers)
+            untils = [now_ms + (timeout_ms or ledger.policies.timeout * 1000)] * len(numbers)
         if ledger.policies.on_disconnect == "release":
             self._note_holder(holder, numbers)
         for sequence, (number, until) in enumerate(zip(numbers, untils, strict=True), first):
             held[number] = Held(until, (term, sequence), holder, worker)
-        if ledger.has_timeouts:
+        if each_its_own:
             for number, until in zip(numbers, untils, strict=True):
                 self._ends.add(until, [number])
         else:

@@ -78,9 +78,11 @@ class LogDriver(LogLevels):
 
     def refusal(self) -> Refusal | None:
         """Return why this node may not answer from its memory at this moment, None if it may."""
+        if self._serves_alone:
+            return None
         core = self.core
         is_open = core.accepts and not self._is_closing
-        if self._serves_alone or (is_open and core.may_serve(self._monotonic_ms())):
+        if is_open and core.may_serve(self._monotonic_ms()):
             return None  # while a successor gets ready nothing is handed out: the log would not take it
         if is_open and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")

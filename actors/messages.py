@@ -95,11 +95,12 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
-    """One FET: up to `count` messages, waiting up to `wait_ms` for the first."""
+    """One FET: up to `count` messages, waiting up to `wait_ms` for the first; 0 is each message's own timeout."""
 
     place: Any
     count: int
     wait_ms: int = 0
+    timeout_ms: int = 0
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
@@ -275,9 +276,8 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):
-    """What was collected for this cut is in the state store, synced; so many bytes of bodies may be kept at hand."""
+    """What was collected is in the state store, synced; so many bytes of bodies may be kept at hand."""
 
-    cut: int
     bodies_bytes_max: int
 
 

@@ -167,13 +167,11 @@ class QueueProcess(QueueSight):
         return ticket.without_refused(results) if type(entry) is Ack else ticket.answer
 
     def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results:
-        ledger = self.ledger
-        results = ledger.publish(entry, at_ms)
+        results = self.ledger.publish(entry, at_ms)
         numbers = new_numbers(results)
         if not numbers:
             return results
-        drafts = new_drafts(results, entry.drafts)
-        self.bodies.publish(numbers, drafts, at_ms)
+        self.bodies.publish(numbers, new_drafts(results, entry.drafts), at_ms)
         if self.leases is not None:
             self.leases.published(numbers, max(at_ms, self._now_ms()))
         return results

@@ -46,7 +46,6 @@ FLUSH_AFTER_S_MAX = 15.0
 class FlushDone(msgspec.Struct, frozen=True, gc=False):
     """The state store's report of a cut: what it is like now, or why it is not written."""
 
-    cut: int
     result: StoreStats | BaseException
     has_graves: bool
 
@@ -226,7 +225,7 @@ class QueueCuts(QueueRebuilds):
         self._flushing = list(self._told)
         members = self._members_to_write()
         self._told, self._graves, self._asides = {}, [], {}
-        cut, store = self._cut, self._store
+        store = self._store
 
         def work() -> StoreStats:
             tell()  # first, so that of every entry in the state it is known what became of it
@@ -234,7 +233,7 @@ class QueueCuts(QueueRebuilds):
             return store.stats()
 
         def done(result: StoreStats | BaseException) -> None:
-            self.tell(FlushDone(cut, result, bool(graves)))
+            self.tell(FlushDone(result, bool(graves)))
 
         self._flushing_index, self._flushing_bytes = applied[0], self._bytes
         self._disk.submit(work, done)
@@ -296,7 +295,7 @@ class QueueCuts(QueueRebuilds):
             names = list(self._processes)
             self._share_bytes = share_bytes
         self._share_bytes = max(self._share_bytes, share_bytes)
-        self._tell_flushed(Flushed(message.cut, share_bytes), names)
+        self._tell_flushed(Flushed(share_bytes), names)
 
     def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
         """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""

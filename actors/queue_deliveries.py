@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from wakeq.actors.audience import NEVER, Waiter
-from wakeq.actors.bodies import Bodies
+from wakeq.actors.bodies import Bodies, Found, read_from
 from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
@@ -35,10 +35,9 @@ from wakeq.actors.messages import (
 )
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Ack, Delivered, Draft
+from wakeq.protocol.commands import Ack, Delivered
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.rows import decode_row
 from wakeq.protocol.uid import UidMaker
 
 BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
@@ -159,7 +158,7 @@ class QueueDeliveries(Process):
                 until_ms = now_ms + want.wait_ms
                 worker, door, removes = message.worker, message.door, message.removes
                 who = (message.subscriber, message.ticket, want.place, want.count)
-                leases.wait(Waiter(*who, until_ms, worker, door, removes))
+                leases.wait(Waiter(*who, until_ms, worker, door, removes, want.timeout_ms))
             else:
                 empty.append((message.ticket, want.place, None))
         if empty:
@@ -196,7 +195,7 @@ class QueueDeliveries(Process):
         if fetch.removes:
             self._hand_over(numbers, fetch, want)
             return
-        untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms)
+        untils, first = leases.hand_out(numbers, fetch.subscriber, fetch.worker, now_ms, want.timeout_ms)
         deliveries = self._deliveries(numbers, untils, first)
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
@@ -264,34 +263,39 @@ class QueueDeliveries(Process):
             self._reading = False
         if queue_id != self.ledger.id:  # whoever waited has heard so
             return
-        for number, value in message.rows.items():
-            if value is not None and self.ledger.lives(number):
-                row = decode_row(value)
-                draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
-                self.bodies.load(number, draft, row.published_ms)
+        rows = ((number, value) for number, value in message.rows.items() if self.ledger.lives(number))
+        read = {number: read_from(value) for number, value in rows if value is not None}
+        if ticket[0] != "look":
+            self.bodies.load(read)
         if id(ticket) not in self._reads:  # whoever waited was refused meanwhile
             return
         if ticket[0] == "deliver":
             self._deliver_loaded(ticket)
             return
         del self._reads[id(ticket)]
-        if ticket[0] == "call":
-            ticket[1]()
+        if ticket[0] == "look":
+            ticket[1](read)
+
+    def _with_found(self, numbers: Sequence[int], asker: Asker | None, step: Callable[[Found], None]) -> None:
+        """Do a step with these messages, perhaps later; what has to be read for that is not kept."""
+        kept = ((number, self.bodies.kept(number)) for number in numbers)
+        found = {number: one for number, one in kept if one is not None}  # while the rest is read it may be dropped
+        missing = [number for number in numbers if number not in found]
+        if missing:
+            self._read(missing, ("look", lambda read: step(found | read), asker))
+        else:
+            step(found)
 
     def _give_up_reads(self, why: str) -> None:
         """Answer at once who waits for bodies: this process may be gone before they come."""
         reads, self._reads = self._reads, {}
         for ticket in reads.values():
-            self._give_up(ticket, why)
-
-    def _give_up(self, ticket: Any, why: str) -> None:
-        """Answer who waited for bodies that will not be used."""
-        match ticket:
-            case ("deliver", _, fetch, want):
-                self._answer_nothing(fetch, want)
-            case ("call" | "look", _, Asker() as asker):
-                refusal = Refusal("BUSY", f"{why}; try again")
-                asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+            match ticket:
+                case ("deliver", _, fetch, want):
+                    self._answer_nothing(fetch, want)
+                case ("look", _, Asker() as asker):
+                    refusal = Refusal("BUSY", f"{why}; try again")
+                    asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
 
     def _deliver_loaded(self, ticket: Any) -> None:
         """Deliver what was taken out of the line, if it still may be."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from wakeq.actors.audience import NEVER
+from wakeq.actors.bodies import Found
 from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
@@ -191,17 +192,22 @@ class QueueEndings(QueueDeliveries):
 
     def _propose_dead(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
         """Move a message to its dead-letter queue, in one entry: never both, never neither."""
+        self._with_found([number], asker, partial(self._propose_letter, number, token, reason, error, asker))
+
+    def _propose_letter(
+        self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None, found: Found
+    ) -> None:
+        if not self.ledger.lives(number):
+            if asker is not None:
+                outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN])
+                asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+            return
         queue = dead_letter_of(self.name, self.ledger.policies)
         if len(queue) > NAME_BYTES_MAX:  # the policies forbid it only to queues with max_deliveries
             self._refuse_dead(number, asker)
             return
-        draft = self.bodies.get(number)
-        if draft is None:
-            step = partial(self._propose_dead_loaded, number, token, reason, error, asker)
-            self._read([number], ("call", step, asker))
-            return
         letter = dead_letter(
-            draft,
+            found[number][0],
             self.ledger.sides.get(number),
             origin=self.name,
             origin_uid=self._uids_of([number])[0],
@@ -220,13 +226,6 @@ class QueueEndings(QueueDeliveries):
         if asker is not None:
             detail = f"the queue's name with {DEAD_SUFFIX} is longer than {NAME_BYTES_MAX}; update its dead_letter"
             asker.process.tell(Answered([(asker.ticket, asker.place, Refusal("BAD_NAME", detail))]))
-
-    def _propose_dead_loaded(self, number: int, token: Token, reason: Reason, error: str, asker: Asker | None) -> None:
-        if self.ledger.lives(number):
-            self._propose_dead(number, token, reason, error, asker)
-        elif asker is not None:
-            outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN])
-            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
 
     # --- time ------------------------------------------------------------------------------------------------------
 

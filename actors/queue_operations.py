@@ -10,9 +10,10 @@ from functools import partial
 
 import msgspec
 
+from wakeq.actors.bodies import Found
 from wakeq.actors.messages import Answered, Asker, Outcome, Propose, Refusal
 from wakeq.actors.operator_messages import Move, Moved, Requeue
-from wakeq.actors.queue_staging import Found, QueueStaging
+from wakeq.actors.queue_staging import QueueStaging
 from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, PauseQueue, Publish, Requeued, Result, Results
 from wakeq.protocol.dead_letters import redriven
 from wakeq.protocol.uid import UidMaker

@@ -10,10 +10,10 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from wakeq.actors.bodies import Found
 from wakeq.actors.messages import Answered, Asker, Peek, Refusal, Stats
 from wakeq.actors.operator_messages import Page, Scan, Why
 from wakeq.actors.queue_operations import QueueOperations
-from wakeq.actors.queue_staging import Found
 from wakeq.actors.queue_view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
 from wakeq.actors.why import causes_of
 

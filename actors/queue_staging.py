@@ -7,11 +7,11 @@ The leader takes messages out of its line and proposes; whether a claim is made,
 ledger, in the order of the log.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from wakeq.actors.bodies import Kept
-from wakeq.actors.messages import Answered, Asker, Loaded, Outcome, Propose, Refusal
+from wakeq.actors.bodies import Found
+from wakeq.actors.messages import Answered, Asker, Outcome, Propose, Refusal
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_view import state_of
@@ -21,7 +21,6 @@ from wakeq.actors.staging_messages import Leaf, ReadSlice, Renew, Seen, Settle, 
 from wakeq.protocol.commands import (
     Claim,
     ClaimAction,
-    Draft,
     Entry,
     Extended,
     Reason,
@@ -34,10 +33,7 @@ from wakeq.protocol.commands import (
 )
 from wakeq.protocol.level import STAGING
 from wakeq.protocol.outcomes import WHOLE
-from wakeq.protocol.rows import decode_row
 from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
-
-Found = dict[int, Kept]
 
 
 class QueueStaging(QueueEndings):
@@ -313,19 +309,6 @@ class QueueStaging(QueueEndings):
 
         self._with_found(numbers, asker, show)
 
-    def _with_found(self, numbers: Sequence[int], asker: Asker | None, step: Callable[[Found], None]) -> None:
-        """Do a step with these messages, perhaps later; what has to be read for that is not kept."""
-        missing = self.bodies.missing(numbers)
-        at_hand = self._at_hand(numbers if not missing else set(numbers).difference(missing))
-        if missing:
-            self._read(missing, ("look", lambda read: step(at_hand | read), asker))
-        else:
-            step(at_hand)
-
-    def _at_hand(self, numbers: Iterable[int]) -> Found:
-        """Take what is in memory now: while the rest is read it may be dropped."""
-        return {number: kept for number in numbers if (kept := self.bodies.kept(number)) is not None}
-
     def _seen(self, numbers: Sequence[int], found: Found, under_way: int, goes_on: int, last: int) -> Seen:
         ledger, now_ms = self.ledger, self._now_ms()
         living = [number for number in numbers if ledger.lives(number)]
@@ -334,19 +317,3 @@ class QueueStaging(QueueEndings):
         states = [] if under_way else [state_of(ledger, self.leases, number, now_ms) for number in living]
         drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
         return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
-
-    def on_loaded(self, message: Loaded) -> None:
-        queue_id, ticket = message.ticket
-        if ticket[0] != "look":
-            super().on_loaded(message)
-            return
-        if queue_id != self.ledger.id:  # who asked has heard so
-            return
-        self._reads.pop(id(ticket), None)
-        show: Callable[[Found], None] = ticket[1]
-        read: Found = {}
-        for number, value in message.rows.items():
-            if value is not None:
-                row = decode_row(value)
-                read[number] = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
-        show(read)

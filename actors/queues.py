@@ -55,6 +55,8 @@ from wakeq.protocol.commands import (
     UpdateQueue,
 )
 
+DEFAULTS = Policies()  # of a queue that a publish makes; shared by all of them
+
 
 class Queues(QueueCuts):
     """See the head of this file."""
@@ -91,9 +93,8 @@ class Queues(QueueCuts):
                 self._waiting.appendleft(items[done:])
             if barrier is not None:
                 self._begin_barrier(barrier)
-        if not self._held:
-            self._flush_in_time()
-            self._finish_ready()
+        self._flush_in_time()  # also while something holds it up: what is halted is looked at again and again
+        self._finish_ready()
 
     def _hand_out(self, items: list[Item]) -> tuple[int, Item | None]:
         """Tell each queue its entries, up to a barrier; return how many were dealt with, and the barrier."""
@@ -148,8 +149,8 @@ class Queues(QueueCuts):
                     self._answer(item[4], Outcome(entry.queue, 0, [int(Result.NO_QUEUE)] * len(entry.drafts)))
                     self._note_refused(item, Result.NO_QUEUE)
                     return False
-                self._create(entry.queue, Policies(), item)
-                batches.setdefault(entry.queue, []).append(_creation(item, entry.queue, Policies()))
+                self._create(entry.queue, DEFAULTS, item)
+                batches.setdefault(entry.queue, []).append(_creation(item, entry.queue, DEFAULTS))
             return True
         if type(entry) in _CATALOG:
             return _CATALOG[type(entry)](self, entry, item)
@@ -163,8 +164,8 @@ class Queues(QueueCuts):
         """Of an entry that is set aside nothing is done but that the queue is there which others may have met."""
         for name in _made_by(item[3]):
             if name not in self.catalog.queues:
-                self._create(name, Policies(), item)
-                batches.setdefault(name, []).append(_creation(item, name, Policies()))
+                self._create(name, DEFAULTS, item)
+                batches.setdefault(name, []).append(_creation(item, name, DEFAULTS))
         foreseen = self._foreseen.pop(item[0], None)
         if foreseen is not None:
             self.leave_out(foreseen)
@@ -238,8 +239,8 @@ class Queues(QueueCuts):
             for place, part in enumerate(parts_of(entry)):
                 items: list[Item] = []
                 if part.queue not in self.catalog.queues:
-                    self._create(part.queue, Policies(), barrier.item)
-                    items.append(_creation(barrier.item, part.queue, Policies()))
+                    self._create(part.queue, DEFAULTS, barrier.item)
+                    items.append(_creation(barrier.item, part.queue, DEFAULTS))
                 self._tell(part.queue, [*items, (index, term, at_ms, part, Asker(self, gather, place))])
 
     def _let_stay(self, item: Item) -> None:

@@ -1,8 +1,9 @@
-"""Snapshots: has an image of the state written when the log has grown enough, and the log cut behind it.
+"""Snapshots: has an image of the state written when it is due, and the log cut behind it.
 
     StateWritten (queues) --> due? --> a thread of its own writes the image from a view --> Cut (raft log)
 
-One at a time, with a deadline that grows with the live data.  Must never hold up the loop or the state's writer.
+It is due when the log has grown enough, or when most of what the last one holds is gone.  One at a time, with a
+deadline that grows with the live data.  Must never hold up the loop or the state's writer.
 """
 
 import logging

@@ -92,7 +92,7 @@ class StraightCommands(Requests):
         for place, command in enumerate(rest):
             want = want_of(place, command)
             if want.wait_ms and (place < last_plain or self._ended):  # the client went on: it is over before it began
-                want = Want(want.place, want.count)
+                want = Want(want.place, want.count, 0, want.timeout_ms)
             wants.setdefault(command.qname, []).append(want)
         if any(command.wait for command in rest):
             pending.waits = tuple({command.qname for command in rest if command.wait})

@@ -182,7 +182,7 @@ def reason_of(command: wire.Nack) -> Reason:
 
 
 def want_of(place: int, command: wire.Fet) -> Want:
-    return Want(place, command.count or 0, int(command.wait * 1000))
+    return Want(place, command.count or 0, int(command.wait * 1000), (command.timeout or 0) * 1000)
 
 
 def refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:

@@ -310,7 +310,8 @@ class Ledger(Deliveries):
     def collect(self) -> Delta:
         """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
         touched, self._touched = self._touched, None
-        dirty, self._dirty_chunks = self._dirty_chunks, {}
+        dirty = list(self._dirty_chunks)
+        self._dirty_chunks.clear()
         ids, sessions = self.publishers.collect() if self.publishers is not None else ((), ())
         return Delta(
             [number for number in touched if number in self.sides] if touched else (),

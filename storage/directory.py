@@ -33,6 +33,7 @@ LAST_SHARE = (
     4  # with a quarter of the reserve a node of a cluster steps aside, while it can still write down what it has
 )
 BACK_SHARE = 2  # and it is back with a half
+MAY_BE_FIRST = {"lock", "identity", "consensus", "state", "tokens.json", "lost+found"}  # in a directory without VERSION
 REUSABLE_SHARE = 4  # of the reserve, what may be room within the state's file
 RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve is free
 FOLDER_MODE = 0o700
@@ -81,12 +82,13 @@ class DataDirectory:
             imports = version1.needs_import(path)
             if imports and not upgrade:
                 raise _may_not_upgrade(path, 1)
+            warnings = warnings_of(path) if imports else [*warnings_of(path), *_shared_with(path)]
             if not imports:
                 _bring_up_to_date(path, _version_of(path), upgrade=upgrade, upgrades=upgrades)
             for name in ("consensus", "state"):
                 _make_folder(path / name)
             identity = _identity_of(path, may_create=imports or not _holds_data(path))
-            directory = cls(path, identity, warnings_of(path), imports, _lock=lock)
+            directory = cls(path, identity, warnings, imports, _lock=lock)
             directory.reserve_override_bytes = reserve_bytes
             directory.check_space()
             return directory
@@ -380,6 +382,17 @@ def warnings_of(path: Path) -> list[str]:
         for name, reason in WARN_OF.items()
         if kind.startswith(name)
     ]
+
+
+def _shared_with(path: Path) -> list[str]:
+    """Return what speaks against a path that is about to become a data directory: that it is something else already."""
+    if (path / "VERSION").exists():
+        return []
+    others = sorted(entry.name for entry in path.iterdir() if entry.name not in MAY_BE_FIRST)
+    if not others:
+        return []
+    some = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")
+    return [f"{path}: now holds a broker's data beside {some}; a directory of its own is easier to copy and to guard"]
 
 
 def _kind_of_file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:

@@ -144,8 +144,8 @@ def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
 def _broken(error: BaseException) -> int:
     """Say what ended the node.  Nothing is written any more: what a failed disk holds cannot be known."""
     status = error.exit_status if isinstance(error, WakeqError) else BUG_STATUS
-    hint = "" if isinstance(error, StorageError) else "; this is a bug, the log above says where"
-    print(f"wakeq: {type(error).__name__}: {error}{hint}", file=sys.stderr, flush=True)
+    bug = f"{type(error).__name__}: {error}; this is a bug, the log above says where"
+    print(f"wakeq: {error if isinstance(error, StorageError) else bug}", file=sys.stderr, flush=True)
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     os._exit(status)

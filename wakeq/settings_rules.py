@@ -55,20 +55,18 @@ def _check_ports(settings: Settings) -> None:
         if port and port in taken:
             raise BadSettings(f"{taken[port]} and {name} are both {port}; change one of them")
         taken[port] = name
-    host, port = _own_peer_address(settings)
+    peers, node = _peers(settings), settings.cluster.node
+    host, port = peers[node] if node is not None and node < len(peers) else ("", 0)
     if port and port in taken and (host == settings.host or {host, settings.host} & EVERYWHERE):
         raise BadSettings(
             f"{taken[port]} and this node's own port in cluster.peers are both {port}; change one of them"
         )
 
 
-def _own_peer_address(settings: Settings) -> tuple[str, int]:
-    """Return where this node listens for the others; port 0 if it does not, or if that is no address."""
-    cluster = settings.cluster
-    addresses = [address.strip() for address in (cluster.peers or "").split(",")]
-    is_known = cluster.node is not None and cluster.node < len(addresses)
-    host, _, port = (addresses[cluster.node or 0] if is_known else "").rpartition(":")
-    return host.strip("[]"), int(port) if port.isdecimal() else 0
+def _peers(settings: Settings) -> list[tuple[str, int]]:
+    """Return host and port of each node; what is no address, which the plan of the cluster refuses, has port 0."""
+    parts = [address.strip().rpartition(":") for address in (settings.cluster.peers or "").split(",")]
+    return [(host.strip("[]"), int(port) if port.isdecimal() else 0) for host, _, port in parts]
 
 
 def _check_routes(settings: Settings) -> None:
@@ -85,8 +83,7 @@ def _check_routes(settings: Settings) -> None:
 
 def _check_peers(settings: Settings) -> None:
     """Whoever reaches the port of the nodes could be one of them."""
-    hosts = [address.strip().rpartition(":")[0].strip("[]") for address in (settings.cluster.peers or "").split(",")]
-    if settings.tls.peer_ca_file is None and not all(is_this_machine(host) for host in hosts if host):
+    if settings.tls.peer_ca_file is None and not all(is_this_machine(host) for host, _ in _peers(settings) if host):
         raise BadSettings(
             "the nodes in cluster.peers are on several machines and speak no TLS (tls.peer_ca_file); set that, or say "
             "--insecure if their network is one of their own"

@@ -27,6 +27,8 @@ MAIL_BUDGET = 32
 # Rounds of the loop with a single arrival until the next one is served on the spot again.  Where several connections
 # are at work they meet in most rounds, and what they bring is worth more together: one sync for all of it.
 GATHER_ROUNDS = 32
+# Empty mailboxes that are kept; one is larger than most objects, and the allocator would get it back in pieces.
+MAILBOXES_MAX = 1_024
 # Messages that run_until_idle serves before it says that something goes in circles.
 MESSAGES_UNTIL_IDLE_MAX = 50_000_000
 
@@ -81,6 +83,7 @@ class Runtime:
         self._turn_s = turn_s
         self._clock = clock
         self._ready: deque[Process] = deque()
+        self._mailboxes: list[deque[object]] = []  # empty ones, for those who get mail next
         self._scheduled = call_soon is None  # without a loop nobody needs to ask for a turn
         self._running = False
         self._closed = False
@@ -197,7 +200,7 @@ class Runtime:
 
     def wake(self, process: Process, message: object) -> None:
         """Give an idle process a mailbox with its first message, and a place on the run queue."""
-        mail: deque[object] = deque()
+        mail = self._mailboxes.pop() if self._mailboxes else deque()
         process._mail = mail
         mail.append(message)
         self._ready.append(process)
@@ -347,6 +350,8 @@ class Runtime:
                     self._ready.append(process)
                 else:
                     process._mail = None
+                    if len(self._mailboxes) < MAILBOXES_MAX:
+                        self._mailboxes.append(mail)
 
     def _open(self, process: Process, envelope: Envelope) -> None:
         """Handle a stop, an ask, or what a ref of pykka's has sent."""

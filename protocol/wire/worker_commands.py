@@ -132,6 +132,7 @@ class Fet(CommandBase, tag="FET", frozen=True):
     qname: str
     count: Count | None = None
     wait: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
+    timeout: Timeout | None = None
 
 
 class Settle(CommandBase, frozen=True):

@@ -210,6 +210,7 @@ class HandCluster:
         ends[0].other, ends[1].other = ends[1], ends[0]
         self.doors += ends
         for end in ends:
+            end.reader.receive(encode(end.receiver.hello()))  # whoever has not said that may not say much
             end.sender.raft_log.tell(Introduced(end, end.receiver.hello()))
 
     def hang_up(self, node: HandNode) -> None:

@@ -338,7 +338,7 @@ class Recovery(RuleBasedStateMachine):
         store = self.broken.store
         store.commit(make_cut(store, applied, parts, graves, {}))
         for part in parts:
-            self.broken.queues[part.name].on_receive(Flushed(1, CACHED_BYTES_MAX))
+            self.broken.queues[part.name].on_receive(Flushed(CACHED_BYTES_MAX))
 
     @precondition(lambda self: self.unwritten is None)
     @rule()

@@ -15,7 +15,7 @@ from wakeq.cli.output import print_json, say
 from wakeq.client import Message
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.protocol.wire.worker import text_of
-from wakeq.protocol.wire.worker_commands import COUNT_MAX, WAIT_S_MAX
+from wakeq.protocol.wire.worker_commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
 SECONDS = click.IntRange(min=0)
 
@@ -82,18 +82,34 @@ def pub(
     "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
 )
 @click.option("--count", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.IntRange(TIMEOUT_S_MIN, SECONDS_MAX),
+    metavar="S",
+    help="Hold them for so long, whatever their own timeout is.",
+)
 @click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge what has been printed.")
 @click.option("--raw", is_flag=True, help="Print bodies byte by byte, with no newline behind them.")
 @json_option
 @click.pass_obj
-def fetch(broker: Broker, queue: str, wait_s: int, count: int, acknowledge: bool, raw: bool, as_json: bool) -> int:
+def fetch(
+    broker: Broker,
+    queue: str,
+    wait_s: int,
+    count: int,
+    timeout_s: int | None,
+    acknowledge: bool,
+    raw: bool,
+    as_json: bool,
+) -> int:
     """Fetch from QUEUE and print the bodies.
 
     Without --ack a message comes back after its timeout, unless `wakeq ack QUEUE UID` follows; uid and
     lease are said on standard error.  Ends with status 3 if there was nothing.
     """
     with broker.connect() as client:
-        messages = client.fetch_many(queue, count, wait=wait_s)
+        messages = client.fetch_many(queue, count, wait=wait_s, timeout=timeout_s)
         if not messages:
             say(f"{queue_name(queue)} has nothing to fetch now; --wait S waits for a message")
             return EXIT_NOTHING

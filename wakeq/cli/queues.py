@@ -9,12 +9,13 @@ from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_optio
 from wakeq.cli.operating import CONDITION_HELP, picking, select
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
 from wakeq.client.redrive import ORIGIN
+from wakeq.protocol.commands import PAUSE_MS_MAX
 from wakeq.protocol.errors import QueueExists
 from wakeq.protocol.wire.worker_commands import PEEK_COUNT_MAX
 
 COUNT = click.IntRange(min=0)
 MOMENTS = ("created_ms", "oldest_ready_ms", "paused_until_ms")
-LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers")
+LIST_COLUMNS = ("qname", "ready", "delayed", "leased", "size", "bytes", "subscribers", "state")
 PEEK_COLUMNS = ("uid", "state", "priority", "error_count", "error", "msg")
 LETTER_COLUMNS = ("uid", "state", "priority", "origin", "reason", "error", "msg")  # of dead letters
 PEEKED_CHARS_MAX = 60
@@ -228,12 +229,18 @@ def redrive_(
 
 def _readable(name: str, value: Any) -> tuple[str, object]:
     """A figure of a queue as people read it."""
-    return (name.removesuffix("_ms"), moment(value) if value else None) if name in MOMENTS else (name, value)
+    if name not in MOMENTS:
+        return name, value
+    shown = "it is resumed" if value == PAUSE_MS_MAX else moment(value) if value else None
+    return name.removesuffix("_ms"), shown
 
 
 def print_queues(queues: Iterable[Mapping[str, Any]]) -> None:
     """A line for each queue; the default queue has no name, which is shown as two quotes."""
-    rows = [{**row, "qname": row.get("qname") or '""'} for row in queues]
+    rows = [
+        {**row, "qname": row.get("qname") or '""', "state": "paused" if row.get("paused_until_ms") else ""}
+        for row in queues
+    ]
     print_table(LIST_COLUMNS, [[row.get(column) for column in LIST_COLUMNS] for row in rows])
 
 

@@ -112,16 +112,16 @@ class Client:
         batch = requests.batch_of(bodies)
         return self._caller.call(requests.publish_many(queue, batch, options)) if batch else []
 
-    def fetch(self, queue: str, *, wait: float = 0) -> Message | None:
-        """The next message, ours until its timeout; None if there is none within `wait` seconds.
+    def fetch(self, queue: str, *, wait: float = 0, timeout: int | None = None) -> Message | None:
+        """The next message, ours for `timeout` seconds, or for its own; None if there is none within `wait` seconds.
 
         Without `wait` a queue that does not exist is QueueNotFound; with it, it is waited for.
         """
-        return self._caller.call(requests.fetch(queue, wait, self._message))
+        return self._caller.call(requests.fetch(queue, wait, self._message, timeout))
 
-    def fetch_many(self, queue: str, count: int, *, wait: float = 0) -> list[Message]:
+    def fetch_many(self, queue: str, count: int, *, wait: float = 0, timeout: int | None = None) -> list[Message]:
         """Up to `count` messages; an empty list if there is none within `wait` seconds."""
-        return self._caller.call(requests.fetch_many(queue, count, wait, self._message))
+        return self._caller.call(requests.fetch_many(queue, count, wait, self._message, timeout))
 
     def ack(self, queue: str, *uids: str, lease: str | None = None, then: Then = ()) -> bool:
         """The messages are done with; `then` is published in the same step.  False: one was gone."""

@@ -105,7 +105,9 @@ def batch_of(bodies: Iterable[Body]) -> list[Body]:
     return list(bodies)
 
 
-def fetch(queue: str, wait: float, make: MessageMaker[AnyMessage]) -> Request[AnyMessage | None]:
+def fetch(
+    queue: str, wait: float, make: MessageMaker[AnyMessage], timeout: int | None = None
+) -> Request[AnyMessage | None]:
     """The next message, or None."""
 
     def read(reply: wire.Reply) -> AnyMessage | None:
@@ -114,10 +116,12 @@ def fetch(queue: str, wait: float, make: MessageMaker[AnyMessage]) -> Request[An
         expect(reply, wire.Nomsg)
         return None
 
-    return Request(wire.Fet(qname=queue, wait=_wait(wait)), read)
+    return Request(wire.Fet(qname=queue, wait=_wait(wait), timeout=_seconds("timeout", timeout)), read)
 
 
-def fetch_many(queue: str, count: int, wait: float, make: MessageMaker[AnyMessage]) -> Request[list[AnyMessage]]:
+def fetch_many(
+    queue: str, count: int, wait: float, make: MessageMaker[AnyMessage], timeout: int | None = None
+) -> Request[list[AnyMessage]]:
     """Up to `count` messages."""
 
     def read(reply: wire.Reply) -> list[AnyMessage]:
@@ -126,7 +130,7 @@ def fetch_many(queue: str, count: int, wait: float, make: MessageMaker[AnyMessag
         expect(reply, wire.Nomsg)
         return []
 
-    return Request(wire.Fet(qname=queue, count=count, wait=_wait(wait)), read)
+    return Request(wire.Fet(qname=queue, count=count, wait=_wait(wait), timeout=_seconds("timeout", timeout)), read)
 
 
 def facts_of(queue: str, one: "wire.Msg | wire.Delivery") -> dict[str, Any]:

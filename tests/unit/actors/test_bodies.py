@@ -91,7 +91,7 @@ def test_what_a_full_queue_reads_and_hands_out_is_not_kept_for_ever() -> None:
     bodies.flushed(lambda count: range(1, 11), bytes_max=3 * KEPT_BYTES)
 
     for number in range(4, 11):
-        bodies.load(number, Draft(b""), 5)
+        bodies.load({number: (Draft(b""), 5)})
     bodies.flushed(lambda count: range(8, 11), bytes_max=3 * KEPT_BYTES)
 
     assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 5, 6, 7]

@@ -186,12 +186,20 @@ def test_what_crashes_a_queue_of_one_node_only_is_never_taken_from_those_who_wer
     assert messages[-1]["uid"] == answered["uid"]
 
 
+@pytest.mark.parametrize("is_follow_up", [False, True])
 def test_a_node_that_alone_cannot_apply_an_entry_ends_and_says_so(
-    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, is_follow_up: bool
 ) -> None:
     halted = cluster.others(leader)[0]
     PoisonOfOne(halted, monkeypatch)
-    leader.client().call("PUB", Q, message="poison")
+    client = leader.client()
+    client.publish("done")
+    held = client.fetch("done")
+    cluster.advance(3.0)  # nothing is left to be done
+    if is_follow_up:
+        client.call("ACK", "done", uid=held["uid"], publish=[{"qname": Q, "message": "poison"}])
+    else:
+        client.call("PUB", Q, message="poison")
 
     cluster.advance(6.0)
     cluster.isolate(halted)

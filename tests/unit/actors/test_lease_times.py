@@ -46,6 +46,36 @@ def test_the_timeout_of_the_queue_counts_for_messages_without_their_own(broker: 
     client.fetch(Q)
 
 
+@pytest.mark.parametrize("way", ["fetch", "many", "wait", "read"])
+@pytest.mark.parametrize("own", [{}, {"timeout": 90}])
+def test_who_fetches_may_say_for_how_long(broker: Broker, way: str, own: dict[str, Any]) -> None:
+    client, worker = broker.client(), broker.client()
+    fields: dict[str, Any] = {"fetch": {}, "many": {"count": 10}, "wait": {"wait": 1}, "read": {}}[way]
+    if way == "wait":
+        worker.send({"cmd": "FET", "qname": Q, "timeout": 30, **fields})
+    client.publish(Q, **own)
+    if way == "read":  # what is no longer in memory is fetched a moment later
+        broker.advance(2)
+        broker.queue(Q).bodies.clear()
+    if way != "wait":
+        worker.send({"cmd": "FET", "qname": Q, "timeout": 30, **fields})
+    got = worker.words()
+
+    broker.advance(29.9)
+    assert client.finds_nothing(Q)
+    broker.advance(0.2)
+
+    assert got == (["msgs"] if way == "many" else ["msg"])
+    assert client.fetch(Q)["error_count"] == 1
+
+
+def test_a_fetch_for_a_time_that_is_out_of_range_is_refused(client: Client) -> None:
+    client.publish(Q)
+
+    assert client.call("FET", Q, timeout=4)["err"] == "BAD_FIELD"
+    client.fetch(Q)
+
+
 def test_touch_puts_the_timeout_off_from_now(broker: Broker, client: Client) -> None:
     uid = client.publish(Q, timeout=10)
     lease = client.fetch(Q)["lease"]

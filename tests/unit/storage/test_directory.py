@@ -280,6 +280,25 @@ def test_the_reserve_fits_the_size_of_the_disk(
     assert directory.reserve_bytes() == reserve_mib * MIB
 
 
+def test_a_directory_that_is_something_else_is_taken_with_a_warning_the_first_time(tmp_path: Path) -> None:
+    for name in ("a.md", "b.md", "c.md", "d.md"):
+        (tmp_path / name).touch()
+
+    first = DataDirectory.open(tmp_path)
+    first.close()
+    second = DataDirectory.open(tmp_path)
+
+    assert [warning for warning in first.warnings if "beside a.md, b.md, c.md and 1 more" in warning]
+    assert not [warning for warning in second.warnings if "beside" in warning]
+
+
+def test_a_directory_that_only_holds_tokens_is_taken_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "tokens.json").touch()
+    (tmp_path / "lost+found").mkdir()
+
+    assert not [warning for warning in DataDirectory.open(tmp_path).warnings if "beside" in warning]
+
+
 def test_a_disk_is_full_until_there_is_clearly_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = DataDirectory.open(tmp_path, reserve_bytes=800)
     seen = []

@@ -104,7 +104,7 @@ def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys
     output, said = capsys.readouterr()
     assert (status, output) == (3, "")
     assert said.startswith("wakeq: queue q has nothing")
-    assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7})
+    assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7, "timeout": None})
 
 
 def test_what_is_gone_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from tests.helpers.scripted_client import FakeClient, answer_on_a_terminal, give
 from wakeq.cli import main
 from wakeq.cli.operating import Moment
 from wakeq.cli.output import moment
+from wakeq.protocol.commands import PAUSE_MS_MAX
 
 
 @pytest.mark.parametrize("verb", ["delete", "purge"])
@@ -121,6 +122,20 @@ def test_moments_are_shown_as_people_read_them(
     _, made, paused, as_json = capsys.readouterr().out.splitlines()
     assert (made, paused) == (f"created\t{moment(1_795_037_677_841)}", "paused_until\t-")
     assert "1795037677841" in as_json
+
+
+def test_a_pause_without_an_end_is_shown_as_such(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paused = {"qname": "q", "paused_until_ms": PAUSE_MS_MAX}
+    monkeypatch.setattr(fake, "answer", lambda _self, name: paused if name == "stats" else [paused, {"qname": "r"}])
+
+    main(["queue", "stats", "q"])
+    main(["queue", "list"])
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "paused_until\tit is resumed" in lines
+    assert [line.split("\t")[-1] for line in lines[-3:]] == ["state", "paused", ""]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Proves what each call says and how its reply is read (requests.py)."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -132,6 +132,17 @@ def test_a_part_of_a_second_is_refused_in_plain_words(span: Any) -> None:
 def test_a_wait_that_is_none_is_refused(span: Any) -> None:
     with pytest.raises(errors.BadField, match="wait is"):
         requests.fetch("q", span, make)
+
+
+@pytest.mark.parametrize("command", [requests.fetch("q", 0, make, 90), requests.fetch_many("q", 5, 0, make, 90)])
+def test_a_fetch_may_say_for_how_long(command: requests.Request[Any]) -> None:
+    assert isinstance(command.command, wire.Fet)
+    assert command.command.timeout == 90
+
+
+def test_a_fetch_for_a_span_that_is_none_is_refused() -> None:
+    with pytest.raises(errors.BadField, match="timeout is"):
+        requests.fetch("q", 0, make, cast("Any", 1.5))
 
 
 def test_a_wait_may_have_a_fraction() -> None:

@@ -1,7 +1,12 @@
-"""A node that begins again is found where it was."""
+"""A node that begins again is found where it was; one that is ended says by what."""
 
+import os
 from pathlib import Path
 
+import pytest
+
+from wakeq import service
+from wakeq.protocol.errors import SyncFailed
 from wakeq.service import settings_at
 from wakeq.settings import Settings
 
@@ -29,3 +34,21 @@ def test_ports_of_other_nodes_and_of_monique_are_not_taken_for_a_door_of_taskflu
     settings = settings_at(FREE, doors | others)
 
     assert settings.taskflux_other_port is None
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (SyncFailed("raft.log: write failed; make room"), 74, "wakeq: raft.log: write failed; make room\n"),
+        (KeyError("x"), 70, "wakeq: KeyError: 'x'; this is a bug, the log above says where\n"),
+    ],
+)
+def test_what_ended_a_node_is_named_as_an_error_or_as_a_bug(
+    error: BaseException, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    statuses: list[int] = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+
+    service._broken(error)
+
+    assert (statuses, capsys.readouterr().err) == ([status], said)
