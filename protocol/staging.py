@@ -127,6 +127,12 @@ class Staging:
         self.stashes: dict[str, Put] = {}
         self.writers: dict[str, Writer] = {}
         self.jobs: dict[str, Writer] = {}
+        self._kept: dict[str, dict[str, Any]] = {
+            SOURCE: self.sources,
+            STASH: self.stashes,
+            WRITER: self.writers,
+            JOB: self.jobs,
+        }
         self._dirty: set[Name] = set()
 
     # --- looking ---------------------------------------------------------------------------------------------------
@@ -344,7 +350,7 @@ class Staging:
     def _forget(self, at_ms: int) -> None:
         """Drop what was not used for long, and of which nothing is open; whatever was used is at the end."""
         for kind, kept_ms in ((SOURCE, KEPT_MS), (WRITER, KEPT_MS), (JOB, JOB_KEPT_MS)):
-            kept, until_ms = self._kept()[kind], at_ms - kept_ms
+            kept, until_ms = self._kept[kind], at_ms - kept_ms
             count = sum(1 for _ in takewhile(until_ms.__ge__, (one.used_ms for one in kept.values())))
             for name in [name for name, one in islice(kept.items(), count) if kind != SOURCE or not one.epochs]:
                 del kept[name]
@@ -357,15 +363,15 @@ class Staging:
     def _make_room(self, kind: str, at_ms: int) -> None:
         name = self._idlest(kind, at_ms) if self._is_full(kind) else None
         if name is not None:
-            del self._kept()[kind][name]
+            del self._kept[kind][name]
             self._dirty.add((kind, name))
 
     def _is_full(self, kind: str) -> bool:
-        return len(self._kept()[kind]) >= {SOURCE: SOURCES_MAX, WRITER: WRITERS_MAX, JOB: JOBS_MAX}[kind]
+        return len(self._kept[kind]) >= {SOURCE: SOURCES_MAX, WRITER: WRITERS_MAX, JOB: JOBS_MAX}[kind]
 
     def _idlest(self, kind: str, at_ms: int) -> str | None:
         """Return the one unused longest, if that is a day, and nothing of it is open; of several the first by name."""
-        kept = self._kept()[kind]
+        kept = self._kept[kind]
         longest_ms = next(iter(kept.values())).used_ms
         if longest_ms > at_ms - KEPT_MS_MIN:
             return None
@@ -375,18 +381,11 @@ class Staging:
     def collect(self) -> list[tuple[Name, bytes | None]]:
         """Return what changed since the last call as it is to be written down; None for what is gone."""
         dirty, self._dirty = self._dirty, set()
-        kept = self._kept()
-        rows = [((kind, name), kept[kind].get(name)) for kind, name in sorted(dirty)]
+        rows = [((kind, name), self._kept[kind].get(name)) for kind, name in sorted(dirty)]
         return [(key, None if value is None else msgspec.msgpack.encode(value)) for key, value in rows]
 
     def restore(self, rows: Iterable[tuple[Name, bytes]]) -> None:
-        """Take back what was written down."""
-        kept = self._kept()
-        for (kind, name), value in rows:
-            kept[kind][name] = msgspec.msgpack.decode(value, type=TYPES[kind])
-        self.sources = dict(sorted(self.sources.items(), key=lambda row: row[1].used_ms))
-        self.writers = dict(sorted(self.writers.items(), key=lambda row: row[1].used_ms))
-        self.jobs = dict(sorted(self.jobs.items(), key=lambda row: row[1].used_ms))
-
-    def _kept(self) -> dict[str, dict[str, Any]]:
-        return {SOURCE: self.sources, STASH: self.stashes, WRITER: self.writers, JOB: self.jobs}
+        """Take back what was written down; whatever was used is at the end again."""
+        found = [(kind, name, msgspec.msgpack.decode(value, type=TYPES[kind])) for (kind, name), value in rows]
+        for kind, name, one in sorted(found, key=lambda row: 0 if row[0] == STASH else row[2].used_ms):
+            self._kept[kind][name] = one

@@ -343,14 +343,14 @@ def write_identity(path: Path, identity: Identity) -> None:
     replace_durably(path / "identity", _identity_text(identity))
 
 
-def begin(path: Path, identity: Identity) -> None:
+def begin_filling(path: Path, identity: Identity) -> None:
     """Keep an empty directory for data that are about to come: without its VERSION no node starts on it."""
     assert not _holds_data(path), f"{path} holds data: its identity never changes"
     _make_folder(path)
     replace_durably(path / "identity", _identity_text(identity))
 
 
-def finish(path: Path) -> None:
+def finish_filling(path: Path) -> None:
     """The data are here."""
     sync_directory(path)
     _write_version(path, VERSION)
