@@ -8,7 +8,7 @@ an end of its own, and one of a stash has a due moment below zero.
 """
 
 from collections.abc import Iterable
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -348,13 +348,11 @@ class Staging:
     # --- time, writing down, coming back ---------------------------------------------------------------------------
 
     def _forget(self, at_ms: int) -> None:
-        """Drop what was not used for long; whatever was used is at the end."""
+        """Drop what was not used for long, and of which nothing is open; whatever was used is at the end."""
         for kind, kept_ms in ((SOURCE, KEPT_MS), (WRITER, KEPT_MS), (JOB, JOB_KEPT_MS)):
-            kept = self._kept[kind]
-            while kept:
-                name, one = next(iter(kept.items()))
-                if one.used_ms > at_ms - kept_ms or (kind == SOURCE and one.epochs):
-                    break
+            kept, until_ms = self._kept[kind], at_ms - kept_ms
+            count = sum(1 for _ in takewhile(until_ms.__ge__, (one.used_ms for one in kept.values())))
+            for name in [name for name, one in islice(kept.items(), count) if kind != SOURCE or not one.epochs]:
                 del kept[name]
                 self._dirty.add((kind, name))
 

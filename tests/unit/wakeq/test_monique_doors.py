@@ -1,9 +1,6 @@
-"""MoniqueDoors: open while the node leads, made anew when something fails, told what is wrong with config.json."""
+"""MoniqueDoors: open while the node leads, and made anew when something fails."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,79 +10,12 @@ import zmq
 import zmq.asyncio
 
 from tests.helpers.both_loops import Run
-from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_component import config_json, packed
-from tests.helpers.monique_raw import RawMonique
+from tests.helpers.open_doors import FOLLOWS, Place, doors, until
 from tests.helpers.ports import free_port
-from wakeq import monique_config
 from wakeq import monique_doors as module
 from wakeq.actors.messages import Refusal
-from wakeq.actors.monique_queues import QueueServices
-from wakeq.actors.runtime import Process, Runtime, Timers
-from wakeq.monique_doors import MoniqueDoors, Services
-from wakeq.protocol.errors import BadSettings
-from wakeq.security import Security
-from wakeq.settings import Monique, Settings
 from wakeq.web.families import MONIQUE
-from wakeq.web.server import WebServer
-
-FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
-
-
-class Silent(Process):
-    """Stands for the log and the queues: nothing is kept in these tests."""
-
-    def on_receive(self, message: Any) -> None:
-        pass
-
-
-class Place:
-    def __init__(self, session: aiohttp.ClientSession, settings: Monique, *, insecure: bool) -> None:
-        loop = asyncio.get_running_loop()
-        self.session = session
-        self.refusal: Refusal | None = None
-        self.failures: list[BaseException] = []
-        self.runtime = Runtime()
-        self.runtime.attach(loop)
-        silent = self.runtime.spawn(Silent)
-        timers = self.runtime.spawn(Timers, lambda: 1, loop.call_later)
-        queues = QueueServices(silent, silent, timers, lambda: 1, lambda: 7, lambda name: True, None, 1000)
-        services = Services(
-            self.runtime,
-            queues,
-            lambda: self.refusal,
-            lambda: self.refusal is not FOLLOWS,
-            self.failures.append,
-            Security(Settings(insecure=insecure), lambda: 0),
-            HandDisk(),
-        )
-        self.doors = MoniqueDoors(settings, services)
-        self.web = WebServer()
-        self.web.add("GET", "/monique", self.doors.path.handle)
-        self.web.before_stop(self.doors.close)
-
-    async def client(self) -> RawMonique:
-        socket = await self.session.ws_connect(self.url)
-        return RawMonique(socket)
-
-
-@asynccontextmanager
-async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
-    async with aiohttp.ClientSession() as session:
-        place = Place(session, Monique(**settings), insecure=insecure)
-        addresses = await place.doors.start()
-        place.url = f"http://127.0.0.1:{await place.web.start('127.0.0.1', 0)}/monique"
-        try:
-            yield place, addresses
-        finally:
-            await session.close()
-            await asyncio.wait_for(place.web.close(), 20)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not true():
-            await asyncio.sleep(0.005)
 
 
 def test_a_node_that_leads_no_longer_closes_what_it_has_and_opens_it_again(run: Run, tmp_path: Path) -> None:
@@ -319,84 +249,6 @@ def test_what_the_metrics_say_is_what_happened_whoever_led_meanwhile(run: Run, t
 def figures_of(place: Place) -> dict[Any, Any]:
     """By name and label."""
     return {(sample.name, *(sample.labels or ((),))): sample.value for sample in place.doors.samples()}
-
-
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with doors(config_file=config_json(tmp_path / "one.json")) as (_, addresses):
-            port = int(addresses["scheduler-in"].rpartition(":")[2])
-            async with doors(config_file=config_json(tmp_path / "other.json", a_b=port)):
-                pass
-
-    with pytest.raises(BadSettings, match="is another scheduler there"):
-        asyncio.run(test())
-
-
-def test_half_a_scheduler_is_refused(tmp_path: Path) -> None:
-    ports = {"host": "127.0.0.1", "comport": 0, "techport": 0}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"deploy": {"monique": {"scheduler-in": ports}}}))
-
-    async def test() -> None:
-        async with doors(config_file=path):
-            pass
-
-    with pytest.raises(BadSettings, match="components need both"):
-        asyncio.run(test())
-
-
-@pytest.mark.parametrize("exposed", ["scheduler-in", "scheduler-out", "controller", "websocket"])
-def test_what_other_machines_would_reach_is_opened_only_if_somebody_says_that_it_is_guarded(
-    tmp_path: Path, exposed: str
-) -> None:
-    ends = {name: {"host": "127.0.0.1", "comport": 0, "techport": 0} for name in ("scheduler-in", "scheduler-out")}
-    deploy = {"websocket": {"host": "127.0.0.1", "port": 0}, "controller": {"host": "127.0.0.1"}}
-    if exposed != "controller":  # they listen where the scheduler does
-        deploy |= ends
-    deploy[exposed]["host"] = "*"
-    path = tmp_path / "config.json"
-    params = {"mq_controller": {"connections": {"a_b": 0}}}
-    path.write_text(json.dumps({"deploy": {"monique": deploy}, "params": params}))
-
-    async def test(*, insecure: bool) -> None:
-        async with doors(config_file=path, insecure=insecure):
-            pass
-
-    with pytest.raises(BadSettings, match="which other machines reach"):
-        asyncio.run(test(insecure=False))
-    asyncio.run(test(insecure=True))
-
-
-def test_components_of_a_controller_share_a_queue_with_no_other_spec(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "READ_AGAIN_S", 0.02)
-    path = config_json(tmp_path / "config.json")
-    routes = {"a_b": "tasks", "c_d": "tasks", "e_f": "others"}
-
-    async def test() -> None:
-        async with doors(config_file=path, routes=routes) as (place, _):
-            config_json(path, a_b=free_port(), e_f=free_port())
-            await until(lambda: "e_f" in place.doors._takers)
-            assert "a_b" not in place.doors._takers
-        async with doors(config_file=path, routes=routes):
-            pass
-
-    with pytest.raises(BadSettings, match="give each a queue of its own"):
-        run(test)
-    assert "tasks of c_d too" in caplog.text
-
-
-def test_without_pyzmq_its_ports_are_refused_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monique_config, "find_spec", lambda name: None)
-
-    async def test(**settings: Any) -> None:
-        async with doors(**settings) as (place, _):
-            assert await (await place.client()).ask("ping", 1) == {"command": "pong", "data": 1}
-
-    asyncio.run(test())
-    with pytest.raises(BadSettings, match=r"pip install 'wakeq\[monique\]'"):
-        asyncio.run(test(config_file=config_json(tmp_path / "config.json")))
 
 
 def test_a_port_that_the_leader_before_still_has_is_tried_again(
