@@ -8,7 +8,7 @@ an end of its own, and one of a stash has a due moment below zero.
 """
 
 from collections.abc import Iterable
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -348,13 +348,16 @@ class Staging:
     # --- time, writing down, coming back ---------------------------------------------------------------------------
 
     def _forget(self, at_ms: int) -> None:
-        """Drop what was not used for long, and of which nothing is open; whatever was used is at the end."""
+        """Drop what was not used for long."""
         for kind, kept_ms in ((SOURCE, KEPT_MS), (WRITER, KEPT_MS), (JOB, JOB_KEPT_MS)):
-            kept, until_ms = self._kept[kind], at_ms - kept_ms
-            count = sum(1 for _ in takewhile(until_ms.__ge__, (one.used_ms for one in kept.values())))
-            for name in [name for name, one in islice(kept.items(), count) if kind != SOURCE or not one.epochs]:
-                del kept[name]
+            for name in self._unused_since(kind, at_ms - kept_ms):
+                del self._kept[kind][name]
                 self._dirty.add((kind, name))
+
+    def _unused_since(self, kind: str, moment_ms: int) -> list[str]:
+        """Return what was not used after a moment, and of which nothing is open; whatever was used is at the end."""
+        unused = takewhile(lambda row: row[1].used_ms <= moment_ms, self._kept[kind].items())
+        return [name for name, one in unused if kind != SOURCE or not one.epochs]
 
     def _has_room(self, kind: str, at_ms: int) -> bool:
         """Whether there may be one more, perhaps for one that nobody has used for a while."""
@@ -371,12 +374,8 @@ class Staging:
 
     def _idlest(self, kind: str, at_ms: int) -> str | None:
         """Return the one unused longest, if that is a day, and nothing of it is open; of several the first by name."""
-        kept = self._kept[kind]
-        longest_ms = next(iter(kept.values())).used_ms
-        if longest_ms > at_ms - KEPT_MS_MIN:
-            return None
-        alike = takewhile(lambda row: row[1].used_ms == longest_ms, kept.items())
-        return min((name for name, one in alike if kind != SOURCE or not one.epochs), default=None)
+        longest_ms = next(iter(self._kept[kind].values())).used_ms
+        return min(self._unused_since(kind, min(longest_ms, at_ms - KEPT_MS_MIN)), default=None)
 
     def collect(self) -> list[tuple[Name, bytes | None]]:
         """Return what changed since the last call as it is to be written down; None for what is gone."""
