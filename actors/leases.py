@@ -176,10 +176,7 @@ class Leases(Audience):
     def hand_out(
         self, numbers: list[int], holder: Any, worker: int, now_ms: int, timeout_ms: int = 0
     ) -> tuple[list[int], int]:
-        """Lease messages to a worker; return until when each, and the first sequence.
-
-        All for one timeout, or, if there is none, each for its own.
-        """
+        """Lease messages, for one timeout or (0) each for its own; return until when each, and the first sequence."""
         first = self.sequence + 1
         self.sequence += len(numbers)
         ledger, term, held = self.ledger, self.term, self.held

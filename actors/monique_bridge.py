@@ -162,7 +162,7 @@ class Bridge(QueueUser):
 
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
         if isinstance(answer, Refusal):
-            self._fetches_again_ms = self._in(LOOK_AGAIN_MS)
+            self._fetches_again_ms = self._wake_in(LOOK_AGAIN_MS)
         elif answer is not None:
             self._give(answer)
         self._ask()
@@ -207,7 +207,7 @@ class Bridge(QueueUser):
         """Ask for the next page of tasks that somebody has; once more if there is no answer."""
         if self._looked_behind is not None:
             self._look_at(self._name, self._looked_behind, leased_only=True)
-            self._looks_again_ms = self._in(ANSWER_MS_MAX)
+            self._looks_again_ms = self._wake_in(ANSWER_MS_MAX)
 
     def _looked(self, ticket: Looked, answer: Page | Refusal) -> None:
         """Know again what another bridge has given out; from here a worker's task cannot be told from it."""
@@ -220,7 +220,7 @@ class Bridge(QueueUser):
         elif answer.code == QueueNotFound.code:
             self._looked_behind = None
         else:
-            self._looks_again_ms = self._in(LOOK_AGAIN_MS)
+            self._looks_again_ms = self._wake_in(LOOK_AGAIN_MS)
             return
         self._look()
         if self._looked_behind is None:
@@ -272,8 +272,8 @@ class Bridge(QueueUser):
                 self._wake_at(moment)
         self._ask()
 
-    def _in(self, span_ms: int) -> int:
-        """Return a moment at which there is something to do."""
+    def _wake_in(self, span_ms: int) -> int:
+        """Look at the time when this span of it is over; return that moment."""
         moment = self._services.now_ms() + span_ms
         self._wake_at(moment)
         return moment

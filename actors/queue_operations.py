@@ -47,9 +47,8 @@ class QueueOperations(QueueStaging):
 
     def _may_move(self, number: int) -> bool:
         assert self.leases is not None, "asked before"
-        ledger, leases = self.ledger, self.leases
-        is_there = ledger.lives(number) and not ledger.is_hidden(number)
-        return is_there and number not in leases.held and number not in leases.leaving
+        leases = self.leases
+        return self.ledger.may_be_operated(number) and number not in leases.held and number not in leases.leaving
 
     def _move(self, message: Move, numbers: list[int], found: Found) -> None:
         """Propose it; what has left meanwhile is left out."""

@@ -127,6 +127,12 @@ class Staging:
         self.stashes: dict[str, Put] = {}
         self.writers: dict[str, Writer] = {}
         self.jobs: dict[str, Writer] = {}
+        self._kept: dict[str, dict[str, Any]] = {
+            SOURCE: self.sources,
+            STASH: self.stashes,
+            WRITER: self.writers,
+            JOB: self.jobs,
+        }
         self._dirty: set[Name] = set()
 
     # --- looking ---------------------------------------------------------------------------------------------------
@@ -342,15 +348,16 @@ class Staging:
     # --- time, writing down, coming back ---------------------------------------------------------------------------
 
     def _forget(self, at_ms: int) -> None:
-        """Drop what was not used for long; whatever was used is at the end."""
+        """Drop what was not used for long."""
         for kind, kept_ms in ((SOURCE, KEPT_MS), (WRITER, KEPT_MS), (JOB, JOB_KEPT_MS)):
-            kept = self._kept()[kind]
-            while kept:
-                name, one = next(iter(kept.items()))
-                if one.used_ms > at_ms - kept_ms or (kind == SOURCE and one.epochs):
-                    break
-                del kept[name]
+            for name in self._unused_since(kind, at_ms - kept_ms):
+                del self._kept[kind][name]
                 self._dirty.add((kind, name))
+
+    def _unused_since(self, kind: str, moment_ms: int) -> list[str]:
+        """Return what was not used after a moment, and of which nothing is open; whatever was used is at the end."""
+        unused = takewhile(lambda row: row[1].used_ms <= moment_ms, self._kept[kind].items())
+        return [name for name, one in unused if kind != SOURCE or not one.epochs]
 
     def _has_room(self, kind: str, at_ms: int) -> bool:
         """Whether there may be one more, perhaps for one that nobody has used for a while."""
@@ -359,36 +366,25 @@ class Staging:
     def _make_room(self, kind: str, at_ms: int) -> None:
         name = self._idlest(kind, at_ms) if self._is_full(kind) else None
         if name is not None:
-            del self._kept()[kind][name]
+            del self._kept[kind][name]
             self._dirty.add((kind, name))
 
     def _is_full(self, kind: str) -> bool:
-        return len(self._kept()[kind]) >= {SOURCE: SOURCES_MAX, WRITER: WRITERS_MAX, JOB: JOBS_MAX}[kind]
+        return len(self._kept[kind]) >= {SOURCE: SOURCES_MAX, WRITER: WRITERS_MAX, JOB: JOBS_MAX}[kind]
 
     def _idlest(self, kind: str, at_ms: int) -> str | None:
         """Return the one unused longest, if that is a day, and nothing of it is open; of several the first by name."""
-        kept = self._kept()[kind]
-        longest_ms = next(iter(kept.values())).used_ms
-        if longest_ms > at_ms - KEPT_MS_MIN:
-            return None
-        alike = takewhile(lambda row: row[1].used_ms == longest_ms, kept.items())
-        return min((name for name, one in alike if kind != SOURCE or not one.epochs), default=None)
+        longest_ms = next(iter(self._kept[kind].values())).used_ms
+        return min(self._unused_since(kind, min(longest_ms, at_ms - KEPT_MS_MIN)), default=None)
 
     def collect(self) -> list[tuple[Name, bytes | None]]:
         """Return what changed since the last call as it is to be written down; None for what is gone."""
         dirty, self._dirty = self._dirty, set()
-        kept = self._kept()
-        rows = [((kind, name), kept[kind].get(name)) for kind, name in sorted(dirty)]
+        rows = [((kind, name), self._kept[kind].get(name)) for kind, name in sorted(dirty)]
         return [(key, None if value is None else msgspec.msgpack.encode(value)) for key, value in rows]
 
     def restore(self, rows: Iterable[tuple[Name, bytes]]) -> None:
-        """Take back what was written down."""
-        kept = self._kept()
-        for (kind, name), value in rows:
-            kept[kind][name] = msgspec.msgpack.decode(value, type=TYPES[kind])
-        self.sources = dict(sorted(self.sources.items(), key=lambda row: row[1].used_ms))
-        self.writers = dict(sorted(self.writers.items(), key=lambda row: row[1].used_ms))
-        self.jobs = dict(sorted(self.jobs.items(), key=lambda row: row[1].used_ms))
-
-    def _kept(self) -> dict[str, dict[str, Any]]:
-        return {SOURCE: self.sources, STASH: self.stashes, WRITER: self.writers, JOB: self.jobs}
+        """Take back what was written down; whatever was used is at the end again."""
+        found = [(kind, name, msgspec.msgpack.decode(value, type=TYPES[kind])) for (kind, name), value in rows]
+        for kind, name, one in sorted(found, key=lambda row: 0 if row[0] == STASH else row[2].used_ms):
+            self._kept[kind][name] = one

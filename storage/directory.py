@@ -22,6 +22,7 @@ from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, Wro
 from wakeq.protocol.log_format import HEADER_BYTES, Identity, decode_header
 from wakeq.storage import version1
 from wakeq.storage.files import MODE, file_system, free_bytes, replace_durably, sync_directory, temporary
+from wakeq.storage.mounts import warnings_of
 from wakeq.storage.segments import ACTIVE_NAME
 
 VERSION = 2
@@ -39,15 +40,6 @@ RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve
 FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
 COPY_PREFIX = "before-upgrade-from-"
-WARN_OF = {
-    "nfs": "locks and syncs over a network cannot be trusted",
-    "cifs": "locks and syncs over a network cannot be trusted",
-    "smb": "locks and syncs over a network cannot be trusted",
-    "9p": "locks and syncs over a network cannot be trusted",
-    "fuse": "what its syncs mean depends on a program",
-    "overlay": "it is a container's own layer, and ends with the container",
-    "tmpfs": "it is memory, and ends with the machine's power",
-}
 
 Upgrade = Callable[[Path], None]  # changes a directory of one version into one of the next; may be run again
 UPGRADES: dict[int, Upgrade] = {}  # by the version it starts from; version 1 is imported, not upgraded
@@ -343,14 +335,14 @@ def write_identity(path: Path, identity: Identity) -> None:
     replace_durably(path / "identity", _identity_text(identity))
 
 
-def begin(path: Path, identity: Identity) -> None:
+def begin_filling(path: Path, identity: Identity) -> None:
     """Keep an empty directory for data that are about to come: without its VERSION no node starts on it."""
     assert not _holds_data(path), f"{path} holds data: its identity never changes"
     _make_folder(path)
     replace_durably(path / "identity", _identity_text(identity))
 
 
-def finish(path: Path) -> None:
+def finish_filling(path: Path) -> None:
     """The data are here."""
     sync_directory(path)
     _write_version(path, VERSION)
@@ -371,19 +363,6 @@ def _lost_identity(path: Path, name: Path) -> DamagedFile:
     return DamagedFile(name, 0, found="no such file", expected="the identity of the data", hint=hint)
 
 
-# File system ------------------------------------------------------------------------------------------------
-
-
-def warnings_of(path: Path) -> list[str]:
-    """Return what speaks against keeping data where this path lies."""
-    kind = _kind_of_file_system(path)
-    return [
-        f"{path}: lies on {kind}: {reason}; use a disk of this machine"
-        for name, reason in WARN_OF.items()
-        if kind.startswith(name)
-    ]
-
-
 def _shared_with(path: Path) -> list[str]:
     """Return what speaks against a path that is about to become a data directory: that it is something else already."""
     if (path / "VERSION").exists():
@@ -393,19 +372,3 @@ def _shared_with(path: Path) -> list[str]:
         return []
     some = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if others[3:] else "")
     return [f"{path}: now holds a broker's data beside {some}; a directory of its own is easier to copy and to guard"]
-
-
-def _kind_of_file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Return the type of the file system that path lies on, "" where the system does not tell."""
-    best, kind = "", ""
-    try:
-        lines = mounts.read_text().splitlines()
-    except OSError:
-        return ""
-    real = str(path.resolve())
-    for line in lines:
-        _device, point, found, *_rest = line.split(" ")
-        point = point.replace("\\040", " ")
-        if (real == point or real.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, found
-    return kind

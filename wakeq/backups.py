@@ -26,7 +26,8 @@ from wakeq.protocol.rows import Row, decode_row
 from wakeq.protocol.wire.worker import text_of
 from wakeq.recovering import recover_alone
 from wakeq.settings import Log
-from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin, finish, is_empty, write_identity
+from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin_filling, finish_filling, is_empty, write_identity
+from wakeq.storage.files import sync_directory
 from wakeq.storage.flush import ASIDE_BIT, ID, MEMBERS_KEY
 from wakeq.storage.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
 from wakeq.storage.store import MESSAGES, QUEUES, unsealed
@@ -55,7 +56,7 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
     if not is_empty(data_dir):
         raise StorageError(f"{data_dir}: holds data already; restore into a directory that does not exist")
     identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST if node is None else node)
-    begin(data_dir, identity)
+    begin_filling(data_dir, identity)
     part = data_dir / UNFINISHED
     try:
         messages = _build(part, path, header, identity)
@@ -65,7 +66,7 @@ def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, An
         _clear(data_dir)  # so that it can be done again; whoever is killed here leaves what no node starts on
         raise
     _move_up(part, data_dir)
-    finish(data_dir)
+    finish_filling(data_dir)
     shutil.rmtree(part)
     return {
         "data_dir": str(data_dir),
@@ -178,8 +179,4 @@ def keep(part: Path, path: Path) -> None:
         raise StorageError(f"{path} is there already; give each backup a name of its own") from error
     except OSError:  # this file system knows no links
         part.rename(path)
-    descriptor = os.open(path.absolute().parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(path.absolute().parent)

@@ -24,7 +24,8 @@ from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer import split_address
 from wakeq.security import may_listen
 from wakeq.settings import Settings
-from wakeq.storage.directory import DataDirectory, is_empty, warnings_of
+from wakeq.storage.directory import DataDirectory, is_empty
+from wakeq.storage.mounts import warnings_of
 from wakeq.storage.tokens import TokenFile
 from wakeq.tls import server_context
 

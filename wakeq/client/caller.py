@@ -94,8 +94,8 @@ class Caller:
                 self._send()
                 while (outcome := waiting.outcome) is None:
                     self._watch(waiting) if self._serving or self._is_writing else self._serve()
-            except BaseException:  # an interrupt: nobody waits for the answer any more
-                self._session.abandon(ticket)
+            except BaseException:  # an interrupt
+                self._forget(ticket, waiting)
                 raise
             finally:
                 self._waiting.pop(ticket, None)
@@ -103,6 +103,14 @@ class Caller:
         if isinstance(outcome, WakeqError):
             raise outcome
         return request.read(outcome)
+
+    def _forget(self, ticket: Ticket, waiting: Waiting) -> None:
+        """Nobody waits for this answer any more: a message that has come with it, or will come, is given back."""
+        if waiting.outcome is None:
+            self._session.abandon(ticket)
+        elif not isinstance(waiting.outcome, WakeqError):
+            self._session.give_back(waiting.outcome)
+            self._send()
 
     def _hand_on(self) -> None:
         """Whoever leaves sees to it that one of those who wait serves; the oldest is likely to wait for longest."""

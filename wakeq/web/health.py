@@ -19,6 +19,7 @@ from wakeq.web.exposition import CONTENT_TYPE, Sample, Totals, node_text, queue_
 from wakeq.web.families import ALL_QUEUES
 from wakeq.web.questions import Denied, Questions
 from wakeq.web.server import WebServer
+from wakeq.web.streaming import give
 
 READY_CODE = "NOT_LEADER"  # with a leader's address: clients are sent there
 
@@ -76,16 +77,16 @@ class Health:
         node = node_text(await self._samples())
         gauges = await self._gauges()
         await response.prepare(request)
-        await response.write(node.encode())
+        await give(request, response, node.encode())
         if gauges is not None:
             shown = gauges[: self._queues_max()]
             for _ in self._totals.add(gauges):
                 await asyncio.sleep(0)
             samples = self._totals.samples(gauges, len(gauges) - len(shown))
-            await response.write(node_text(samples, ALL_QUEUES).encode())
+            await give(request, response, node_text(samples, ALL_QUEUES).encode())
             await asyncio.sleep(0)
             for piece in queue_pieces(shown, self._now_ms()):
-                await response.write(piece.encode())
+                await give(request, response, piece.encode())
                 await asyncio.sleep(0)
         await response.write_eof()
         return response

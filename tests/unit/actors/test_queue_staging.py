@@ -337,6 +337,23 @@ def test_a_source_is_forgotten_a_month_after_its_last_use_or_after_a_day_where_t
     assert claim("fourth", 1, 40 * day_ms) == [Result.BUSY], "the oldest one is open"
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_which_sources_are_forgotten_does_not_depend_on_the_order_of_those_of_one_moment(names: str) -> None:
+    ledger, day_ms = Ledger("q", 1, Policies(), Limits()), 86_400_000
+    ledger.publish(Publish("q", [Draft(b"a")] * 3), 0)
+    for name in names:
+        number, until_ms = {"a": (1, 90 * day_ms), "b": (2, 1)}[name]
+        staged = Claim("q", 1, ClaimAction.STAGED, name, 1, [number], first_sequence=number, until_ms=until_ms)
+        ledger.claim(staged, 1, 0)
+    ledger.claim(Claim("q", 1, ClaimAction.LAPSED, "b", 1, [2], [(1, 2)]), 1, 1)
+
+    new = Claim("q", 1, ClaimAction.STAGED, "new", 1, [3], first_sequence=3, until_ms=90 * day_ms)
+    ledger.claim(new, 1, 40 * day_ms)
+
+    assert ledger.staging is not None
+    assert set(ledger.staging.sources) == {"a", "new"}
+
+
 def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client: Client, broker: Broker) -> None:
     client.call("PUB", "q", messages=[str(number) for number in range(6)])
     broker.log_disk.held = True

@@ -12,6 +12,7 @@ import pytest
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
 from wakeq.protocol.log_format import Identity
 from wakeq.storage import directory as module
+from wakeq.storage import mounts
 from wakeq.storage.directory import DataDirectory, write_identity
 from wakeq.storage.raft_log import SegmentedLog
 
@@ -345,24 +346,12 @@ def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_hal
 def test_file_systems_that_cannot_be_trusted_are_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, warns: bool
 ) -> None:
-    monkeypatch.setattr(module, "_kind_of_file_system", lambda _path: kind)
+    monkeypatch.setattr(mounts, "_kind_of_file_system", lambda _path: kind)
 
     directory = DataDirectory.open(tmp_path)
 
     assert bool(directory.warnings) == warns
     assert all(kind in warning for warning in directory.warnings)
-
-
-def test_the_file_system_is_that_of_the_longest_mount_point(tmp_path: Path) -> None:
-    inner = tmp_path / "a b"
-    inner.mkdir()
-    mounts = tmp_path / "mounts"
-    point = str(inner).replace(" ", "\\040")
-    mounts.write_text(f"/dev/a / ext4 rw 0 0\nhost:/x {point} nfs4 rw 0 0\nnone /proc proc rw 0 0\n")
-
-    assert module._kind_of_file_system(inner, mounts) == "nfs4"
-    assert module._kind_of_file_system(tmp_path, mounts) == "ext4"
-    assert module._kind_of_file_system(tmp_path, tmp_path / "none") == ""
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

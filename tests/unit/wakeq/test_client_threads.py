@@ -318,6 +318,37 @@ def test_an_interrupted_call_leaves_nothing_to_repeat() -> None:
     assert seen == [(1, wire.Pub), (2, wire.Ping)]
 
 
+def test_a_message_that_came_before_the_interrupt_of_its_fetch_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = HeldConnection()
+    caller = held.caller()
+    watch = Caller._watch
+
+    def interrupted(self: Caller, waiting: Waiting) -> None:
+        watch(self, waiting)
+        if waiting.outcome is not None:
+            raise KeyboardInterrupt
+
+    def answer() -> None:
+        fetch = held.sent_next()
+        message = wire.Msg(qname="q", uid="u", error_count=0, msg="x", lease="1-1", cmd_id=fetch.cmd_id)
+        held.replies.put(wire.encode([message]))
+
+    def fetch() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            caller.call(requests.fetch("q", 0, lambda queue, one: one))
+
+    with in_thread(lambda: caller.call(requests.ping())):
+        ping = held.sent_next()
+        monkeypatch.setattr(Caller, "_watch", interrupted)
+        with in_thread(fetch, answer):
+            pass
+        nack = held.sent_next()
+        held.replies.put(wire.encode([wire.Pong(cmd_id=ping.cmd_id)]))
+
+    assert isinstance(nack, wire.Nack)
+    assert (nack.uid, nack.lease, nack.failed) == ("u", "1-1", False)
+
+
 def test_a_forked_child_has_a_conversation_of_its_own() -> None:
     sessions: list[str | None] = []
     hello = threading.Lock()

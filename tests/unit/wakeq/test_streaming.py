@@ -10,6 +10,7 @@ import pytest
 from wakeq.web import streaming
 from wakeq.web.backup import Backup
 from wakeq.web.events import Events, EventsQuery
+from wakeq.web.health import Health
 from wakeq.web.streaming import give
 
 DEADLINE_S = 10.0
@@ -61,6 +62,20 @@ def test_a_watcher_that_does_not_read_leaves_its_place(stuck: Any) -> None:
 
     assert asyncio.run(watch()) == 0
     assert stuck.aborted
+
+
+def test_a_scrape_that_nobody_reads_ends(stuck: Any) -> None:
+    async def nothing() -> list[Any]:
+        return []
+
+    async def scrape() -> None:
+        questions: Any = SimpleNamespace(gauges=nothing)
+        health = Health(questions, nothing, lambda: None, lambda: 0, queues_max=lambda: 1)
+        async with asyncio.timeout(DEADLINE_S):
+            await health.metrics(stuck)
+
+    with pytest.raises(ConnectionError, match="took nothing"):
+        asyncio.run(scrape())
 
 
 def test_a_backup_that_nobody_takes_ends_and_leaves_room_for_the_next(stuck: Any) -> None:
