@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.ledger_by_hand import NOW_MS, QUEUE_ID, TERM, ack, deliver, drafts, make, put, release
 from wakeq.protocol.chunks import CHUNK, encode_chunk
-from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Expired, Result
+from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Expired, Result, Stash, Unstash, UnstashAction
 from wakeq.protocol.ledger import Ledger
 
 
@@ -73,6 +73,17 @@ def test_what_is_out_or_never_expires_stays() -> None:
 
     assert results == [Result.UNKNOWN] * 3
     assert ledger.living == 2
+
+
+def test_what_is_stashed_expires_once_it_is_published() -> None:
+    ledger = make()
+    ledger.stash(Stash("q", [Draft(b"", expires_ms=1)], "t", 0, 60_000), NOW_MS)
+    expired = Expired("q", QUEUE_ID, [1])
+
+    assert ledger.expire(expired, NOW_MS + 5) == [Result.UNKNOWN]
+    assert ledger.living == 1
+    ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [("t", 1)], "w", 1), NOW_MS + 6)
+    assert ledger.expire(expired, NOW_MS + 7) == [Result.DONE]
 
 
 def test_a_chunk_goes_with_its_last_message_and_the_unfinished_one_is_filled_on() -> None:

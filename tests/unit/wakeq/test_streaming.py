@@ -43,7 +43,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_peer_that_takes_nothing_is_let_go_of(stuck: Any) -> None:
     with pytest.raises(ConnectionError, match="took nothing"):
-        asyncio.run(give(stuck, stuck, b"x"))
+        asyncio.run(asyncio.wait_for(give(stuck, stuck, b"x"), DEADLINE_S))
 
     assert stuck.aborted
 
