@@ -23,7 +23,7 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.fault_proxy import FaultProxy
 from tests.helpers.started import Started, eventually
 from wakeq import Client, Worker
-from wakeq.client import aio_caller, session
+from wakeq.client import session
 from wakeq.client.aio import AsyncClient
 from wakeq.worker.engine import Engine
 
@@ -105,7 +105,6 @@ def broker(clean_broker: BrokerProcess) -> BrokerProcess:
 def scene(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     """Return a worker that sleeps behind a proxy."""
     monkeypatch.setattr(session, "PING_AFTER_S", SHORT_S)
-    monkeypatch.setattr(aio_caller, "PING_AFTER_S", SHORT_S)
     host, port = broker.worker_address
     with FaultProxy((host, port)) as proxy, Client(f"{host}:{port}") as client:
         for queue in ("jobs", "gated"):

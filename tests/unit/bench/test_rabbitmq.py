@@ -218,4 +218,4 @@ def test_a_tiny_run_gives_every_figure_and_leaves_no_process(peer_class: type[Pe
 
     assert {column.figure for column in WORKLOADS["W1"].columns} <= figures.keys()
     assert figures["count"] > 0
-    assert process_tree(os.getpid()) == before
+    assert set(process_tree(os.getpid())) <= set(before)
