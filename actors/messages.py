@@ -95,7 +95,7 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Want(msgspec.Struct, frozen=True, gc=False):
-    """One FET: up to `count` messages, waiting up to `wait_ms` for the first; 0 is each message's own timeout."""
+    """One FET: up to `count` messages for `timeout_ms`, or (0) each for its own; the first within `wait_ms`."""
 
     place: Any
     count: int
