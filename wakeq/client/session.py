@@ -175,10 +175,10 @@ class Session:
 
     def _adopt(self, command: Fet, now_s: float) -> Ticket | None:
         """Take over an abandoned wait for the same queue: it stands in line before us and would get our message."""
-        until_s = now_s + command.wait
+        until_s, wanted = now_s + command.wait, (command.qname, command.count, command.timeout)
         for ticket, question in self._abandoned.items():
             asked = question.command
-            is_like = isinstance(asked, Fet) and (asked.qname, asked.count) == (command.qname, command.count)
+            is_like = isinstance(asked, Fet) and (asked.qname, asked.count, asked.timeout) == wanted
             if is_like and question.due_s <= until_s:
                 del self._abandoned[ticket]
                 question.until_s = until_s

@@ -308,7 +308,13 @@ def test_a_wait_that_was_taken_over_goes_on_until_its_new_asker_has_waited_enoug
 
 
 @pytest.mark.parametrize(
-    "other", [wire.Fet(qname="other", wait=50.0), wire.Fet(qname="q", wait=50.0, count=3), wire.Fet(qname="q", wait=1)]
+    "other",
+    [
+        wire.Fet(qname="other", wait=50.0),
+        wire.Fet(qname="q", wait=50.0, count=3),
+        wire.Fet(qname="q", wait=1),
+        wire.Fet(qname="q", wait=50.0, timeout=300),
+    ],
 )
 def test_a_wait_is_not_taken_over_by_a_fetch_that_wants_something_else_or_ends_sooner(other: wire.Fet) -> None:
     session = online()
