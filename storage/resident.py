@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-RESIDENT_BYTES_MAX: Final = 64 * 1024 * 1024  # of mapped files in this process, before ours are given up
+RESIDENT_BYTES_MAX: Final = 32 * 1024 * 1024  # of mapped files in this process, before ours are given up
 CHECK_EVERY: Final = 64  # uses between two looks at the size, which costs some microseconds
 
 _STATUS = Path("/proc/self/statm")
