@@ -11,6 +11,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 
 from wakeq.actors.log_files import LogFiles, LogServices
 from wakeq.actors.messages import Answered, Asker, Committed, HeldBack, Item, Pressure, Propose, Refusal
@@ -22,7 +23,7 @@ from wakeq.protocol.raft.core import Core
 from wakeq.protocol.records import encode_entry
 
 Proposal = tuple[Entry, Asker | None]
-Encoded = tuple[list[Proposal], list[bytes]]
+Encoded = tuple[Sequence[Proposal], list[bytes]]
 
 UNKNOWN = Refusal(OutcomeUnknown.code, "the leader changed meanwhile: this was done, or not; look, or repeat it")
 TAKEN_BACK = Refusal(NotLeader.code, "the leader changed meanwhile, and this was not done; repeat it there")
@@ -58,6 +59,14 @@ class LogEntries(LogFiles):
 
     def _encode(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
         """Return what the log can take, and its bytes; answer for the rest."""
+        with suppress(struct.error, OverflowError):
+            payloads = [encode_entry(entry, at_ms) for entry, _ in items]
+            if max(map(len, payloads), default=0) <= PAYLOAD_BYTES_MAX:
+                return items, payloads
+        return self._encode_each(items, at_ms)
+
+    def _encode_each(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
+        """The same, one by one, where not all is well."""
         taken, payloads = [], []
         for item in items:
             entry, asker = item

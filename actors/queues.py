@@ -100,9 +100,10 @@ class Queues(QueueCuts):
         """Tell each queue its entries, up to a barrier; return how many were dealt with, and the barrier."""
         batches: dict[str, list[Item]] = {}
         barrier = None
+        exists, aside = self.catalog.queues, self._aside
         for place, item in enumerate(items):
             entry = item[3]
-            if item[0] in self._aside:
+            if item[0] in aside:
                 self._pass_over(item, batches)
             elif type(entry) is Ack and entry.publishes:
                 barrier = item
@@ -111,7 +112,7 @@ class Queues(QueueCuts):
             elif type(entry) is SetAside and batches:  # told first, its queue can be made anew without it
                 items = items[:place]
                 break
-            elif self._route(item, batches):
+            elif (type(entry) is Publish and entry.queue in exists) or self._route(item, batches):
                 mine = batches.get(entry.queue)
                 if mine is None:
                     batches[entry.queue] = [item]

@@ -19,7 +19,16 @@ from wakeq.actors.door import Door
 from wakeq.actors.in_flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
 from wakeq.actors.messages import Leaving, Outcome, Refusal
 from wakeq.actors.runtime import Process
-from wakeq.actors.worker_replies import REPLIES, acked, concerns, published, refused, runs_of, settled_reply
+from wakeq.actors.worker_replies import (
+    REPLIES,
+    acked,
+    concerns,
+    published,
+    refused,
+    reply_publish,
+    runs_of,
+    settled_reply,
+)
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire import worker as wire
@@ -182,7 +191,9 @@ class Requests(Process):
             else:
                 if not ticket.missing or ticket.replies[place] is not None:
                     continue  # told twice: the queue was rebuilt meanwhile
-                ticket.replies[place] = self._reply_to(ticket.commands[place], answer)
+                command = ticket.commands[place]
+                is_published = type(command) is wire.Pub and type(answer) is Outcome  # the most frequent by far
+                ticket.replies[place] = (reply_publish if is_published else self._reply_to)(command, answer)
                 ticket.missing -= 1
                 if len(ticket.commands) == 1 and self._is_apart(ticket):
                     self._in_flight -= 1

@@ -48,11 +48,18 @@ class RingCommands(Requests):
         if drafts is None:
             self._publish_mixed(run)
             return
-        name = run[0].qname
-        pending = self._begin(run, (name,))
-        entry = Publish(name, drafts, door=self._door.kind, worker=self._worker)
-        places = list(range(len(run))) if len(run) > 1 else 0
-        self._propose([(entry, Asker(self, pending, places))], (name,))
+        gathered = _by_queue(run, drafts)
+        names = tuple(gathered)
+        pending = self._begin(run, names)
+        door, worker = self._door.kind, self._worker
+        items: list[Proposed] = [
+            (
+                Publish(name, mine, door=door, worker=worker),
+                Asker(self, pending, places if len(places) > 1 else places[0]),
+            )
+            for name, (mine, places) in gathered.items()
+        ]
+        self._propose(items, names)
 
     def _publish_mixed(self, run: Sequence[Any]) -> None:
         """The same for publishes of any kind; one that is a whole of its own has its own entry."""
@@ -217,6 +224,22 @@ class RingCommands(Requests):
         """Who is connected, for the log."""
         access = self._access
         return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
+
+
+def _by_queue(run: Sequence[wire.Pub], drafts: list[Draft]) -> dict[str, Gathered]:
+    """Return the drafts of plain publishes and their places, by queue; a run is often for one alone."""
+    names = [pub.qname for pub in run]
+    if names.count(names[0]) == len(names):
+        return {names[0]: (drafts, list(range(len(run))))}
+    gathered: dict[str, Gathered] = {}
+    for place, (name, draft) in enumerate(zip(names, drafts, strict=True)):
+        found = gathered.get(name)
+        if found is None:
+            gathered[name] = [draft], [place]
+        else:
+            found[0].append(draft)
+            found[1].append(place)
+    return gathered
 
 
 def _is_whole(pub: wire.Pub) -> bool:

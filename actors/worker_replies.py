@@ -107,10 +107,9 @@ def drafts_of(pub: wire.Pub, limit: int) -> list[Draft]:
 
 
 def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> list[Draft] | None:
-    """The hot path of `plain_draft_of`: return all of them, or None if one is more than a text for the same queue."""
-    name = pubs[0].qname
+    """The hot path of `plain_draft_of`: return all of them, or None if one is more than a text."""
     for pub in pubs:
-        if pub.messages is not None or pub.qname != name or pub.id is not None or pub.n is not None:
+        if pub.messages is not None or pub.id is not None or pub.n is not None:
             return None
         if pub.enc is not None or pub.headers is not None:
             return None
@@ -252,7 +251,8 @@ def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[i
     return several
 
 
-def _reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
+def reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
+    """Return the reply to a publish that was an entry of its own."""
     results = outcome.results
     number = results[0]
     if number < 0:
@@ -366,7 +366,7 @@ def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
 _TOGETHER: dict[type, int] = {wire.Pub: 1, wire.Ack: 2, wire.Del: 2, wire.Fet: 3, wire.Bad: 4}
 
 REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
-    wire.Pub: _reply_publish,
+    wire.Pub: reply_publish,
     wire.Ack: _reply_ack,
     wire.Del: _reply_ack,
     wire.Fet: _reply_fetch,

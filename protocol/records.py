@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from wakeq.protocol.commands import (
     Ack,
@@ -19,7 +20,6 @@ from wakeq.protocol.commands import (
     CreateQueue,
     DeleteQueue,
     Delivered,
-    Draft,
     Entry,
     Expired,
     Extended,
@@ -65,10 +65,16 @@ def encode_entry(entry: Entry, at_ms: int) -> bytes:
 
 
 def _encode_publish(entry: Publish, at_ms: int) -> bytes:
-    if len(entry.drafts) == 1 and not (entry.id or entry.session):
-        return _encode_publish_of_one(entry, entry.drafts[0], at_ms)
-    drafts, name = entry.drafts, entry.queue.encode()
-    flags, extra = _publish_flags(entry), b""
+    drafts, name, flags = entry.drafts, entry.queue.encode(), 0
+    if entry.atomic or entry.forced or entry.must_exist or entry.oversized:
+        flags = _publish_flags(entry)
+    if len(drafts) == 1 and not (entry.id or entry.session):  # the way of those who publish to many queues
+        head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, 1, at_ms, 0, entry.worker, len(name))
+        body, priority, delay_ms, expires_ms, timeout_ms, headers, alias = astuple(drafts[0])
+        raw = alias.encode()
+        item = _pack_item(0, len(headers), len(body), 0, delay_ms, priority, expires_ms, timeout_ms, len(raw))
+        return b"".join((head, name, item, body, headers, raw))
+    extra = b""
     ordinals: Sequence[int] = [0] * len(drafts)
     if entry.id or entry.session:
         flags, extra, ordinals = _about_once(entry, flags)
@@ -117,18 +123,6 @@ def _publish_flags(entry: Publish) -> int:
     """Return the flags that say nothing about further fields."""
     flags = FLAG_ATOMIC * entry.atomic | FLAG_FORCED * entry.forced
     return flags | FLAG_MUST_EXIST * entry.must_exist | FLAG_OVERSIZED * entry.oversized
-
-
-def _encode_publish_of_one(entry: Publish, draft: Draft, at_ms: int) -> bytes:
-    """The hot path of those who publish to many queues: the same bytes without a list of anything."""
-    flags = _publish_flags(entry)
-    name, body, headers = entry.queue.encode(), draft.body, draft.headers
-    head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, 1, at_ms, 0, entry.worker, len(name)) + name
-    spans = draft.delay_ms, draft.priority, draft.expires_ms, draft.timeout_ms
-    if draft.alias:
-        alias = draft.alias.encode()
-        return b"".join((head, _pack_item(0, len(headers), len(body), 0, *spans, len(alias)), body, headers, alias))
-    return b"".join((head, _pack_item(0, len(headers), len(body), 0, *spans, 0), body, headers))
 
 
 def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:

@@ -41,6 +41,8 @@ def prefix(queue_id: int) -> str:
 
 def uid_of(queue_id: int, number: int) -> str:
     """Return the uid of one number; who needs several of one queue asks a UidMaker."""
+    if 0 <= number < PAIR_BASE:  # the first thousands of a queue, of which there are many
+        return f"{prefix(queue_id)}000000{PAIRS[number]}"
     high, low = divmod(number, QUAD_BASE)
     head = f"{prefix(queue_id)}{PAIRS[high // PAIR_BASE]}{PAIRS[high % PAIR_BASE]}"
     return f"{head}{PAIRS[low // PAIR_BASE]}{PAIRS[low % PAIR_BASE]}"

@@ -92,7 +92,7 @@ class Runtime:
         self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
         self._foreign_called = False
         self._named: dict[Hashable, Process] = {}
-        self._names_of: dict[Process, list[Hashable]] = {}
+        self._names_of: dict[Process, tuple[Hashable, ...]] = {}
 
     def attach(self, loop: Loop) -> None:
         """Run on this loop from now on; called on the loop's thread."""
@@ -182,7 +182,7 @@ class Runtime:
         if name in self._named:
             raise NameTaken(f"{name!r} is the name of {self._named[name]!r}")
         self._named[name] = process
-        self._names_of.setdefault(process, []).append(name)
+        self._names_of[process] = (*self._names_of.get(process, ()), name)
 
     def whereis(self, name: Hashable) -> Process | None:
         """Return the living process of that name."""
@@ -329,12 +329,13 @@ class Runtime:
         assert mail is not None
         if mail is DEAD:  # it ended while it stood on the run queue: in on_start, after telling itself
             return
-        receive, next_message = process.on_receive, mail.popleft
-        handled = 0
-        waiting = len(mail)
+        receive = process.on_receive
+        budget = min(len(mail), MAIL_BUDGET)
+        left = budget
         try:
-            for handled in range(1, (waiting if waiting < MAIL_BUDGET else MAIL_BUDGET) + 1):  # noqa: B007
-                message = next_message()
+            while left:
+                left -= 1
+                message = mail.popleft()
                 if type(message) is Envelope:
                     self._open(process, message)
                     if process._mail is not mail:
@@ -344,7 +345,7 @@ class Runtime:
         except Exception as error:
             self.end(process, error)
         finally:
-            self.messages += handled
+            self.messages += budget - left
             if process._mail is mail:
                 if mail:
                     self._ready.append(process)

@@ -8,11 +8,12 @@ list suffers.  Must never raise for what a peer sent, except that a client's `de
 """
 
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from wakeq.protocol.errors import BadField, BadJson, Refused
+from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.blocks import FRAME_LINE_BYTES_MAX, frame, may_hold_frames, parts_of
 from wakeq.protocol.wire.lines import LineReader, LineTooLong, line_bytes_max
 from wakeq.protocol.wire.worker_checks import (
@@ -20,7 +21,6 @@ from wakeq.protocol.wire.worker_checks import (
     Content,
     are_texts,
     body_of,
-    check_named,
     contents_of,
     followup_content,
 )
@@ -295,12 +295,14 @@ def _check_all(commands: list[Command]) -> list[Command | Bad]:
         if plain and cast(Pub, command).qname == name:
             continue
         try:
-            good = check_named(command) if plain else CHECKS[kind](command)
+            good: Any = command if plain else CHECKS[kind](command)
+            name = good.qname
+            if plain and name is not None:
+                check_name(name)
         except Refused as error:
-            checked[place] = Bad(error, command.cmd_id)
+            checked[place], name = Bad(error, command.cmd_id), None
         else:
             checked[place] = good
-            name = good.qname
     return checked
 
 

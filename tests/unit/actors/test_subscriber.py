@@ -314,6 +314,32 @@ def test_publishes_that_come_one_by_one_while_one_is_under_way_become_one_entry(
     assert [client.fetch(Q)["msg"] for _ in range(51)] == ["before", *map(str, range(50))]
 
 
+def test_publishes_of_one_read_to_several_queues_are_an_entry_for_each_and_are_answered_in_their_order(
+    broker: Broker, client: Client
+) -> None:
+    names = ["a", "b", "a", "c", "b", "a"]
+    for name in "abc":
+        client.call("CREATE", name)
+    log = broker.assembly.files.log
+    before = log.last_index
+
+    published = [{"cmd": "PUB", "qname": name, "message": str(place)} for place, name in enumerate(names)]
+    replies = client.ask(*published)
+    entries = log.last_index - before
+    found = {name: [client.fetch(name) for _ in range(names.count(name))] for name in "abc"}
+
+    assert entries == 3
+    assert [reply["qname"] for reply in replies] == names
+    assert {name: [found["msg"] for found in mine] for name, mine in found.items()} == {
+        "a": ["0", "2", "5"],
+        "b": ["1", "4"],
+        "c": ["3"],
+    }
+    assert [reply["uid"] for reply in replies] == [
+        next(one["uid"] for one in found[name] if one["msg"] == str(place)) for place, name in enumerate(names)
+    ]
+
+
 def test_what_joins_a_run_that_waits_is_bounded(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

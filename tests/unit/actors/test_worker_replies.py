@@ -20,6 +20,7 @@ PLAIN: list[dict[str, Any]] = [
     {"message": "first", "msg": "second"},
     {"message": ""},
     {"message": "é" * 5},
+    {"message": "m", "qname": "another"},
     {"message": "m", "priority": -3, "delay": 2, "expires": 4, "timeout": 5},
 ]
 NOT_PLAIN: list[dict[str, Any]] = [
@@ -28,7 +29,6 @@ NOT_PLAIN: list[dict[str, Any]] = [
     {"message": "m", "id": "once"},
     {"message": "m", "n": 1},
     {"messages": ["m"]},
-    {"message": "m", "qname": "another"},
     {"message": "é" * 6},
 ]
 
