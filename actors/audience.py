@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from wakeq.protocol.empty import NOTHING
+
 NEVER = 1 << 62  # milliseconds: later than any moment
 
 
@@ -36,11 +38,11 @@ class Audience:
 
     def __init__(self) -> None:
         self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
-        self._waiting: dict[Any, list[Waiter]] = {}
+        self._waiting: dict[Any, list[Waiter]] = NOTHING
         self._first_wait_ms = NEVER
         self._ended = 0  # of the waiters
-        self.sleepers: OrderedDict[Any, None] = OrderedDict()
-        self.woken: dict[Any, int] = {}  # woken and not fetched yet -> until when we count on it
+        self.sleepers: OrderedDict[Any, None] = NOTHING
+        self.woken: dict[Any, int] = NOTHING  # woken and not fetched yet -> until when we count on it
 
     def take_over(self, other: "Audience") -> None:
         """Go on with those of another one, which is not used any more."""
@@ -53,7 +55,7 @@ class Audience:
     def wait(self, waiter: Waiter) -> None:
         """Let a FET wait for a message."""
         if self.waiters is None:
-            self.waiters = deque()
+            self.waiters, self._waiting = deque(), {}
         self.waiters.append(waiter)
         self._waiting.setdefault(waiter.subscriber, []).append(waiter)
         self._first_wait_ms = min(self._first_wait_ms, waiter.until_ms)
@@ -96,13 +98,18 @@ class Audience:
     # --- who sleeps ------------------------------------------------------------------------------------------------
 
     def sleep(self, subscriber: Any) -> None:
-        self.woken.pop(subscriber, None)
+        if self.woken:
+            self.woken.pop(subscriber, None)
+        if self.sleepers is NOTHING:
+            self.sleepers = OrderedDict()
         self.sleepers[subscriber] = None
 
     def fetched(self, subscriber: Any) -> None:
         """A subscriber came for messages: it neither sleeps nor has to be counted on."""
-        self.woken.pop(subscriber, None)
-        self.sleepers.pop(subscriber, None)
+        if self.woken:
+            self.woken.pop(subscriber, None)
+        if self.sleepers:
+            self.sleepers.pop(subscriber, None)
 
     def gone(self, subscriber: Any) -> None:
         """Forget a subscriber that ended or left the group."""

@@ -47,10 +47,10 @@ class Bodies:
     def __len__(self) -> int:
         return len(self.fresh) + len(self._flushing) + len(self._cached)
 
-    def publish(self, numbers: Iterable[int], drafts: Sequence[Draft], at_ms: int) -> None:
+    def publish(self, numbers: Sequence[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages."""
         if len(drafts) == 1:
-            self.fresh[next(iter(numbers))] = (drafts[0], at_ms)
+            self.fresh[numbers[0]] = (drafts[0], at_ms)
             return
         self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
 

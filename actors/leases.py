@@ -7,7 +7,7 @@ The wake contract, level-triggered: as long as a message is available, no subscr
 that were woken for it and have not fetched yet.  `to_wake` is asked after every change and says who is to be woken.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import filterfalse
 from typing import Any
 
@@ -20,6 +20,7 @@ from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import PAUSE_MS_MAX, Token
+from wakeq.protocol.empty import NONE, NOTHING
 from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.priority import h4_order, qa_order
@@ -55,13 +56,13 @@ class Leases(Audience):
         self.sequence = 0
         self.available = Line(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
-        self.leaving: set[int] = set()
+        self.leaving: set[int] = NONE
         self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
-        self._ends = LeaseEnds(self.held)
-        self._holding: dict[Any, set[int]] = {}  # may name what is over
-        self._withheld: dict[int, None] = {}  # would be available, were they not leaving
+        self._ends: LeaseEnds | None = None  # made by the first lease
+        self._holding: dict[Any, set[int]] = NOTHING  # may name what is over
+        self._withheld: dict[int, None] = NOTHING  # would be available, were they not leaving
         self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
         self.pause_changed()
         self.rebuild(now_ms)
@@ -87,13 +88,17 @@ class Leases(Audience):
 
     # --- coming in -------------------------------------------------------------------------------------------------
 
-    def published(self, numbers: Sequence[int], now_ms: int) -> None:
-        """Take new messages."""
-        if self.ledger.are_plain(numbers):
-            self.available.extend(0, numbers)
-        else:
-            for number in numbers:
-                self.add(number, now_ms)
+    def published(self, numbers: Sequence[int], at_ms: int, clock: Callable[[], int]) -> None:
+        """Take messages that were published at a moment; only for what may have to wait the clock is looked at."""
+        if self.ledger.only_sizes or self.ledger.are_plain(numbers):
+            if len(numbers) == 1:
+                self.available.push(0, numbers[0])
+            else:
+                self.available.extend(0, numbers)
+            return
+        now_ms = max(at_ms, clock())
+        for number in numbers:
+            self.add(number, now_ms)
 
     def add(self, number: int, now_ms: int) -> None:
         """Take a living message that is not out."""
@@ -110,7 +115,7 @@ class Leases(Audience):
                 self.delayed = Calendar()
             self.delayed.add(due_ms, number)
         elif number in self.leaving:
-            self._withheld[number] = None
+            self._withhold((number,))
         else:
             self.available.push(self.ledger.priority_of(number), number)
 
@@ -146,7 +151,7 @@ class Leases(Audience):
             self.available.dead -= 1
             return False
         if number in self.leaving:
-            self._withheld[number] = None
+            self._withhold((number,))
             return False
         expires_ms = self.ledger.expires_of(number)
         return not 0 < expires_ms <= now_ms  # the calendar of expiries removes it
@@ -191,36 +196,56 @@ class Leases(Audience):
             held[number] = Held(until, (term, sequence), holder, worker)
         if each_its_own:
             for number, until in zip(numbers, untils, strict=True):
-                self._ends.add(until, [number])
+                self._end_at(until, [number])
         else:
-            self._ends.add(untils[0], numbers)
+            self._end_at(untils[0], numbers)
         return untils, first
+
+    def _end_at(self, until_ms: int, numbers: list[int]) -> None:
+        """Look at these leases at that moment."""
+        if self._ends is None:
+            self._ends = LeaseEnds(self.held)
+        self._ends.add(until_ms, numbers)
 
     def _hold(self, number: int, until_ms: int, token: Token, holder: Any, worker: int) -> None:
         self.held[number] = Held(until_ms, token, holder, worker)
-        self._ends.add(until_ms, [number])
+        self._end_at(until_ms, [number])
 
     def extend(self, number: int, until_ms: int) -> None:
         """Put off the end of a lease."""
         lease = self.held[number]
         lease.until_ms = until_ms
-        self._ends.add(until_ms, [number])
+        self._end_at(until_ms, [number])
 
     # --- coming to an end ------------------------------------------------------------------------------------------
 
     def leave(self, numbers: Iterable[int]) -> None:
         """An outcome is on its way: until then neither hand out nor release."""
-        self.leaving.update(numbers)
+        if self.leaving:
+            self.leaving.update(numbers)
+        else:
+            self.leaving = set(numbers)
 
     def withhold(self, numbers: Iterable[int]) -> None:
         """What was taken out of the line is leaving without having been out: if it stays, it is in line again."""
-        self.leaving.update(numbers)
+        numbers = list(numbers)
+        self.leave(numbers)
+        self._withhold(numbers)
+
+    def _withhold(self, numbers: Iterable[int]) -> None:
+        if self._withheld is NOTHING:
+            self._withheld = {}
         self._withheld.update(dict.fromkeys(numbers))
+
+    def _leave_no_more(self, numbers: Iterable[int]) -> None:
+        """The outcome is there."""
+        if self.leaving:
+            self.leaving.difference_update(numbers)
 
     def removed(self, numbers: Sequence[int]) -> None:
         """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
         held, withheld = self.held, self._withheld
-        self.leaving.difference_update(numbers)
+        self._leave_no_more(numbers)
         died = 0
         for number in numbers:
             if held.pop(number, None) is not None:
@@ -248,8 +273,9 @@ class Leases(Audience):
 
     def stays(self, numbers: Iterable[int], now_ms: int) -> None:
         """The outcome was that these stay: whatever was put off for its sake takes its course."""
+        numbers = list(numbers)
+        self._leave_no_more(numbers)
         for number in numbers:
-            self.leaving.discard(number)
             if not self.ledger.lives(number):
                 continue
             lease = self.held.get(number)
@@ -271,7 +297,7 @@ class Leases(Audience):
     def claimed(self, numbers: Sequence[int], now_ms: int) -> None:
         """The outcome of a claim is there: what is out now ends with it, the rest stands in line where it did."""
         ledger = self.ledger
-        self.leaving.difference_update(numbers)
+        self._leave_no_more(numbers)
         for number in filter(ledger.is_out, numbers):
             side = ledger.sides[number]
             self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
@@ -279,12 +305,14 @@ class Leases(Audience):
 
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""
-        self.leaving.discard(number)
+        self._leave_no_more((number,))
         self.held.pop(number, None)
         self.add(number, now_ms)
 
     def _note_holder(self, holder: Any, numbers: Sequence[int]) -> None:
         """Remember who holds what, on queues that release it when he goes."""
+        if self._holding is NOTHING:
+            self._holding = {}
         mine = self._holding.setdefault(holder, set())
         if len(mine) > 2 * len(self.held) + HOLDING_MIN:
             mine.intersection_update(self.held)
@@ -293,7 +321,8 @@ class Leases(Audience):
     def take_held_by(self, holder: Any) -> list[int]:
         """Return what a subscriber that is gone still held."""
         held = self.held
-        return [n for n in self._holding.pop(holder, ()) if n in held and held[n].holder is holder]
+        mine = self._holding.pop(holder, ()) if self._holding else ()
+        return [n for n in mine if n in held and held[n].holder is holder]
 
     def order_again(self) -> None:
         """The queue's structure or range changed: each key keeps its numbers, their order is found in another way."""
@@ -310,7 +339,7 @@ class Leases(Audience):
 
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
-        moment_ms = self._ends.first_ms
+        moment_ms = NEVER if self._ends is None else self._ends.first_ms
         if self.delayed:
             moment_ms = min(moment_ms, self.delayed.next_due_ms() or NEVER)
         if self.expiries:
@@ -349,7 +378,7 @@ class Leases(Audience):
     def ran_out(self, now_ms: int) -> list[int]:
         """Return the messages whose lease is over; those whose outcome is on its way keep a little longer."""
         over: list[int] = []
-        for number in self._ends.take_over(now_ms):
+        for number in () if self._ends is None else self._ends.take_over(now_ms):
             if number in self.leaving:
                 self.extend(number, now_ms + LEAVING_GRACE_MS)
             else:
@@ -384,6 +413,8 @@ class Leases(Audience):
         chosen = []
         while self.sleepers and ready > len(self.woken):
             subscriber, _ = self.sleepers.popitem(last=False)
+            if self.woken is NOTHING:
+                self.woken = {}
             self.woken[subscriber] = now_ms + WOKEN_GRACE_MS
             chosen.append(subscriber)
         return chosen

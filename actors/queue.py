@@ -54,6 +54,7 @@ from wakeq.protocol.commands import (
     CreateQueue,
     DeleteQueue,
     Delivered,
+    Draft,
     Entry,
     Expired,
     Extended,
@@ -70,7 +71,6 @@ from wakeq.protocol.commands import (
 )
 from wakeq.protocol.outcomes import Note
 from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
-from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import StoredQueue
 
 # Each is answered once, to its `asker`.
@@ -136,27 +136,31 @@ class QueueProcess(QueueSight):
         for index, term, at_ms, entry, asker in message.items:
             self._applying = index
             results = _APPLY[type(entry)](self, entry, index, term, at_ms)
-            if type(results) is list:
-                if results and min(results) < 0:
-                    self._unchanged += _refusals_in(entry, index, results)
-            elif type(results) is not range:
-                assert isinstance(entry, Publish), "only what is published can be repeated"
-                self._unchanged += [(index, place, code) for place, code in unchanged(results, len(entry.drafts))]
+            queue_id = self.ledger.id
+            if type(results) is not range:
+                self._note_unchanged(entry, index, results)
+                if type(results) is Repeated:
+                    queue_id = results.queue_id
             if asker is None:
                 continue
-            if type(asker.ticket) is HeldBack:
-                asker.process.tell(self._held_back(asker.ticket, entry, results))
-                continue
-            queue_id = results.queue_id if type(results) is Repeated else self.ledger.id
-            outcome = Outcome(self.name, queue_id, results)
-            answers.append((asker.process, (asker.ticket, asker.place, outcome)))
+            ticket = asker.ticket
+            if type(ticket) is HeldBack:
+                asker.process.tell(self._held_back(ticket, entry, results))
+            else:
+                answers.append((asker.process, (ticket, asker.place, Outcome(self.name, queue_id, results))))
         self._applying = 0
-        replies = message.replies or Replies((self.name,))
-        for process, answer in answers:
-            replies.add(process, answer)
-        replies.done(self.name)
+        (message.replies or Replies((self.name,))).done(self.name, answers)
         if self.leases is not None:
             self._settle(self._now_ms())
+
+    def _note_unchanged(self, entry: Entry, index: int, results: Results) -> None:
+        """Remember for the readers of the log what of an entry did nothing."""
+        if type(results) is list:
+            if results and min(results) < 0:
+                self._note(_refusals_in(entry, index, results))
+        else:
+            assert isinstance(entry, Publish), "only what is published can be repeated"
+            self._note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
 
     def _held_back(self, ticket: HeldBack, entry: Entry, results: Results) -> Answered:
         """Return what a subscriber hears of a delivery that had to be committed first."""
@@ -167,13 +171,14 @@ class QueueProcess(QueueSight):
         return ticket.without_refused(results) if type(entry) is Ack else ticket.answer
 
     def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results:
-        results = self.ledger.publish(entry, at_ms)
-        numbers = new_numbers(results)
-        if not numbers:
-            return results
-        self.bodies.publish(numbers, new_drafts(results, entry.drafts), at_ms)
-        if self.leases is not None:
-            self.leases.published(numbers, max(at_ms, self._now_ms()))
+        results = numbers = self.ledger.publish(entry, at_ms)
+        drafts: Sequence[Draft] = entry.drafts
+        if type(results) is not range:  # not all of them are new
+            numbers, drafts = new_numbers(results), new_drafts(results, drafts)
+        if numbers:
+            self.bodies.publish(numbers, drafts, at_ms)
+            if self.leases is not None:
+                self.leases.published(numbers, at_ms, self._now_ms)
         return results
 
     def _apply_delivered(self, entry: Delivered, index: int, term: int, at_ms: int) -> Results:
@@ -196,10 +201,9 @@ class QueueProcess(QueueSight):
         results = self.ledger.acknowledge(entry)
         numbers = self.ledger.resolved(entry)
         if self.ledger.cancelled:
-            self._unchanged += [(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled]
-            self.ledger.cancelled.clear()
+            self._note([(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled])
         if entry.foreign:  # the log has only their uids
-            self._unchanged += [(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0]
+            self._note([(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0])
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self._forget(gone)
         if self.leases is not None and len(gone) < len(numbers) and entry.queue_id in (self.ledger.id, REFUSED_ID):
@@ -220,7 +224,8 @@ class QueueProcess(QueueSight):
 
     def _apply_update(self, entry: UpdateQueue, index: int, term: int, at_ms: int) -> Results:
         before = self.ledger.policies
-        after = self.ledger.policies = changed(before, entry.changes)
+        after = changed(before, entry.changes)
+        self.ledger.obey(after)
         line = ("structure", "priority_min", "priority_max")
         if self.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
             self.leases.order_again()
@@ -247,10 +252,10 @@ class QueueProcess(QueueSight):
     def _begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; who sleeps and waits goes on doing so."""
         self._give_up_reads("the queue was emptied or deleted meanwhile")
-        self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
+        self._stored_gone = list(self.ledger.aliased.values()) or ()  # the grave covers the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
-        self.uids = UidMaker(queue_id)
+        self._uids = None
         if self.leases is not None:
             self.leases = self.leases.for_new_incarnation(self._now_ms())
 
@@ -269,17 +274,13 @@ class QueueProcess(QueueSight):
         """Take the state that was written down; only before any mail."""
         meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
-        self.uids = UidMaker(meta.id)
 
     # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
-        gone: Sequence[str] = ()
-        unchanged: Sequence[Note] = ()
-        if self._stored_gone:
-            gone, self._stored_gone = self._stored_gone, []
-        if self._unchanged:
-            unchanged, self._unchanged = self._unchanged, []
+        gone: Sequence[str] = self._stored_gone
+        unchanged: Sequence[Note] = self._unchanged
+        self._stored_gone = self._unchanged = ()
         meta = QueueMeta.of(self.ledger, self.created_ms)
         part = part_of(self.ledger, self.bodies.collect(), gone, self._uids_of, meta)
         message.reply_to.tell(Collected(message.cut, part, unchanged))

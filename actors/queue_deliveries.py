@@ -36,7 +36,9 @@ from wakeq.actors.messages import (
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered
+from wakeq.protocol.empty import NOTHING
 from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.outcomes import Note
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.uid import UidMaker
 
@@ -79,19 +81,19 @@ class QueueDeliveries(Process):
         self.leases: Leases | None = None
         self.term = 0
         self.wakes = 0
-        self.uids = UidMaker(0)
+        self._uids: UidMaker | None = None  # of this incarnation, made when needed
         self._services = services
         self._now_ms = services.now_ms
         self._supervisor = supervisor
         self._raft_log = services.raft_log
         self._alarm_ms = 0
-        self._stored_gone: list[str] = []
-        self._unchanged: list[tuple[int, int, int]] = []
+        self._stored_gone: list[str] | tuple[()] = ()  # uids of what the state store is to forget
+        self._unchanged: list[Note] | tuple[()] = ()  # what the readers of the log are to be told
         self._applying = 0
         self._handling: Any = None
         self._since_read = 0
         self._reading = False
-        self._reads: dict[int, Any] = {}  # what waits for bodies that are being read
+        self._reads: dict[int, Any] = NOTHING  # what waits for bodies that are being read
 
     @property
     def exists(self) -> bool:
@@ -105,11 +107,20 @@ class QueueDeliveries(Process):
         leases = self.leases
         return leases is None or not (leases.sleepers or leases.woken or leases.all_waits())
 
+    def _note(self, notes: list[Note]) -> None:
+        """Remember for the readers of the log what did not do what an entry asks for."""
+        if self._unchanged:
+            self._unchanged += notes
+        else:
+            self._unchanged = notes
+
     def _uids_of(self, numbers: Sequence[int]) -> list[str]:
-        aliased = self.ledger.aliased
+        maker, aliased = self._uids, self.ledger.aliased
+        if maker is None:
+            maker = self._uids = UidMaker(self.ledger.id)
         if not aliased:
-            return self.uids.uids(numbers)
-        return [aliased.get(number) or self.uids.uid(number) for number in numbers]
+            return maker.uids(numbers)
+        return [aliased.get(number) or maker.uid(number) for number in numbers]
 
     # --- handing out -----------------------------------------------------------------------------------------------
 
@@ -243,6 +254,8 @@ class QueueDeliveries(Process):
     def _read(self, numbers: list[int], ticket: Any) -> None:
         prefix = self.name.encode() + b"-"
         keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
+        if self._reads is NOTHING:
+            self._reads = {}
         self._reads[id(ticket)] = ticket
         self._services.load(self, numbers, keys, (self.ledger.id, ticket))
 
@@ -288,7 +301,7 @@ class QueueDeliveries(Process):
 
     def _give_up_reads(self, why: str) -> None:
         """Answer at once who waits for bodies: this process may be gone before they come."""
-        reads, self._reads = self._reads, {}
+        reads, self._reads = self._reads, NOTHING
         for ticket in reads.values():
             match ticket:
                 case ("deliver", _, fetch, want):

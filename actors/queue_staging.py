@@ -173,7 +173,7 @@ class QueueStaging(QueueEndings):
         if len(taken) < len(entry.numbers):
             code = min(results[0], Result.UNKNOWN)  # that of the refusal, if it was refused as a whole
             passed_over = (place for place, number in enumerate(entry.numbers) if number not in taken)
-            self._unchanged += [(index, place, int(code)) for place in passed_over]
+            self._note([(index, place, int(code)) for place in passed_over])
 
     def _take_back(self, entry: Claim, results: Results) -> None:
         """A claim has lapsed, or its end was put off: what was withheld for its sake takes its course."""
@@ -191,7 +191,11 @@ class QueueStaging(QueueEndings):
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            self._stored_gone += self._uids_of(stored)
+            uids = self._uids_of(stored)
+            if self._stored_gone:
+                self._stored_gone += uids
+            else:
+                self._stored_gone = uids
         if self.leases is not None:
             self.leases.removed(numbers)
 
@@ -206,15 +210,15 @@ class QueueStaging(QueueEndings):
 
     def _apply_unstash(self, entry: Unstash, index: int, term: int, at_ms: int) -> Results:
         results, ranges = self.ledger.unstash(entry, at_ms)
-        self._unchanged += [(index, len(numbers), numbers.start) for numbers in ranges]  # the log has only their names
+        self._note([(index, len(numbers), numbers.start) for numbers in ranges])  # the log has only their names
         if ranges and entry.action is UnstashAction.PUBLISHED and results[0] == Result.DONE:
-            self._unchanged.append((index, WHOLE, Result.REPEATED))
+            self._note([(index, WHOLE, Result.REPEATED)])
         for numbers in ranges:
             living = self.ledger.living_among(numbers)
             if len(living) < len(numbers):
                 self._forget(sorted(set(numbers).difference(living)))
             if results[0] > 0 and self.leases is not None:
-                self.leases.published(living, max(at_ms, self._now_ms()))
+                self.leases.published(living, at_ms, self._now_ms)
         if entry.action is UnstashAction.LAPSED and self.leases is not None and self.leases.ends is not None:
             self.leases.ends.lapsing.difference_update([(STASH, name, 0) for name, _ in entry.stashes])
         for name, _ in entry.stashes:

@@ -79,7 +79,7 @@ def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
     ledger.totals = meta.totals
     ledger.paused_until_ms = meta.paused_until_ms
     for number, alias in stored.aliases.items():
-        ledger.restore_alias(number, alias)
+        ledger.keep_alias(number, alias)
     for chunk_id, chunk in stored.chunks:
         ledger.restore_chunk(chunk_id, chunk)
     for number, side in stored.sides.items():

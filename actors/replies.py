@@ -6,7 +6,7 @@ A batch that names a thousand queues would else be a thousand mails to the same 
 such a batch must say `done`, also if it fails: the others' answers wait for it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from wakeq.actors.messages import Answered
@@ -24,19 +24,18 @@ class Replies:
         self._owing = set(queues)  # those that are not done
         self._answers: dict[Process, list[Answer]] = {}
 
-    def add(self, process: Process, answer: Answer) -> None:
-        """Take one answer; it leaves when everybody is done."""
-        mine = self._answers.get(process)
-        if mine is None:
-            self._answers[process] = [answer]
-        else:
-            mine.append(answer)
-
-    def done(self, queue: str) -> None:
-        """Hear that a queue has said all it has to say; once more does nothing."""
-        if queue in self._owing:
-            self._owing.remove(queue)
-            if not self._owing:
-                told, self._answers = self._answers, {}  # who was told of the batch may still know of this
-                for process, answers in told.items():
-                    process.tell(Answered(answers))
+    def done(self, queue: str, said: Sequence[tuple[Process, Answer]] = ()) -> None:
+        """Take all that a queue has to say, and to whom; once more does nothing."""
+        owing, answers = self._owing, self._answers
+        if queue not in owing:
+            return
+        owing.remove(queue)
+        for process, answer in said:
+            if process in answers:
+                answers[process].append(answer)
+            else:
+                answers[process] = [answer]
+        if not owing:
+            self._answers = {}  # who was told of the batch may still know of this
+            for process, mine in answers.items():
+                process.tell(Answered(mine))

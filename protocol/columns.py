@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from wakeq.protocol.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.empty import NOTHING
 
 MASK = CHUNK - 1
 
@@ -19,17 +20,18 @@ class Columns:
 
     __slots__ = (
         "_dirty_chunks", "aliased", "aliases", "bytes", "chunks", "has_moments", "has_timeouts", "living",
-        "next_number",
+        "next_number", "only_sizes",
     )  # fmt: skip
 
     def clear(self) -> None:
         """Begin with nothing."""
         self.next_number = 1
         self.chunks: dict[int, Chunk] = {}
+        self.only_sizes = True  # whether no message ever had a priority, delay, expiry or timeout of its own
         self.has_moments = False  # whether any message ever had a delay or an expiry
         self.has_timeouts = False  # whether any message ever had its own
-        self.aliases: dict[str, int] = {}  # uids of imported messages
-        self.aliased: dict[int, str] = {}
+        self.aliases: dict[str, int] = NOTHING  # uids of imported messages
+        self.aliased: dict[int, str] = NOTHING
         self.living = 0
         self.bytes = 0
         self._dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
@@ -83,6 +85,8 @@ class Columns:
         """Whether new messages, published together, have no priority, delay or expiry; True only if it is certain."""
         if not isinstance(numbers, range) or not numbers:
             return False
+        if self.only_sizes:
+            return True
         for chunk_id in range(numbers[0] >> CHUNK_SHIFT, (numbers[-1] >> CHUNK_SHIFT) + 1):
             chunk = self.chunks[chunk_id]
             if chunk.only_sizes:
@@ -115,8 +119,6 @@ class Columns:
     # --- adding and removing -----------------------------------------------------------------------------------------
 
     def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
-        if len(drafts) == 1 and self._append_one(drafts[0]):
-            return
         done, count = 0, len(drafts)
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
         while done < count:
@@ -166,8 +168,14 @@ class Columns:
         self._note_columns(chunk)
         for i, draft in enumerate(part):
             if draft.alias:
-                self.aliases[draft.alias] = number + i
-                self.aliased[number + i] = draft.alias
+                self.keep_alias(number + i, draft.alias)
+
+    def keep_alias(self, number: int, alias: str) -> None:
+        """Keep the uid that an imported message has."""
+        if self.aliases is NOTHING:
+            self.aliases, self.aliased = {}, {}
+        self.aliases[alias] = number
+        self.aliased[number] = alias
 
     def _cross_out(self, chunk: Chunk, number: int) -> None:
         """Take a living message out of its chunk."""
@@ -203,6 +211,7 @@ class Columns:
         for chunk_id, chunk, start, end in self._chunks_of(numbers):
             if chunk.dues is None:
                 chunk.put("dues", array("q", [0]) * len(chunk.sizes))
+                self.only_sizes = False
             dues = chunk.dues
             assert dues is not None, "just put"
             dues[start:end] = array("q", [-1 - due_ms for due_ms in dues[start:end]])
@@ -230,6 +239,7 @@ class Columns:
             at += end - start
 
     def _note_columns(self, chunk: Chunk) -> None:
+        self.only_sizes = self.only_sizes and chunk.only_sizes
         self.has_timeouts = self.has_timeouts or chunk.timeouts is not None
         self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
 

@@ -19,7 +19,7 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     aliases_gone: Sequence[str] = ()  # uids of imported messages that are gone, of dead incarnations too
 
 
-class Totals(msgspec.Struct):
+class Totals(msgspec.Struct, gc=False):
     """What ever happened in this incarnation."""
 
     published: int = 0

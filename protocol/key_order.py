@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, merge
 from typing import Protocol
 
+from wakeq.protocol.empty import NOTHING
+
 STALE_KEYS_MIN = 64  # keys without numbers that the heap always tolerates
 WORD_BITS = 10  # a word of the bitmap covers 1,024 keys
 KEYS_IN_BITMAP_MAX = 1 << 20  # a wider range of keys is ordered by heap: it is no array in any honest sense
@@ -35,7 +37,7 @@ class KeyHeap:
 
     def __init__(self) -> None:
         self._heap: list[int] = []
-        self._stale: dict[int, None] = {}  # keys in the heap that are not inside
+        self._stale: dict[int, None] = NOTHING  # keys in the heap that are not inside
 
     def __bool__(self) -> bool:
         return len(self._heap) > len(self._stale)
@@ -56,6 +58,8 @@ class KeyHeap:
         heappop(self._heap)
 
     def drop(self, key: int) -> None:
+        if self._stale is NOTHING:
+            self._stale = {}
         self._stale[key] = None
         if len(self._stale) > max(STALE_KEYS_MIN, len(self._heap) // 2):
             self._heap = [key for key in self._heap if key not in self._stale]

@@ -29,6 +29,7 @@ from wakeq.protocol.commands import (
 )
 from wakeq.protocol.deliveries import Deliveries
 from wakeq.protocol.delta import Delta
+from wakeq.protocol.empty import NOTHING
 from wakeq.protocol.fifo import is_run
 from wakeq.protocol.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.rows import Side
@@ -44,6 +45,7 @@ class Ledger(Deliveries):
     __slots__ = (
         "_aliases_gone",
         "_aliases_lost",
+        "_is_limited",
         "cancelled",
         "limits",
         "name",
@@ -57,21 +59,26 @@ class Ledger(Deliveries):
         self.limits = limits
         self.paused_until_ms = 0  # nothing is handed out before; it outlives an incarnation, but not the queue
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
-        self._aliases_lost: list[str] = []  # of incarnations that are dead: no prefix tells what they left behind
-        self.aliased = {}
-        self.cancelled: list[int] = []  # places in the last Ack of what had never been out; who takes them clears it
+        self._aliases_lost: tuple[str, ...] = ()  # of incarnations that are dead: no prefix tells what they left behind
+        self.aliased = NOTHING
+        self.cancelled: Sequence[int] = ()  # places in the last Ack of what had never been out
         self.begin(queue_id, policies)
 
     def begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; what makes publishes idempotent lives on."""
-        self._aliases_lost += self.aliased.values()
+        self._aliases_lost += tuple(self.aliased.values())
         self.clear()
         self.id = queue_id
-        self.policies = policies
-        self._aliases_gone: list[int] = []  # still in the maps of aliases, until they are collected
+        self.obey(policies)
+        self._aliases_gone: list[int] | None = None  # still in the maps of aliases, until they are collected
         self.staging: Staging | None = None  # made when needed: an idle queue is to be small
         if self.publishers is not None:
             self.publishers.go_on_in(queue_id)
+
+    def obey(self, policies: Policies) -> None:
+        """Go by these policies from now on."""
+        self.policies = policies
+        self._is_limited = not policies.unlimited
 
     def forget_publishers(self) -> None:
         """Drop what makes publishes idempotent: the queue itself is deleted."""
@@ -96,7 +103,7 @@ class Ledger(Deliveries):
         drafts = entry.drafts
         if entry.oversized:
             return [code or int(Result.TOO_LARGE) for code in self._refusals(drafts)]
-        if not self.policies.unlimited and not entry.forced:
+        if self._is_limited and not entry.forced:
             refusals = self._refusals(drafts)
             if any(refusals):
                 if entry.atomic or entry.id:
@@ -104,7 +111,8 @@ class Ledger(Deliveries):
                     return [worst] * len(drafts)
                 return self._publish_accepted(drafts, refusals, at_ms)
         first = self.next_number
-        self._append(drafts, at_ms)
+        if len(drafts) > 1 or not self._append_one(drafts[0]):
+            self._append(drafts, at_ms)
         self.totals.published += len(drafts)
         return range(first, self.next_number)
 
@@ -121,7 +129,7 @@ class Ledger(Deliveries):
 
     def judge(self, entry: Publish) -> int:
         """Return 0 if the whole entry, a follow-up without id or session, would be stored, else the first refusal."""
-        if entry.forced or self.policies.unlimited:
+        if entry.forced or not self._is_limited:
             return 0
         return next((code for code in self._refusals(entry.drafts) if code), 0)
 
@@ -175,6 +183,7 @@ class Ledger(Deliveries):
 
     def acknowledge(self, entry: Ack) -> Results:
         """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of every life's end."""
+        self.cancelled = ()
         if entry.moved:
             return self._move(entry)
         numbers = self._own_numbers(entry)
@@ -189,7 +198,7 @@ class Ledger(Deliveries):
             self.totals.acked += done
         if entry.delivered:
             self.totals.delivered += done
-            self.cancelled.clear()
+            self.cancelled = ()  # it was out, if only by this very entry
         return results
 
     def _remove_run(self, numbers: list[int]) -> bool:
@@ -200,6 +209,7 @@ class Ledger(Deliveries):
     def _remove_acknowledged(self, numbers: list[int], tokens: list[Token]) -> list[int]:
         chunks, sides, any_token = self.chunks, self.sides, ANY_TOKEN
         results: list[int] = []
+        cancelled: list[int] = []
         for number, token in zip(numbers, tokens, strict=True):
             chunk = chunks.get(number >> CHUNK_SHIFT)
             offset = number & MASK
@@ -212,12 +222,13 @@ class Ledger(Deliveries):
                     results.append(_UNKNOWN)
                     continue
                 if token == any_token:
-                    self.cancelled.append(len(results))
+                    cancelled.append(len(results))
             elif token is not any_token and ANY_TOKEN != token < (side.term, side.sequence):
                 results.append(_STALE)
                 continue
             self._remove_from(chunk, number, side)
             results.append(0)
+        self.cancelled = cancelled or ()
         return results
 
     def _move(self, entry: Ack) -> Results:
@@ -302,6 +313,7 @@ class Ledger(Deliveries):
             if side.until_ms:
                 self.out -= 1
         if self.aliased and number in self.aliased:
+            self._aliases_gone = self._aliases_gone or []
             self._aliases_gone.append(number)
         self._cross_out(chunk, number)
 
@@ -324,11 +336,11 @@ class Ledger(Deliveries):
 
     def _collect_aliases(self) -> list[str]:
         """Forget the uids of imported messages that are gone; until now their last users could still ask."""
-        gone = [self.aliased.pop(number) for number in self._aliases_gone]
+        gone = [self.aliased.pop(number) for number in self._aliases_gone or ()]
         for alias in gone:
             self.aliases.pop(alias, None)
         gone += self._aliases_lost
-        self._aliases_gone, self._aliases_lost = [], []
+        self._aliases_gone, self._aliases_lost = None, ()
         return gone
 
     def _collect_chunk(self, chunk_id: int) -> tuple[int, Chunk | None, Sequence[int]]:
@@ -351,7 +363,3 @@ class Ledger(Deliveries):
         """Take back what was staged."""
         if rows:
             self._staged().restore(rows)
-
-    def restore_alias(self, number: int, alias: str) -> None:
-        self.aliases[alias] = number
-        self.aliased[number] = alias

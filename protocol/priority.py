@@ -48,7 +48,7 @@ class PriorityLine:
         # A key with one number holds the number itself; no Fifo is ever empty.
         self._fifos: dict[int, int | Fifo] = {}
         self._length = 0
-        self._sweep_keys: list[int] = []  # what this round of sweeps has still to look at, the next one last
+        self._sweep_keys: list[int] | None = None  # what this round of sweeps has still to look at, the next one last
         self._sweep_place = 0  # where in that one
 
     def __len__(self) -> int:
@@ -121,13 +121,13 @@ class PriorityLine:
         if not self._sweep_keys:
             self._sweep_keys = list(self._fifos)
             self._sweep_place = 0
-        gone = 0
-        while self._sweep_keys and work > 0:
-            next_place, looked_at, gone_now = self._sweep_piece(self._sweep_keys[-1], lives)
+        gone, keys = 0, self._sweep_keys
+        while keys and work > 0:
+            next_place, looked_at, gone_now = self._sweep_piece(keys[-1], lives)
             work -= max(looked_at, 1)
             gone += gone_now
             if next_place is None:
-                self._sweep_keys.pop()
+                keys.pop()
             self._sweep_place = next_place or 0
         self._length -= gone
         return gone

@@ -209,7 +209,7 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)] * 60_000), 1))
-    leases.published(numbers, 1)
+    leases.published(numbers, 1, lambda: 1)
     scattered = [number for first in range(step) for number in numbers[first::step]]
 
     for start in range(0, 50_000, 100):
@@ -221,6 +221,19 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
 
 
+@pytest.mark.parametrize(("delay_ms", "looks"), [(0, 0), (5, 1)])
+def test_the_clock_is_looked_at_only_for_what_may_have_to_wait(delay_ms: int, looks: int) -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    moments = [1]
+
+    numbers = ledger.publish(Publish(Q, [Draft(b"", delay_ms=delay_ms)]), 1)
+    leases.published(list(numbers), 1, lambda: moments.pop())
+
+    assert len(moments) == 1 - looks
+    assert len(leases.available) == 1 - looks
+
+
 # What is taken and removed at once ---------------------------------------------------------------------------------
 
 
@@ -228,7 +241,7 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
     ledger = Ledger(Q, 1, Policies(), Limits())
     leases = Leases(ledger, 1, 0)
     numbers = list(ledger.publish(Publish(Q, [Draft(b"")] * 4), 1))
-    leases.published(numbers, 1)
+    leases.published(numbers, 1, lambda: 1)
     taken = leases.take(3, 1)
 
     leases.withhold(taken)

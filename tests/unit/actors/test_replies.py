@@ -21,14 +21,11 @@ def test_each_asker_hears_once_when_the_last_queue_is_done() -> None:
     first, second = runtime.spawn(Listener), runtime.spawn(Listener)
     replies = Replies(["a", "b"])
 
-    replies.add(first, (None, 0, "of a"))
-    replies.done("a")
+    replies.done("a", [(first, (None, 0, "of a"))])
     replies.done("a")  # a crash after the last word says it again
     runtime.run_until_idle()
     before = list(first.heard)
-    replies.add(second, (None, 1, "of b"))
-    replies.add(first, (None, 2, "of b"))
-    replies.done("b")
+    replies.done("b", [(second, (None, 1, "of b")), (first, (None, 2, "of b"))])
     replies.done("b")
     runtime.run_until_idle()
 

@@ -67,7 +67,7 @@ class Life:
         drafts = [Draft(b"", chance.randint(0, priority_max), delay_ms=chance.choice(delays_ms)) for _ in range(count)]
         numbers = self.ledger.publish(Publish(Q, drafts), self.now_ms)
         assert isinstance(numbers, range)
-        self.leases.published(numbers, self.now_ms)
+        self.leases.published(numbers, self.now_ms, lambda: self.now_ms)
 
     def take(self, count: int) -> None:
         numbers = self.leases.take(count, self.now_ms)

@@ -30,7 +30,8 @@ def test_messages_one_by_one_are_written_as_those_of_a_batch(drafts: list[Draft]
 
     together._append(drafts, 1_000)
     for draft in drafts:
-        apart._append([draft], 1_000)
+        if not apart._append_one(draft):
+            apart._append([draft], 1_000)
 
     assert apart.written() == together.written()
 
@@ -46,6 +47,23 @@ def test_new_messages_are_called_plain_only_if_each_of_them_is(drafts: list[Draf
     assert columns.are_plain(every) is all(is_plain)
     assert not columns.are_plain(list(every))  # not certain: they may not have been published together
     assert not columns.are_plain(range(1, 1))
+
+
+@pytest.mark.parametrize("drafts", [[PLAIN] * 3, MIXED])
+def test_columns_know_whether_any_message_ever_had_more_than_a_size(drafts: list[Draft]) -> None:
+    columns = Bare()
+    columns._append([PLAIN], 1_000)
+    columns._append(drafts, 1_000)
+    hidden, restored = Bare(), Bare()
+    hidden._append([PLAIN], 1_000)
+    hidden.hide(range(1, 2))
+    for chunk_id, chunk in columns.chunks.items():
+        restored.restore_chunk(chunk_id, chunk)
+
+    plain = all((d.priority, d.delay_ms, d.expires_ms, d.timeout_ms) == (0, 0, 0, 0) for d in drafts)
+
+    assert columns.only_sizes is restored.only_sizes is plain
+    assert not hidden.only_sizes
 
 
 def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:

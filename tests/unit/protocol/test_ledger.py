@@ -53,6 +53,22 @@ def test_a_delivered_message_is_out_until_it_is_released() -> None:
     assert (side.deliveries, side.nacks, side.error) == (1, 1, "why")
 
 
+def test_what_was_acknowledged_without_having_been_out_is_told_of_that_entry_alone() -> None:
+    ledger = make()
+    put(ledger, *drafts(3))
+    deliver(ledger, 2, 4)
+
+    told = []
+    for entry in (
+        Ack("q", QUEUE_ID, [1, 2], [ANY_TOKEN] * 2),
+        Ack("q", QUEUE_ID, [3], [ANY_TOKEN], moved=True),
+    ):
+        ledger.acknowledge(entry)
+        told.append(list(ledger.cancelled))
+
+    assert told == [[0], []]
+
+
 def test_each_reason_is_counted() -> None:
     ledger = make()
     put(ledger)
