@@ -264,7 +264,7 @@ class QueueDeliveries(Process):
         if queue_id != self.ledger.id:  # whoever waited has heard so
             return
         rows = ((number, value) for number, value in message.rows.items() if self.ledger.lives(number))
-        read = {number: read_from(value) for number, value in rows if value is not None}
+        read = {number: read_from(value, self.name, number) for number, value in rows if value is not None}
         if ticket[0] != "look":
             self.bodies.load(read)
         if id(ticket) not in self._reads:  # whoever waited was refused meanwhile

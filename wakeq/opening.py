@@ -241,7 +241,11 @@ def _empty_state(directory: DataDirectory) -> None:
 
 def _empty_spoilt_state(directory: DataDirectory, spoilt: Path, snapshot: Path) -> None:
     """Forget a state that has an entry which the other nodes left out, if an earlier one and the log make another."""
-    index = int(spoilt.read_text())
+    text = spoilt.read_bytes().strip()
+    if not text.isdigit():
+        hint = _join_again(directory.identity.node_id)
+        raise DamagedFile(spoilt, 0, found=repr(text[:40]), expected="the index of an entry, as digits", hint=hint)
+    index = int(text)
     if snapshot_version(snapshot) is not None and verify_snapshot(snapshot, directory.identity).last_index >= index:
         raise DamagedFile(
             snapshot,

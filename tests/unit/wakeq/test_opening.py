@@ -192,6 +192,17 @@ def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Pat
     assert not (path / "consensus" / "state.spoilt").exists()
 
 
+def test_what_says_that_a_state_is_spoilt_and_not_since_when_is_refused(tmp_path: Path) -> None:
+    path = with_what_was_set_aside(tmp_path / "data")
+    (path / "consensus" / "state.spoilt").write_bytes(b"\xff2")
+
+    message = refused(path)
+
+    assert "state.spoilt" in message
+    assert "start this one again with --join" in message
+    assert any((path / "state").iterdir())
+
+
 def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None:
     path = with_image(tmp_path / "data")
     (path / "consensus" / "raft.install").rename(path / "consensus" / "raft.snapshot")
