@@ -8,6 +8,7 @@ Must never repair what it cannot prove: what was promised is in the log, and a g
 import logging
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     imported = None
     if directory.imports_version_1:
         imported = version1.read_import(directory.path)
+        _report(imported)
         version1.set_aside(directory.path)
     for warning in directory.warnings:
         logger.warning("%s", warning)
@@ -112,6 +114,14 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
         if problem:
             logger.warning("%s", problem)
     return opened
+
+
+def _report(imported: version1.Import) -> None:
+    """Say what is imported, and of what nobody can say whether it is all; alike things once."""
+    queues = sum(isinstance(item, version1.ImportedQueue) for item in imported.items)
+    logger.info("importing version 1: %d queues, %d messages", queues, len(imported.items) - queues)
+    for note, times in Counter(imported.notes).items():
+        logger.warning("version 1: %s%s", note, f" ({times} times)" if times > 1 else "")
 
 
 def _open_state(directory: DataDirectory) -> StateStore:

@@ -116,6 +116,22 @@ def test_of_an_image_that_rotted_no_state_is_begun(tmp_path: Path, monkeypatch: 
         assert not sum(store.stats().records[table] for table in (MESSAGES, INDEX, QUEUES))
 
 
+def test_the_start_says_what_of_version_1_was_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    consensus = tmp_path / "data" / "consensus"
+    consensus.mkdir(parents=True)
+    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")  # to the queue n, which nobody made
+    entry = bytes.fromhex("00000001") + len(enqueue).to_bytes(4, "big") + enqueue
+    (consensus / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f 00000001") + 2 * entry + entry[:-1])
+    caplog.set_level("INFO", "wakeq.opening")
+
+    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
+
+    said = [record.message for record in caplog.records]
+    assert "importing version 1: 1 queues, 0 messages" in said
+    assert "version 1: a message for queue 'n', which did not exist, is left out (2 times)" in said
+    assert any("entry 2 is incomplete" in line for line in said)
+
+
 # What a crash has left, and images that wait to be installed ----------------------------------------------------------
 
 
