@@ -1,6 +1,6 @@
-"""Makes the profiles of Hypothesis known before anything is collected: always patient, and `--hypothesis-profile quick`.
+"""Makes the profiles of Hypothesis known before anything is collected: patient, and `--hypothesis-profile quick`.
 
-A busy machine is no fault of a test: no example is too slow.
+A busy machine is no fault of a test: in both of them no example is too slow.
 """
 
 from hypothesis import HealthCheck, settings

@@ -250,6 +250,26 @@ def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.Lo
     assert "goes on, also beside the next try" in caplog.text
 
 
+def test_a_worker_whose_pool_starts_nothing_any_more_stops() -> None:
+    """As one whose coroutines are held up by a handler that it has given up, also if that shows only afterwards."""
+
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=10**6)
+        world.pool.slots = 0
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        world.pool.worn_out = True
+
+        async with asyncio.timeout(60):
+            await world.engine.done.wait()
+
+        assert await world.stop() == 1
+        assert [uid for uid, _ in world.broker.returned] == ["m1"]  # and not asked for again
+
+    in_driven_time(scenario)
+
+
 def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=10**6)
