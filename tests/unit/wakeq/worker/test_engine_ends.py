@@ -316,9 +316,11 @@ def test_a_drain_of_empty_queues_is_done_at_once() -> None:
     in_driven_time(scenario)
 
 
-def test_a_drain_waits_for_what_comes_back_and_for_what_follows() -> None:
+@pytest.mark.parametrize("woken", [True, False], ids=["woken", "another worker is woken"])
+def test_a_drain_waits_for_what_comes_back_and_for_what_follows(woken: bool) -> None:
     async def scenario() -> None:
         world = World("a", "b", takes_s=1.0, drain=True)
+        world.broker.awoken = world.broker.awoken if woken else lambda _queue: None
         world.pool.verdicts["a1"] = Failed("no", 0)
         world.broker.publish("a", "a1")
         nack_many, ack_many = world.broker.nack_many, world.broker.ack_many
