@@ -18,7 +18,7 @@ from wakeq.actors.log_files import LogServices
 from wakeq.actors.messages import Committed, Item, Loaded, Started
 from wakeq.actors.neighbourhood import Neighbours
 from wakeq.actors.peer import Peer
-from wakeq.actors.queue_deliveries import Services
+from wakeq.actors.queue_reads import Services
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
