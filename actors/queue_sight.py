@@ -40,9 +40,7 @@ class QueueSight(QueueOperations):
     def on_peek(self, message: Peek) -> None:
         if not self._may_be_seen(message.asker):
             return
-        numbers = self._within_bound(
-            numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms())
-        )
+        numbers = self._within_bound(numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms()))
         self._with_found(numbers, message.asker, partial(self._show_peek, message.asker, numbers))
 
     def _show_peek(self, asker: Asker, numbers: list[int], found: Found) -> None:
