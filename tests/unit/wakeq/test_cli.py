@@ -33,7 +33,7 @@ def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monk
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
-        (["queue", "redrive", "emails.dead"], "done"),
+        (["queue", "redrive", "emails.dead", "--yes"], "done"),
         (["queue", "list"], "queues"),
         (["queue", "stats"], "ready"),
         (["queue", "peek", "q"], "messages"),
