@@ -166,6 +166,7 @@ class MoniqueExchange(Process):
         """Take what came by WebSocket; return what became of it, if that is known yet."""
         self._tally.taken["websocket"] += 1
         if transfer.tag.spec == KILL:
+            self._tell()  # a task that was pushed before it is looked for where it is by now
             try:
                 self._kill(transfer)
             except MoniqueError as error:

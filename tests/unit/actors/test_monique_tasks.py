@@ -165,6 +165,17 @@ def test_a_kill_that_overtakes_its_task_still_takes_it_off(broker: Broker, place
     assert worker.figures("sums")["size"] == 0
 
 
+def test_a_kill_that_comes_in_one_read_with_its_task_takes_it_off(place: Place, worker: Client) -> None:
+    client = place.client()
+    place.kill("unknown")  # from now on it is known that nothing is on the queue
+    kill = push("config kill", data=b'{"task_id":"t1"}')
+
+    replies = client.ask(push(TASK, id="t1"), kill)
+
+    assert kinds(replies) == [PushedToMq, PushedToMq]
+    assert worker.figures("sums")["size"] == 0
+
+
 def with_a_task_of_before(broker: Broker) -> Place:
     """Return a place that knows nothing yet of the task `t1`, which an earlier leader took."""
     before = Place(broker)
