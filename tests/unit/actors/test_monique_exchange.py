@@ -208,10 +208,15 @@ def with_components(place: Place, *, checks: bool = True) -> tuple[Process, list
     return components, written
 
 
+def taken(*transfers: Any, is_technical: bool = False, passed_on: Callable[[], object] = list) -> Taken:
+    """What a port has read."""
+    return Taken(transfers, passed_on, is_technical)
+
+
 def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
     components, written = with_components(place)
 
-    components.tell(Taken([kill_of("t1").frames], is_technical=True))
+    components.tell(taken(kill_of("t1").frames, is_technical=True))
     place.settle()
 
     assert written == [("communication", "error"), ("technical", "kill")]
@@ -243,7 +248,7 @@ def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, ca
     components, written = with_components(place)
     monitoring = transfer("data monitoring")
 
-    components.tell(Taken([transfer("config kill", data=b"no JSON").frames, monitoring.frames], is_technical=True))
+    components.tell(taken(transfer("config kill", data=b"no JSON").frames, monitoring.frames, is_technical=True))
     place.settle()
 
     assert written == [("technical", "monitoring")]
@@ -267,16 +272,30 @@ def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
 def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, _ = with_components(place)
 
-    components.tell(Taken([[b"one frame"]] * 1000))
+    components.tell(taken(*[[b"one frame"]] * 1000))
     place.settle()
 
     assert len(caplog.records) == 1
     assert place.tally.dropped["from_component"] == 1000
     since = datetime.fromtimestamp(place.now_ms / 1000, UTC)
     place.now_ms += 3_600_000
-    components.tell(Taken([[b"one frame"]]))
+    components.tell(taken([b"one frame"]))
     place.settle()
     assert f"and 999 others since {since:%Y-%m-%d %H:%M:%S} UTC" in caplog.records[1].message
+
+
+@pytest.mark.parametrize("is_technical", [False, True])
+def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_technical: bool) -> None:
+    """Else what comes faster would pile up in the mail of those who pass it on."""
+    components, written = with_components(place)
+    seen: list[int] = []
+
+    for transfers in ([transfer("data a_b").frames], [[b"no transfer"]]):
+        components.tell(taken(*transfers, is_technical=is_technical, passed_on=lambda: seen.append(len(written))))
+        assert not seen[1:]
+        place.settle()
+
+    assert seen == [1, 1]
 
 
 # --- controllers ---
@@ -382,7 +401,7 @@ def test_what_passes_is_counted_by_where_it_came_from_and_for_each_who_hears_it(
         client.ask(subscribe("* data"))
 
     clients[0].ask(push("data a_b"), push("result a_b"))
-    components.tell(Taken([transfer("data a_b").frames, [b"no transfer"]]))
+    components.tell(taken(transfer("data a_b").frames, [b"no transfer"]))
     place.settle()
 
     assert place.tally.taken == {"websocket": 2, "zeromq": 1, "queue": 0}
