@@ -255,6 +255,20 @@ def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, ca
     assert "dropped (101)" in caplog.text
 
 
+@pytest.mark.parametrize("checks", [True, False])
+def test_components_are_told_on_the_technical_layer_what_they_survive(place: Place, checks: bool) -> None:
+    """An id as bytes, as in old messages, they do not; what nobody can read goes nowhere."""
+    components, written = with_components(place, checks=checks)
+    good = transfer("data monitoring")
+    old = msgpack.packb(msgpack.unpackb(good.message) | {"id": b"bytes"})
+
+    tag = good.tag.text.encode()
+    components.tell(taken([tag, old], [tag, b"encrypted"], good.frames, is_technical=True))
+    place.settle()
+
+    assert written == [("technical", "monitoring")] * (1 if checks else 2)
+
+
 @pytest.mark.parametrize(("checks", "heard"), [(True, []), (False, ["secret_plan"])])
 def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
     place: Place, checks: bool, heard: list[str]

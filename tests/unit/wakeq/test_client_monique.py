@@ -43,6 +43,7 @@ from wakeq.protocol.wire.monique.commands import (
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, BadTransfer, ErrorCode
 from wakeq.protocol.wire.monique.frames import decode, encode
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
+from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.websocket import BINARY, frame
 
 MASK = b"\x01\x02\x03\x04"
@@ -271,7 +272,7 @@ def test_what_cannot_be_said_is_raised_and_nothing_else_suffers(line: Line) -> N
     with pytest.raises(BadField, match="UTF-8"):
         session.unsubscribe([("a_b", "\udcff")])
     with pytest.raises(TooLarge, match="16777216"):
-        session.push(make("a_b", bytes(MESSAGE_BYTES_MAX)))
+        session.push(Post(read_tag("data:a_b:1::me"), bytes(MESSAGE_BYTES_MAX + 1)))  # encrypted, perhaps
 
     ticket = session.ping(1)
 
