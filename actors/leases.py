@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.audience import NEVER, Audience
+from wakeq.actors.holders import Holders
 from wakeq.actors.lease_ends import FELL_DUE_MAX, LeaseEnds
 from wakeq.actors.line import Line
 from wakeq.actors.staged_ends import StagedEnds
@@ -27,7 +28,6 @@ from wakeq.protocol.priority import h4_order, qa_order
 
 WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
 LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
-HOLDING_MIN = 4_096  # numbers that are remembered with a subscriber although it holds most of them no longer
 EXCESS_MAX = 4_096  # moments that a calendar keeps of messages that are gone, before it looks for them
 HEADS = 64  # looked at together at the head of the line
 
@@ -45,7 +45,7 @@ class Leases(Audience):
     """The leader's side of one queue."""
 
     __slots__ = (
-        "_ends", "_holding", "_withheld", "available", "delayed", "ends", "expiries", "held", "leaving", "ledger",
+        "_ends", "_holders", "_withheld", "available", "delayed", "ends", "expiries", "held", "leaving", "ledger",
         "resumes_ms", "sequence", "term",
     )  # fmt: skip
 
@@ -61,7 +61,7 @@ class Leases(Audience):
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
         self._ends: LeaseEnds | None = None  # made by the first lease
-        self._holding: dict[Any, set[int]] = NOTHING  # may name what is over
+        self._holders: Holders | None = None
         self._withheld: dict[int, None] = NOTHING  # would be available, were they not leaving
         self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
         self.pause_changed()
@@ -191,7 +191,7 @@ class Leases(Audience):
         else:
             untils = [now_ms + (timeout_ms or ledger.policies.timeout * 1000)] * len(numbers)
         if ledger.policies.on_disconnect == "release":
-            self._note_holder(holder, numbers)
+            self.holders.note(holder, numbers)
         for sequence, (number, until) in enumerate(zip(numbers, untils, strict=True), first):
             held[number] = Held(until, (term, sequence), holder, worker)
         if each_its_own:
@@ -309,20 +309,12 @@ class Leases(Audience):
         self.held.pop(number, None)
         self.add(number, now_ms)
 
-    def _note_holder(self, holder: Any, numbers: Sequence[int]) -> None:
-        """Remember who holds what, on queues that release it when he goes."""
-        if self._holding is NOTHING:
-            self._holding = {}
-        mine = self._holding.setdefault(holder, set())
-        if len(mine) > 2 * len(self.held) + HOLDING_MIN:
-            mine.intersection_update(self.held)
-        mine.update(numbers)
-
-    def take_held_by(self, holder: Any) -> list[int]:
-        """Return what a subscriber that is gone still held."""
-        held = self.held
-        mine = self._holding.pop(holder, ()) if self._holding else ()
-        return [n for n in mine if n in held and held[n].holder is holder]
+    @property
+    def holders(self) -> Holders:
+        """Who holds what; only queues that release it ever ask."""
+        if self._holders is None:
+            self._holders = Holders(self.held)
+        return self._holders
 
     def order_again(self) -> None:
         """The queue's structure or range changed: each key keeps its numbers, their order is found in another way."""
