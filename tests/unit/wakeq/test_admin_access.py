@@ -174,6 +174,9 @@ def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None
     async def story(node: Asked) -> Any:
         headers = msgspec.msgpack.encode({ORIGIN: "team.a", ORIGIN_UID: "gone"})
         node.here.node.raft_log.tell(Propose([(Publish("team.a.dead", [Draft(b"4", headers=headers)]), None)]))
+        async with asyncio.timeout(10):
+            while '"size":2' not in (await node.answer(OWNER, "GET", "/api/v1/queue", queue="team.a.dead"))[1]:
+                await asyncio.sleep(0)
         codes = {}
         for secret in (WORKER, TEAM, SCRAPER):
             _, text = await node.answer(secret, "GET", "/api/v1/messages/why", queue="team.a", uid="gone")
