@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
-from wakeq.actors.messages import Follow, Refusal
+from wakeq.actors.messages import Follow, Loaded, Refusal
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.protocol.commands import Draft
 from wakeq.storage.store import MESSAGES, REBUILD, Cut
@@ -268,3 +268,21 @@ def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
 
     assert len(worker.take()) == 1
     assert client.fetch(Q)
+
+
+@pytest.mark.parametrize("end", ["PURGE", "DROP"])
+def test_what_was_read_for_an_earlier_incarnation_is_no_body_of_this_one(
+    broker: Broker, client: Client, end: str
+) -> None:
+    uid = client.publish(Q, "old")
+    evict(broker)
+    (row,) = broker.files.store.get_many([f"{Q}-{uid}".encode()])
+    late = Loaded({1: row}, (broker.queue(Q).ledger.id, ("ahead",)))  # it was read, and its mail is on the way
+    client.call(end, Q)
+    client.publish(Q, "new")
+    evict(broker)
+
+    broker.queue(Q).tell(late)
+    broker.settle()
+
+    assert client.fetch(Q)["msg"] == "new"
