@@ -155,6 +155,57 @@ def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, cl
     assert [int(reply["msg"]) for reply in client.take()] == list(range(1_000))
 
 
+def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: Client, worker: Client) -> None:
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")  # it is in memory
+
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    meanwhile = client.take()
+    end_reading(broker)
+    broker.settle()
+
+    assert meanwhile == []
+    assert (worker.take()[0]["msg"], client.take()[0]["msg"]) == ("1", "2")
+    broker.check(Q)
+
+
+def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+    evict(broker)
+    end_reading(broker)
+    broker.settle()
+
+    assert (worker.take()[0]["msg"], client.take()[0]["msg"]) == ("1", "2")
+    broker.check(Q)
+
+
+def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    worker.close()
+
+    end_reading(broker)
+    broker.settle()
+
+    assert client.take()[0]["msg"] == "1"
+    assert client.fetch(Q)["msg"] == "2"
+    broker.check(Q)
+
+
 def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(
     broker: Broker, client: Client, worker: Client
 ) -> None:
