@@ -39,6 +39,17 @@ def test_an_older_lease_is_refused_and_changes_nothing(
     assert worker.call("ACK", Q, uid=uid, lease=new["lease"]) == {"cmd": "okack", "uid": uid, "qname": Q}
 
 
+def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
+    client.publish(Q)
+    before = client.fetch(Q)["lease"]
+
+    client.call("PURGE", Q)
+    client.publish(Q)
+    behind = client.fetch(Q)["lease"]
+
+    assert (before, behind) == ("1-1", "1-2")
+
+
 def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
     broker: Broker, client: Client, worker: Client
 ) -> None:
