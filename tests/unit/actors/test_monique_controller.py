@@ -90,7 +90,7 @@ def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeyp
 
     assert (len(port.sent), place.tally.dropped["to_controller"]) == (2, 3)
     relay(*[task] * 3)
-    assert len(port.sent) == 5, "what was given waits no longer"
+    assert len(port.sent) == 5, "what is taken at once need not wait"
 
 
 def test_components_have_their_turns_and_who_can_take_nothing_is_passed_over(controlled: Any, place: Place) -> None:
