@@ -181,7 +181,8 @@ class PeerTcp:
         tls = None if self._tls is None else self._tls.dialing
         made = asyncio.get_running_loop().create_connection(lambda: PeerTcpDoor(self, node_id), host, port, ssl=tls)
         try:
-            _transport, door = await asyncio.wait_for(made, HELLO_S_MAX)
+            async with asyncio.timeout(HELLO_S_MAX):  # `wait_for` would miss being told to end in the moment it is made
+                _transport, door = await made
         except ssl.SSLError as error:  # a certificate, most likely, which waiting will not mend
             self.refused(node_id, f"{host}:{port}", PeerRefused(f"no TLS with it: {error.reason or error}"))
             return False
