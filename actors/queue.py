@@ -225,6 +225,8 @@ class QueueProcess(QueueSight):
         line = ("structure", "priority_min", "priority_max")
         if self.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
             self.leases.order_again()
+        if self.leases is not None and before.on_disconnect != after.on_disconnect == "release":
+            self.leases.holders.note_all()
         return [Result.DONE]
 
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:

@@ -126,7 +126,7 @@ class QueueReads(Process):
         if queue_id != self.ledger.id:  # whoever waited has heard so
             return
         rows = ((number, value) for number, value in message.rows.items() if self.ledger.lives(number))
-        read = {number: read_from(value) for number, value in rows if value is not None}
+        read = {number: read_from(value, self.name, number) for number, value in rows if value is not None}
         if type(ticket) is Look:
             if self._looks.pop(id(ticket), None) is not None:  # else it was refused meanwhile
                 ticket.step(read)

@@ -323,9 +323,9 @@ class Assembly:
         self.raft_log.tell(Started(self.queues, self.images))
 
     def lead(self) -> Iterator[None]:
-        """Begin, alone; over once a term is open and the queues may hand out."""
+        """Begin, alone; over once a term is open, the queues may hand out, and the log knows it."""
         self.begin()
-        while not self.queues.term:
+        while self.raft_log.refusal() is not None:
             yield
 
 

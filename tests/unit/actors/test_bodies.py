@@ -7,6 +7,7 @@ from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYT
 from wakeq.actors.messages import Follow, Refusal
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.protocol.commands import Draft
+from wakeq.storage.store import MESSAGES, REBUILD, Cut
 
 Q = "q"
 
@@ -28,6 +29,24 @@ def begin_to_read(broker: Broker, worker: Client) -> None:
 def end_reading(broker: Broker) -> None:
     broker.reader_disk.held = False
     broker.reader_disk.complete()
+
+
+def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, "body")
+    evict(broker)
+    store, key = broker.files.store, f"{Q}-{uid}".encode()
+    (row,) = store.get_many([key])
+    assert row is not None
+    store.commit(Cut(*store.applied(), [(MESSAGES, [(key, row[:-1] + b"X")])]))
+
+    broker.may_fail = True
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+    assert [str(error) for error in broker.failures] == [
+        "state/data.mdb: at offset 0: expected whole records, found a stored message with a wrong checksum: "
+        "number 1 of queue 'q'; " + REBUILD
+    ]
 
 
 def test_a_body_is_at_hand_until_the_store_has_it() -> None:
