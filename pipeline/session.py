@@ -35,6 +35,9 @@ NOT_PASSED = "--add-modules=jdk.incubator.vector"
 # The same of a package that newer ones do not have any more.
 GONE_SINCE = 24
 GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+# By SPARK_HOME Spark finds a zip of pyspark for its workers: each compiles all that it imports, and takes three times
+# as long to begin as one that imports what is installed, as they do without.  What puts its command together needs it.
+LAUNCHER = "org.apache.spark.launcher.Main"
 JAVA_SHIM = """\
 #!/bin/sh
 for argument do
@@ -44,6 +47,10 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
+case " $* " in
+  *" {launcher} "*) ;;
+  *) unset SPARK_HOME ;;
+esac
 exec "{java}" "$@"{errors}
 """
 # The gateway has the level of the root: else Spark says which level it has set.
@@ -122,6 +129,7 @@ def shim_of(java: Path, *, mute: bool = False) -> str:
     not_passed = f"{NOT_PASSED} | {GONE}" if _release_of(java) >= GONE_SINCE else NOT_PASSED
     places = {
         "{not_passed}": not_passed,
+        "{launcher}": LAUNCHER,
         "{errors}": " 2>/dev/null" if mute else "",
         "{java}": str(java.resolve()),
     }
