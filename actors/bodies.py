@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import decode_row
+from wakeq.storage.store import REBUILD
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
 CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
@@ -23,9 +26,13 @@ def share_of(queues: int) -> int:
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
 
 
-def read_from(value: bytes) -> Kept:
+def read_from(value: bytes, queue: str, number: int) -> Kept:
     """Return a message as the state store has it."""
-    row = decode_row(value)
+    try:
+        row = decode_row(value)
+    except BadRecord as error:
+        found = f"{error}: number {number} of queue {queue!r}"
+        raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
     return Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
 
 

@@ -112,9 +112,9 @@ def decode_row(value: bytes) -> Row:
             term, sequence, until_ms, published_ms, headers_size, error_size, checksum,
         ) = ROW.unpack_from(value)  # fmt: skip
     except struct.error:
-        raise BadRecord(f"a stored message has {len(value)} bytes, at least {ROW.size} are needed") from None
+        raise BadRecord(f"a stored message of {len(value)} bytes, where at least {ROW.size} are needed") from None
     if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
-        raise BadRecord("the checksum of a stored message does not fit")
+        raise BadRecord("a stored message with a wrong checksum")
     at = ROW.size + headers_size
     headers, error = value[ROW.size : at], value[at : at + error_size]
     side = None
