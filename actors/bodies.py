@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 
 from wakeq.protocol.commands import Draft
-from wakeq.protocol.rows import decode_row
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
 CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
@@ -21,12 +20,6 @@ Found = dict[int, Kept]
 def share_of(queues: int) -> int:
     """Return how many bytes each of so many queues may keep at hand."""
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
-
-
-def read_from(value: bytes) -> Kept:
-    """Return a message as the state store has it."""
-    row = decode_row(value)
-    return Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
 
 
 class Bodies:
@@ -63,8 +56,9 @@ class Bodies:
 
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
         """Return bodies that are all at hand."""
+        kept = self.fresh if numbers[0] in self.fresh else self._cached  # mostly they are all in one of them
         try:
-            return [self.fresh[number][0] for number in numbers]
+            return [kept[number][0] for number in numbers]
         except KeyError:
             drafts = [self.get(number) for number in numbers]
         assert None not in drafts, "read before"
@@ -82,11 +76,12 @@ class Bodies:
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""
+        fresh, flushing, cached = self.fresh, self._flushing, self._cached
         stored = []
         for number in numbers:
-            if self.fresh.pop(number, None) is None:
-                self._flushing.pop(number, None)
-                if self._cached.pop(number, None) is not None:
+            if fresh.pop(number, None) is None:
+                flushing.pop(number, None)
+                if cached.pop(number, None) is not None:
                     self._filled_bytes = 0
                 stored.append(number)
         return stored

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from wakeq.actors.audience import NEVER, Waiter
-from wakeq.actors.bodies import Bodies, Found, read_from
+from wakeq.actors.bodies import Bodies, Found
 from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
@@ -38,9 +38,12 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.rows import decode_drafts
 from wakeq.protocol.uid import UidMaker
+from wakeq.storage.flush import key_of, keys_of
 
-BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
+BODIES_AHEAD = 256  # bodies to have at hand when they have to be read ...
+BODIES_AHEAD_MAX = 1_024  # ... and of a queue that is emptied fast, since every read is a hand-over to another thread
 READ_AHEAD_BYTES_MAX = 1 << 20
 LOOK_AGAIN_MS = 50
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
@@ -85,11 +88,12 @@ class QueueDeliveries(Process):
         self._supervisor = supervisor
         self._raft_log = services.raft_log
         self._alarm_ms = 0
-        self._stored_gone: list[str] = []
+        self._stored_gone: list[int] = []
         self._unchanged: list[tuple[int, int, int]] = []
         self._applying = 0
         self._handling: Any = None
         self._since_read = 0
+        self._ahead = BODIES_AHEAD
         self._reading = False
         self._reads: dict[int, Any] = {}  # what waits for bodies that are being read
 
@@ -110,6 +114,12 @@ class QueueDeliveries(Process):
         if not aliased:
             return self.uids.uids(numbers)
         return [aliased.get(number) or self.uids.uid(number) for number in numbers]
+
+    def _keys_of(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return under which keys the state store has these messages."""
+        if self.ledger.aliased:
+            return [key_of(self.name, uid) for uid in self._uids_of(numbers)]
+        return keys_of(self.name, self.uids.uids(numbers))
 
     # --- handing out -----------------------------------------------------------------------------------------------
 
@@ -223,7 +233,8 @@ class QueueDeliveries(Process):
     def _handed_out(self, count: int) -> None:
         """Read on in time."""
         self._since_read += count
-        if self._since_read >= BODIES_AHEAD // 2 and len(self.bodies) < self.ledger.living:
+        if self._since_read >= self._ahead // 2 and len(self.bodies) < self.ledger.living:
+            self._ahead = min(2 * self._ahead, BODIES_AHEAD_MAX)
             self._read_ahead()
 
     def _deliveries(self, numbers: list[int], untils_ms: list[int], first: int) -> list[Delivery]:
@@ -241,8 +252,7 @@ class QueueDeliveries(Process):
         return deliveries
 
     def _read(self, numbers: list[int], ticket: Any) -> None:
-        prefix = self.name.encode() + b"-"
-        keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
+        keys = self._keys_of(numbers)
         self._reads[id(ticket)] = ticket
         self._services.load(self, numbers, keys, (self.ledger.id, ticket))
 
@@ -251,7 +261,7 @@ class QueueDeliveries(Process):
         self._since_read = 0
         if self._reading or self.leases is None:
             return
-        living = [n for n in self.leases.next_numbers(BODIES_AHEAD) if self.ledger.lives(n)]
+        living = self.ledger.living_among(self.leases.next_numbers(self._ahead))
         ahead = self.bodies.missing(living[: self.ledger.count_within(living, READ_AHEAD_BYTES_MAX)])
         if ahead:
             self._reading = True
@@ -263,8 +273,11 @@ class QueueDeliveries(Process):
             self._reading = False
         if queue_id != self.ledger.id:  # whoever waited has heard so
             return
-        rows = ((number, value) for number, value in message.rows.items() if self.ledger.lives(number))
-        read = {number: read_from(value) for number, value in rows if value is not None}
+        rows = {
+            number: value for number, value in zip(message.numbers, message.values, strict=True) if value is not None
+        }
+        living = self.ledger.living_among(list(rows))
+        read = dict(zip(living, decode_drafts([rows[number] for number in living]), strict=True))
         if ticket[0] != "look":
             self.bodies.load(read)
         if id(ticket) not in self._reads:  # whoever waited was refused meanwhile

@@ -37,7 +37,7 @@ class QueueMeta(msgspec.Struct):
 def part_of(
     ledger: Ledger,
     fresh: dict[int, Kept],
-    gone: Sequence[str],
+    gone: Sequence[int],
     uids_of: Callable[[Sequence[int]], list[str]],
     meta: QueueMeta,
 ) -> Part:

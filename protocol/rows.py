@@ -6,7 +6,7 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -18,6 +18,8 @@ _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
 ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
+_HEAD_BYTES = ROW.size - _CRC.size
+_PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
 STATUS_MAX = 255
 HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
 
@@ -123,3 +125,28 @@ def decode_row(value: bytes) -> Row:
             deliveries, nacks, timeouts, disconnects, term, sequence, until_ms, due_ms, error.decode(errors="replace")
         )
     return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)
+
+
+def decode_drafts(values: Iterable[bytes]) -> list[tuple[Draft, int]]:
+    """Return messages as their publishers asked for them, and when; raise BadRecord if a checksum does not fit.
+
+    Those that only have a body are told by what stands before it, which neighbours share; all others are decoded whole.
+    """
+    found = []
+    head, head_crc = _plain_head(0)
+    at_ms = 0
+    crc32, pack, head_bytes, row_bytes = zlib.crc32, _CRC.pack, _HEAD_BYTES, ROW.size
+    for value in values:
+        if not value.startswith(head):
+            at_ms = int.from_bytes(value[_PUBLISHED], "big")
+            head, head_crc = _plain_head(at_ms)
+            if not value.startswith(head):
+                row = decode_row(value)
+                draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
+                found.append((draft, row.published_ms))
+                continue
+        body = value[row_bytes:]
+        if value[head_bytes:row_bytes] != pack(crc32(body, head_crc)):
+            raise BadRecord("the checksum of a stored message does not fit")
+        found.append((Draft(body), at_ms))
+    return found

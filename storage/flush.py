@@ -37,7 +37,7 @@ class Part(NamedTuple):
     columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
     sides: Mapping[int, Side]  # of fresh ones
     rewrites: Mapping[str, Side]  # stored rows, by uid
-    gone: Sequence[str]
+    gone: Sequence[int]  # stored messages that left; the delta names those that were imported
     delta: Delta
     meta: bytes
     next_number: int
@@ -52,6 +52,12 @@ class Grave(NamedTuple):
 
 def key_of(name: str, uid: str) -> bytes:
     return name.encode() + b"-" + uid.encode()
+
+
+def keys_of(name: str, uids: Sequence[str]) -> list[bytes]:
+    """Return the keys of messages by uids that were made here, and none of them imported: they have no line end."""
+    start = name + "-"
+    return (start + f"\n{start}".join(uids)).encode().split(b"\n")
 
 
 def make_cut(
@@ -70,8 +76,10 @@ def make_cut(
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
     for part in parts:
         delta = part.delta
-        if part.gone or delta.aliases_gone:
-            deletes[MESSAGES] += [key_of(part.name, uid) for uid in (*part.gone, *delta.aliases_gone)]
+        if part.gone:
+            deletes[MESSAGES] += keys_of(part.name, UidMaker(part.queue_id).uids(sorted(part.gone)))
+        if delta.aliases_gone:
+            deletes[MESSAGES] += [key_of(part.name, uid) for uid in delta.aliases_gone]
         if part.queue_id:
             _put_messages(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])
@@ -88,11 +96,10 @@ def make_cut(
 def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> None:
     if part.fresh:
         numbers = list(part.fresh)
-        uids = UidMaker(part.queue_id).uids(numbers)
+        keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
         if part.aliases:
-            uids = [part.aliases.get(number) or uid for number, uid in zip(numbers, uids, strict=True)]
-        start = part.name + "-"
-        keys = [(start + uid).encode() for uid in uids]
+            known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
+            keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
         puts += zip(keys, encode_fresh(part.fresh, part.columns, part.sides), strict=True)
     if part.rewrites:
         keys = [key_of(part.name, uid) for uid in part.rewrites]

@@ -42,6 +42,7 @@ KEY_BYTES_MAX: Final = 511  # LMDB's own limit; a queue name of 255 bytes stays 
 GRAVE_TAIL_BYTES: Final = 8  # behind a grave's prefix, in MESSAGES: the number.  Longer keys are of other queues
 SWEEP_RECORDS: Final = 1000  # removed in one transaction, so that the writer is never away for long
 
+_KEY = itemgetter(0)
 _NUMBER = Struct(">Q")
 _APPLIED = Struct(">QQQ")
 _CHECKSUM = Struct(">I")
@@ -169,10 +170,9 @@ def _arrange_table(table: int, puts: list[tuple[bytes, bytes]], deletes: list[by
     if deletes and puts:
         gone = set(deletes)
         puts = [pair for pair in puts if pair[0] not in gone]
-    puts.sort(key=itemgetter(0))  # stable: of two puts of one key the later one stays the later one
+    puts.sort(key=_KEY)  # stable: of two puts of one key the later one stays the later one
     deletes.sort()
-    sizes = [len(pair[0]) for pair in puts]
-    sizes += map(len, deletes)
+    sizes = set(map(len, deletes)).union(map(len, map(_KEY, puts)))
     assert not sizes or 0 < min(sizes) <= max(sizes) <= KEY_BYTES_MAX, "a key has 1 to 511 bytes"
     return Arranged(table, puts, deletes)
 

@@ -1,11 +1,13 @@
 """Bodies that are no longer in memory: read again when their turn comes, whatever happens meanwhile."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
 from wakeq.actors.messages import Follow, Refusal
-from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_deliveries import BODIES_AHEAD, BODIES_AHEAD_MAX, Lead
 from wakeq.protocol.commands import Draft
 
 Q = "q"
@@ -249,3 +251,26 @@ def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
 
     assert len(worker.take()) == 1
     assert client.fetch(Q)
+
+
+def test_a_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(10):
+        client.call("PUB", Q, messages=["x"] * 400)
+    evict(broker)
+    pieces: list[int] = []
+    store = broker.assembly.files.store
+    get_many = store.get_many
+
+    def counted(keys: Sequence[bytes]) -> list[bytes | None]:
+        pieces.append(len(keys))
+        return get_many(keys)
+
+    monkeypatch.setattr(store, "get_many", counted)
+
+    for _ in range(40):
+        client.call("FET", Q, count=64)
+
+    assert pieces[:2] == [64, BODIES_AHEAD]
+    assert set(pieces[4:]) == {BODIES_AHEAD_MAX // 2}

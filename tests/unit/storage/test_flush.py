@@ -47,7 +47,7 @@ class Stored:
         entry = Publish("q-1", list(drafts), id=once, session=session, ordinals=ordinals)
         self.fresh.update(zip(self.ledger.publish(entry, 100), ((draft, 100) for draft in drafts), strict=True))
 
-    def part(self, *, gone: tuple[str, ...] = ()) -> Part:
+    def part(self, *, gone: tuple[int, ...] = ()) -> Part:
         ledger, fresh, self.fresh = self.ledger, self.fresh, {}
         delta = ledger.collect()
         return Part(
@@ -135,7 +135,7 @@ def test_an_acknowledged_message_leaves_no_record(stored: Stored) -> None:
     stored.cut(stored.part())
     stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, [1], [(0, 0)]))
 
-    stored.cut(stored.part(gone=(UID(1),)))
+    stored.cut(stored.part(gone=(1,)))
 
     assert stored.records(MESSAGES) == stored.records(INDEX) == {}
     assert stored.records(QUEUES) != {}  # the queue is still there, empty
@@ -160,6 +160,24 @@ def test_publishers_and_imported_uids_have_records_with_a_checksum(stored: Store
     assert queue.aliases == {3: "old-1"}
     assert queue.ids == [("I", (7, 1, 1, 100))]
     assert [(name, session.outcomes) for name, session in queue.sessions] == [("S", {1: (7, 2, 1)})]
+
+
+def test_messages_that_left_in_any_order_take_only_their_own_records_along(stored: Stored) -> None:
+    stored.publish(*[Draft(b"")] * 8)
+    stored.cut(stored.part())
+
+    stored.cut(stored.part(gone=(7, 2, 4, 3)))
+
+    assert list(stored.records(MESSAGES)) == [key_of("q-1", UID(number)) for number in (1, 5, 6, 8)]
+
+
+def test_new_messages_are_stored_under_imported_uids_where_they_have_one(stored: Stored) -> None:
+    stored.publish(Draft(b""), Draft(b"", alias="line\nend"), Draft(b""))
+
+    stored.cut(stored.part())
+
+    uids = (UID(1), UID(3), "line\nend")
+    assert list(stored.records(MESSAGES)) == [key_of("q-1", uid) for uid in uids]
 
 
 def test_an_imported_message_that_is_gone_takes_its_uid_along(stored: Stored) -> None:
@@ -208,10 +226,12 @@ def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) ->
 
 
 def test_a_queue_that_does_not_exist_any_more_only_hands_over_what_is_gone(stored: Stored) -> None:
+    stored.publish(Draft(b"", alias="old-1"))
+    stored.cut(stored.part())
     stored.publish(Draft(b""))
     part = stored.part()
 
-    stored.cut(part._replace(queue_id=0, gone=["x"]))
+    stored.cut(part._replace(queue_id=0, delta=Delta(aliases_gone=["old-1"])), graves=(Grave("q-1", QUEUE_ID),))
 
     assert stored.records(MESSAGES) == stored.records(QUEUES) == {}
 
