@@ -281,7 +281,7 @@ class QueueProcess(QueueSight):
         if self._unchanged:
             unchanged, self._unchanged = self._unchanged, []
         meta = QueueMeta.of(self.ledger, self.created_ms)
-        part = part_of(self.ledger, self.bodies.collect(), gone, self._uids_of, meta)
+        part = part_of(self.ledger, *self.bodies.collect(), gone, self._uids_of, meta)
         message.reply_to.tell(Collected(message.cut, part, unchanged))
 
     def on_flushed(self, message: Flushed) -> None:

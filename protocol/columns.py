@@ -124,11 +124,13 @@ class Columns:
 
     # --- adding and removing -----------------------------------------------------------------------------------------
 
-    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
+    def _append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
+        """Take new messages; if they are alike, nothing but their bodies tells them apart."""
         if len(drafts) == 1 and self._append_one(drafts[0]):
             return
         done, count = 0, len(drafts)
-        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
+        asked = drafts[:1] if alike else drafts
+        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
         while done < count:
             number = self.next_number
             chunk_id, offset = number >> CHUNK_SHIFT, number & MASK

@@ -6,8 +6,10 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from math import inf
 
 import msgspec
 
@@ -74,24 +76,34 @@ def encode_row(row: Row) -> bytes:
 
 
 def encode_fresh(
-    fresh: Mapping[int, tuple[Draft, int]], columns: Mapping[int, tuple[int, int]], sides: Mapping[int, Side]
+    fresh: Mapping[int, Draft],
+    moments: Sequence[tuple[int, int]],
+    columns: Mapping[int, tuple[int, int]],
+    sides: Mapping[int, Side],
 ) -> list[bytes]:
-    """Return the values of new messages.  Those that only have a body share everything before it."""
+    """Return the values of new messages, which stand in the order of their numbers.
+
+    `moments` says from which number on they were published when.  Those that only have a body share everything before
+    it.
+    """
     values = []
-    head, head_crc, head_ms = b"", 0, -1
+    at_ms, changes_at = 0, -inf  # the moment, and from which number on it is another one
+    head, head_crc = b"", 0
     crc32, pack = zlib.crc32, _CRC.pack
     simple = not (sides or columns)
-    for number, (draft, at_ms) in fresh.items():
+    for number, draft in fresh.items():
+        if number >= changes_at:
+            at = bisect_right(moments, (number + 1,))
+            at_ms = moments[at - 1][1]
+            changes_at = moments[at][0] if at < len(moments) else inf
+            head, head_crc = _plain_head(at_ms)
         body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
         if headers or priority or timeout_ms or not (simple or (number not in sides and number not in columns)):
             due_ms, expires_ms = columns.get(number, (0, 0))
             row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
             values.append(encode_row(row))
-            continue
-        if at_ms != head_ms:
-            head_ms = at_ms
-            head, head_crc = _plain_head(at_ms)
-        values.append(head + pack(crc32(body, head_crc)) + body)
+        else:
+            values.append(head + pack(crc32(body, head_crc)) + body)
     return values
 
 

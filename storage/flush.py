@@ -32,7 +32,8 @@ class Part(NamedTuple):
 
     name: str
     queue_id: int
-    fresh: Mapping[int, tuple[Draft, int]]
+    fresh: Mapping[int, Draft]  # in the order of their numbers
+    moments: Sequence[tuple[int, int]]  # of their publication: from which number on, and when
     aliases: Mapping[int, str]  # uids of imported messages among the fresh ones
     columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
     sides: Mapping[int, Side]  # of fresh ones
@@ -100,7 +101,7 @@ def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> 
         if part.aliases:
             known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
             keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
-        puts += zip(keys, encode_fresh(part.fresh, part.columns, part.sides), strict=True)
+        puts += zip(keys, encode_fresh(part.fresh, part.moments, part.columns, part.sides), strict=True)
     if part.rewrites:
         keys = [key_of(part.name, uid) for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):

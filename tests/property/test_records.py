@@ -272,12 +272,15 @@ def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
 @patient
 @given(new=st.lists(st.tuples(drafts, st.integers(0, 3)), max_size=8), data=st.data())
 def test_new_rows_are_encoded_as_single_ones_are(new: list[tuple[Draft, int]], data: st.DataObject) -> None:
-    fresh = dict(enumerate(new, 1))
+    every = dict(enumerate(new, 1))
+    moments = [(number, at_ms) for number, (_, at_ms) in every.items() if number == 1 or every[number - 1][1] != at_ms]
+    gone = data.draw(st.sets(st.sampled_from(sorted(every)))) if every else set[int]()
+    fresh = {number: kept for number, kept in every.items() if number not in gone}
     some = st.sets(st.sampled_from(sorted(fresh))) if fresh else st.just(set[int]())
     timed = {number: (data.draw(natural), data.draw(natural)) for number in data.draw(some)}
     delivered = {number: data.draw(sides) for number in data.draw(some)}
 
-    values = encode_fresh(fresh, timed, delivered)
+    values = encode_fresh({number: draft for number, (draft, _) in fresh.items()}, moments, timed, delivered)
 
     for (number, (draft, at_ms)), value in zip(fresh.items(), values, strict=True):
         due_ms, expires_ms = timed.get(number, (0, 0))

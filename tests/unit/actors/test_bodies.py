@@ -36,7 +36,7 @@ def test_a_body_is_at_hand_until_the_store_has_it() -> None:
     bodies = Bodies()
     bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
 
-    fresh = bodies.collect()
+    fresh, _ = bodies.collect()
     while_flushing = [bodies.get(1), bodies.get(2)]
     bodies.flushed(lambda count: [2], CACHED_BYTES_MAX)
 
@@ -274,3 +274,35 @@ def test_a_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
 
     assert pieces[:2] == [64, BODIES_AHEAD]
     assert set(pieces[4:]) == {BODIES_AHEAD_MAX // 2}
+
+
+def test_every_message_at_hand_has_the_moment_of_its_publication() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 4), [Draft(b"")] * 3, 5)
+    bodies.publish([4], [Draft(b"")], 5)
+    bodies.publish([5, 6], [Draft(b"")] * 2, 7)
+    bodies.remove([5])
+
+    fresh = [bodies.kept(number) for number in (1, 4, 5, 6)]
+    _, moments = bodies.collect()
+    bodies.publish([7], [Draft(b"")], 9)
+    flushing = [bodies.kept(number) for number in (1, 4, 5, 6, 7)]
+    bodies.flushed(lambda count: [3, 6, 7], 1 << 20)
+
+    kept = [(Draft(b""), 5), (Draft(b""), 5), None, (Draft(b""), 7)]
+    assert fresh == kept
+    assert flushing == [*kept, (Draft(b""), 9)]
+    assert moments == [(1, 5), (5, 7)]
+    assert [bodies.kept(number) for number in (2, 3, 6, 7)] == [None, (Draft(b""), 5), (Draft(b""), 7), (Draft(b""), 9)]
+
+
+def test_what_is_handed_over_twice_before_it_is_stored_keeps_its_moments() -> None:
+    bodies = Bodies()
+    bodies.publish([1], [Draft(b"")], 5)
+    bodies.collect()
+    bodies.publish([2], [Draft(b"")], 6)
+
+    handed_over = bodies.collect()
+
+    assert handed_over == ({2: Draft(b"")}, [(2, 6)])
+    assert [bodies.kept(number) for number in (1, 2)] == [(Draft(b""), 5), (Draft(b""), 6)]

@@ -39,13 +39,13 @@ class Stored:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.ledger = Ledger("q-1", QUEUE_ID, Policies(), Limits())
-        self.fresh: dict[int, tuple[Draft, int]] = {}
+        self.fresh: dict[int, Draft] = {}
         self.index = 0
 
     def publish(self, *drafts: Draft, once: str = "", session: str = "") -> None:
         ordinals = list(range(1, len(drafts) + 1)) if session else []
         entry = Publish("q-1", list(drafts), id=once, session=session, ordinals=ordinals)
-        self.fresh.update(zip(self.ledger.publish(entry, 100), ((draft, 100) for draft in drafts), strict=True))
+        self.fresh.update(zip(self.ledger.publish(entry, 100), drafts, strict=True))
 
     def part(self, *, gone: tuple[int, ...] = ()) -> Part:
         ledger, fresh, self.fresh = self.ledger, self.fresh, {}
@@ -54,6 +54,7 @@ class Stored:
             "q-1",
             ledger.id,
             fresh,
+            [(1, 100)],
             {number: ledger.aliased[number] for number in fresh if number in ledger.aliased},
             {number: (ledger.published_due_of(number), ledger.expires_of(number)) for number in fresh},
             {number: ledger.sides[number] for number in fresh if number in ledger.sides},
@@ -206,7 +207,7 @@ def test_ids_and_sessions_come_back_in_the_order_in_which_they_will_be_forgotten
     ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
     sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
 
-    stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
+    stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
 
     (queue,) = stored.load()
     assert [name for name, _ in queue.ids] == ["b", "c", "a"]
@@ -250,7 +251,7 @@ def test_numbers_across_chunks_come_back(stored: Stored) -> None:
     stored.publish(*[Draft(b"x")] * 1_200)
     stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, list(range(1, 600)), [(0, 0)] * 599))
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1_100], [500], 9), 2)
-    stored.fresh = {number: kept for number, kept in stored.fresh.items() if number >= 600}
+    stored.fresh = {number: draft for number, draft in stored.fresh.items() if number >= 600}
 
     stored.cut(stored.part())
 
@@ -303,7 +304,7 @@ def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> N
 
 
 def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
-    cut = stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], NOTHING, META, 1))
+    cut = stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
 
     assert dict(cut.puts)[MESSAGES] == []
     assert dict(cut.puts)[QUEUES] == [(ID.pack(QUEUE_ID), sealed(META))]
