@@ -6,10 +6,10 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import inf
+from itertools import pairwise
 
 import msgspec
 
@@ -86,24 +86,25 @@ def encode_fresh(
     `moments` says from which number on they were published when.  Those that only have a body share everything before
     it.
     """
-    values = []
-    at_ms, changes_at = 0, -inf  # the moment, and from which number on it is another one
-    head, head_crc = b"", 0
-    crc32, pack = zlib.crc32, _CRC.pack
+    numbers, drafts = list(fresh), list(fresh.values())
+    starts = [bisect_left(numbers, first) for first, _ in moments]
     simple = not (sides or columns)
-    for number, draft in fresh.items():
-        if number >= changes_at:
-            at = bisect_right(moments, (number + 1,))
-            at_ms = moments[at - 1][1]
-            changes_at = moments[at][0] if at < len(moments) else inf
-            head, head_crc = _plain_head(at_ms)
-        body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
-        if headers or priority or timeout_ms or not (simple or (number not in sides and number not in columns)):
-            due_ms, expires_ms = columns.get(number, (0, 0))
-            row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
-            values.append(encode_row(row))
-        else:
-            values.append(head + pack(crc32(body, head_crc)) + body)
+    values: list[bytes] = []
+    crc32, pack = zlib.crc32, _CRC.pack
+    for (start, end), (_, at_ms) in zip(pairwise([*starts, len(numbers)]), moments, strict=True):
+        run = drafts[start:end]
+        head, head_crc = _plain_head(at_ms)
+        if simple and not any([d.headers or d.priority or d.timeout_ms for d in run]):
+            values += [head + pack(crc32(body, head_crc)) + body for body in [d.body for d in run]]
+            continue
+        for number, draft in zip(numbers[start:end], run, strict=True):
+            body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
+            if headers or priority or timeout_ms or number in sides or number in columns:
+                due_ms, expires_ms = columns.get(number, (0, 0))
+                row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
+                values.append(encode_row(row))
+            else:
+                values.append(head + pack(crc32(body, head_crc)) + body)
     return values
 
 

@@ -18,7 +18,20 @@ from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
 from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View, sealed, unsealed
+from wakeq.storage.pairs import Pairs
+from wakeq.storage.store import (
+    CUT_TABLES,
+    DEDUP,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    QUEUES,
+    Cut,
+    Store,
+    View,
+    sealed,
+    unsealed,
+)
 
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
@@ -70,8 +83,8 @@ def make_cut(
     members: Sequence[tuple[int, Config]] = (),
 ) -> Cut:
     """Encode everything that changed; read what has to be written again."""
-    puts: dict[int, list[tuple[bytes, bytes]]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
-    deletes: dict[int, list[bytes]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
+    puts = {table: Pairs() for table in CUT_TABLES}
+    deletes: dict[int, list[bytes]] = {table: [] for table in CUT_TABLES}
     for grave in graves:
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
@@ -94,14 +107,15 @@ def make_cut(
     return Cut(*applied, list(puts.items()), list(deletes.items()))
 
 
-def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> None:
+def _put_messages(store: Store, part: Part, puts: Pairs) -> None:
     if part.fresh:
         numbers = list(part.fresh)
         keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
         if part.aliases:
             known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
             keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
-        puts += zip(keys, encode_fresh(part.fresh, part.moments, part.columns, part.sides), strict=True)
+        puts.keys += keys
+        puts.values += encode_fresh(part.fresh, part.moments, part.columns, part.sides)
     if part.rewrites:
         keys = [key_of(part.name, uid) for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
@@ -110,7 +124,7 @@ def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> 
             puts.append((key, encode_row(row)))
 
 
-def _put_index(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+def _put_index(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
     for chunk_id, chunk, sides in part.delta.chunks:
         key = KEY.pack(part.queue_id, chunk_id)
         if chunk is None:
@@ -119,7 +133,7 @@ def _put_index(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]
             puts.append((key, encode_chunk(chunk, sides)))
 
 
-def _put_publishers(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
     start = ID.pack(part.queue_id)
     encode = msgspec.msgpack.encode
     rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in part.delta.ids]

@@ -306,5 +306,5 @@ def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> N
 def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
     cut = stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
 
-    assert dict(cut.puts)[MESSAGES] == []
-    assert dict(cut.puts)[QUEUES] == [(ID.pack(QUEUE_ID), sealed(META))]
+    assert list(dict(cut.puts)[MESSAGES]) == []
+    assert list(dict(cut.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), sealed(META))]
