@@ -6,8 +6,11 @@ only if it is among the next to go.  Everything else is read again when its turn
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
+from wakeq.protocol.columns import Columns
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.rows import decode_drafts
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
 CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
@@ -21,6 +24,15 @@ Moments = list[tuple[int, int]]  # from which number on, the moment of publicati
 def share_of(queues: int) -> int:
     """Return how many bytes each of so many queues may keep at hand."""
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
+
+
+def read_from(numbers: Sequence[int], values: Sequence[bytes | None], columns: Columns) -> Found:
+    """Return messages as the state store has them, but for those that are gone by now."""
+    if None in values or len(columns.living_among(numbers)) < len(numbers):
+        rows = zip(numbers, values, strict=True)
+        stored = {number: value for number, value in rows if value is not None and columns.lives(number)}
+        numbers, values = list(stored), list(stored.values())
+    return dict(zip(numbers, decode_drafts(cast("Sequence[bytes]", values)), strict=True))
 
 
 class Bodies:

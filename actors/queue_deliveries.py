@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from wakeq.actors.audience import NEVER, Waiter
-from wakeq.actors.bodies import Bodies, Found
+from wakeq.actors.bodies import Bodies, Found, read_from
 from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
@@ -38,7 +38,6 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.rows import decode_drafts
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import key_of, keys_of
 
@@ -273,11 +272,7 @@ class QueueDeliveries(Process):
             self._reading = False
         if queue_id != self.ledger.id:  # whoever waited has heard so
             return
-        rows = {
-            number: value for number, value in zip(message.numbers, message.values, strict=True) if value is not None
-        }
-        living = self.ledger.living_among(list(rows))
-        read = dict(zip(living, decode_drafts([rows[number] for number in living]), strict=True))
+        read = read_from(message.numbers, message.values, self.ledger)
         if ticket[0] != "look":
             self.bodies.load(read)
         if id(ticket) not in self._reads:  # whoever waited was refused meanwhile
