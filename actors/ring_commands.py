@@ -44,13 +44,14 @@ class RingCommands(Requests):
 
     def _publish(self, run: Sequence[Any]) -> None:
         """Make one entry of all plain publishes to a queue."""
-        drafts = plain_drafts_of(run, self._services.limits.message_bytes_max)
-        if drafts is None:
+        plain = plain_drafts_of(run, self._services.limits.message_bytes_max)
+        if plain is None:
             self._publish_mixed(run)
             return
+        drafts, alike = plain
         name = run[0].qname
         pending = self._begin(run, (name,))
-        entry = Publish(name, drafts, door=self._door.kind, worker=self._worker)
+        entry = Publish(name, drafts, door=self._door.kind, worker=self._worker, alike=alike)
         places = list(range(len(run))) if len(run) > 1 else 0
         self._propose([(entry, Asker(self, pending, places))], (name,))
 

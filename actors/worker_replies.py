@@ -103,25 +103,30 @@ def drafts_of(pub: wire.Pub, limit: int) -> tuple[list[Draft], bool]:
     return [Draft(body, *shared) for body in bodies] if any(shared) else list(map(Draft, bodies)), True
 
 
-def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> list[Draft] | None:
-    """The hot path of `plain_draft_of`: return all of them, or None if one is more than a text for the same queue."""
+def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> tuple[list[Draft], bool] | None:
+    """The hot path of `plain_draft_of`: return all of them, and whether only their bodies tell them apart.
+
+    None if one is more than a text for the same queue.
+    """
     name = pubs[0].qname
     for pub in pubs:
         if pub.messages is not None or pub.qname != name or pub.id is not None or pub.n is not None:
             return None
         if pub.enc is not None or pub.headers is not None:
             return None
-    drafts = [
-        Draft(
-            (pub.msg if pub.message is None else pub.message).encode(),  # type: ignore[union-attr]
-            pub.priority,
-            pub.delay * 1000,
-            pub.expires * 1000,
-            0 if pub.timeout is None else pub.timeout * 1000,
-        )
+    bodies = [
+        (pub.msg if pub.message is None else pub.message).encode()  # type: ignore[union-attr]
         for pub in pubs
     ]
-    return drafts if max([len(draft.body) for draft in drafts]) <= limit else None
+    if max(map(len, bodies)) > limit:
+        return None
+    if not any([pub.priority or pub.delay or pub.expires or pub.timeout for pub in pubs]):
+        return list(map(Draft, bodies)), True
+    drafts = [
+        Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
+        for body, pub in zip(bodies, pubs, strict=True)
+    ]
+    return drafts, False
 
 
 def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:

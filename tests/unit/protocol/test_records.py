@@ -211,10 +211,20 @@ def test_what_is_packed_already_is_written_like_what_is_not(entry: Publish | Sta
     assert encode_entry(packed, AT) == encode_entry(plain, AT)
 
 
-@pytest.mark.parametrize("once", [{}, {"id": "i"}, {"session": "s", "ordinals": [7]}], ids=str)
+@pytest.mark.parametrize(
+    "once",
+    [
+        {"atomic": False},
+        {"atomic": False, "session": "s", "ordinals": [7, 8, 9]},
+        {},
+        {"id": "i"},
+        {"session": "s", "ordinals": [7]},
+    ],
+    ids=str,
+)
 def test_what_is_known_to_be_alike_is_written_like_what_is_not(once: dict[str, Any]) -> None:
     drafts = [Draft(body, -1, 5, 6, 7) for body in (b"a", b"", b"bcd")]
-    entry = Publish("q", drafts, atomic=True, worker=9, **once)
+    entry = Publish("q", drafts, **({"atomic": True, "worker": 9} | once))
 
     alike = msgspec.structs.replace(entry, alike=True)
 
