@@ -10,7 +10,10 @@ from typing import cast
 
 from wakeq.protocol.columns import Columns
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import decode_drafts
+from wakeq.storage.store import REBUILD
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
 CACHED_ALL_BYTES_MAX = 8 << 20  # of all queues together, each getting an equal share
@@ -26,13 +29,28 @@ def share_of(queues: int) -> int:
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
 
 
-def read_from(numbers: Sequence[int], values: Sequence[bytes | None], columns: Columns) -> Found:
+def read_from(numbers: Sequence[int], values: Sequence[bytes | None], columns: Columns, queue: str) -> Found:
     """Return messages as the state store has them, but for those that are gone by now."""
     if None in values or len(columns.living_among(numbers)) < len(numbers):
-        rows = zip(numbers, values, strict=True)
-        stored = {number: value for number, value in rows if value is not None and columns.lives(number)}
+        pairs = zip(numbers, values, strict=True)
+        stored = {number: value for number, value in pairs if value is not None and columns.lives(number)}
         numbers, values = list(stored), list(stored.values())
-    return dict(zip(numbers, decode_drafts(cast("Sequence[bytes]", values)), strict=True))
+    rows = cast("Sequence[bytes]", values)
+    try:
+        return dict(zip(numbers, decode_drafts(rows), strict=True))
+    except BadRecord:
+        for number, row in zip(numbers, rows, strict=True):
+            _check(row, number, queue)
+        raise
+
+
+def _check(row: bytes, number: int, queue: str) -> None:
+    """Say of a message that is damaged which one it is."""
+    try:
+        decode_drafts((row,))
+    except BadRecord as error:
+        found = f"{error}: number {number} of queue {queue!r}"
+        raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
 
 
 class Bodies:

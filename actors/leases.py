@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.audience import NEVER, Audience
+from wakeq.actors.holders import Holders
 from wakeq.actors.lease_ends import FELL_DUE_MAX, LeaseEnds
 from wakeq.actors.line import Line
 from wakeq.actors.staged_ends import StagedEnds
@@ -26,7 +27,6 @@ from wakeq.protocol.priority import h4_order, qa_order
 
 WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
 LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
-HOLDING_MIN = 4_096  # numbers that are remembered with a subscriber although it holds most of them no longer
 EXCESS_MAX = 4_096  # moments that a calendar keeps of messages that are gone, before it looks for them
 HEADS = 64  # looked at together at the head of the line
 
@@ -44,7 +44,7 @@ class Leases(Audience):
     """The leader's side of one queue."""
 
     __slots__ = (
-        "_ends", "_holding", "_withheld", "available", "delayed", "ends", "expiries", "held", "leaving", "ledger",
+        "_ends", "_withheld", "available", "delayed", "ends", "expiries", "held", "holders", "leaving", "ledger",
         "resumes_ms", "sequence", "term",
     )  # fmt: skip
 
@@ -60,7 +60,7 @@ class Leases(Audience):
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
         self._ends = LeaseEnds(self.held)
-        self._holding: dict[Any, set[int]] = {}  # may name what is over
+        self.holders = Holders(self.held)
         self._withheld: dict[int, None] = {}  # would be available, were they not leaving
         self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
         self.pause_changed()
@@ -186,7 +186,7 @@ class Leases(Audience):
         else:
             untils = [now_ms + (timeout_ms or ledger.policies.timeout * 1000)] * len(numbers)
         if ledger.policies.on_disconnect == "release":
-            self._note_holder(holder, numbers)
+            self.holders.note(holder, numbers)
         for sequence, (number, until) in enumerate(zip(numbers, untils, strict=True), first):
             held[number] = Held(until, (term, sequence), holder, worker)
         if each_its_own:
@@ -282,18 +282,6 @@ class Leases(Audience):
         self.leaving.discard(number)
         self.held.pop(number, None)
         self.add(number, now_ms)
-
-    def _note_holder(self, holder: Any, numbers: Sequence[int]) -> None:
-        """Remember who holds what, on queues that release it when he goes."""
-        mine = self._holding.setdefault(holder, set())
-        if len(mine) > 2 * len(self.held) + HOLDING_MIN:
-            mine.intersection_update(self.held)
-        mine.update(numbers)
-
-    def take_held_by(self, holder: Any) -> list[int]:
-        """Return what a subscriber that is gone still held."""
-        held = self.held
-        return [n for n in self._holding.pop(holder, ()) if n in held and held[n].holder is holder]
 
     def order_again(self) -> None:
         """The queue's structure or range changed: each key keeps its numbers, their order is found in another way."""

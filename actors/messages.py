@@ -209,13 +209,12 @@ class Woken(msgspec.Struct, frozen=True, gc=False):
 
 
 class Peek(msgspec.Struct, frozen=True, gc=False):
-    """Show messages; of `any` state those behind the number `after`."""
+    """Show the first messages in a state, `count` of them at most."""
 
     asker: Asker
     queue: str
     state: str
     count: int
-    after: int = 0
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):

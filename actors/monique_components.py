@@ -1,16 +1,18 @@
 """Components: all of MoniQue's components over ZeroMQ together, as one subscriber of the exchange.
 
     PULL --> Taken --> read_transfer --> Relayed, Technical --> exchange --> Pushed, Technical --> PUB
+                                             passed_on <-- Answered <-- exchange
 
 They filter by themselves, so they are told everything.  What a component would die of is kept from them, unless the
 settings say that messages are encrypted: then nobody can know.  Whoever sent it hears nothing; it is logged.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from wakeq.actors.messages import Answered, Asker
 from wakeq.actors.monique_messages import Do, Done, JoinTechnical, Parcel, Pushed, Relayed, Technical
 from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Down, Process
@@ -28,6 +30,7 @@ class Taken(Struct, frozen=True, gc=False):
     """What one turn of the loop brought on a layer, each transfer as its frames."""
 
     transfers: Sequence[Frames]
+    passed_on: Callable[[], object]  # to be called when all of it is
     is_technical: bool = False
 
 
@@ -71,6 +74,9 @@ class Components(Process):
             )
         elif kind is Taken:
             self._take(message)
+        elif kind is Answered:
+            for passed_on, _, _ in message.answers:
+                passed_on()
         elif kind is Technical:
             self._layers.technical.publish([transfer.frames for transfer in message.transfers])
         elif kind is Down:
@@ -96,8 +102,8 @@ class Components(Process):
             else:
                 transfers.append(transfer)
         self._tally.taken["zeromq"] += len(transfers)
-        if transfers:
-            self._exchange.tell(Technical(transfers) if taken.is_technical else Relayed(transfers))
+        asker = Asker(self, taken.passed_on, None)
+        self._exchange.tell(Technical(transfers, asker) if taken.is_technical else Relayed(transfers, asker))
 
     def _look_inside(self, transfer: Transfer) -> None:
         """Raise for what components cannot read: on the technical layer all of them read everything (section 6)."""

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from wakeq.actors.messages import Answered
+from wakeq.actors.messages import Answered, Asker
 from wakeq.actors.monique_messages import (
     Cancel,
     Do,
@@ -26,6 +26,7 @@ from wakeq.actors.monique_messages import (
     Relayed,
     Task,
     Technical,
+    say_done,
 )
 from wakeq.actors.monique_tally import Tally
 from wakeq.actors.runtime import Down, Process
@@ -116,9 +117,7 @@ class MoniqueExchange(Process):
     def on_relayed(self, message: Relayed) -> None:
         for transfer in message.transfers:
             self._take(transfer)
-        self._tell()
-        if message.asker is not None:
-            message.asker.process.tell(Answered([(message.asker.ticket, message.asker.place, None)]))
+        self._tell(message.asker)
 
     def on_kept(self, message: Kept) -> None:
         for parcel in message.parcels:
@@ -138,6 +137,7 @@ class MoniqueExchange(Process):
             relayed.append(transfer)
         self._tell()
         self._relay(relayed)
+        say_done(message.asker)
 
     def on_join_technical(self, message: JoinTechnical) -> None:
         self._technical.append(message.process)
@@ -166,6 +166,7 @@ class MoniqueExchange(Process):
         """Take what came by WebSocket; return what became of it, if that is known yet."""
         self._tally.taken["websocket"] += 1
         if transfer.tag.spec == KILL:
+            self._tell()  # a task that was pushed before it is looked for where it is by now
             try:
                 self._kill(transfer)
             except MoniqueError as error:
@@ -209,15 +210,17 @@ class MoniqueExchange(Process):
         for subscriber in self._exchange.subscribers(tag.spec, tag.type):
             self._shares.setdefault(subscriber, []).append(parcel)
 
-    def _tell(self) -> None:
-        """Tell everybody what this turn brought."""
+    def _tell(self, asker: Asker | None = None) -> None:
+        """Tell everybody what this turn brought; the asker, that it has been passed on."""
         shares, self._shares = self._shares, {}
         for subscriber, parcels in shares.items():
             subscriber.tell(Pushed(parcels))
         to_keep, self._to_keep = self._to_keep, []
         if to_keep:
             assert self._tasks is not None, "there are routes"
-            self._tasks.tell(Keep(to_keep, self))
+            self._tasks.tell(Keep(to_keep, self, asker))
+        else:
+            say_done(asker)
 
 
 _HANDLERS: dict[type, Callable[[MoniqueExchange, Any], None]] = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeq.actors.messages import Asker
+from wakeq.actors.messages import Answered, Asker
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.monique.commands import PushedFromMq, Tagged
@@ -90,7 +90,7 @@ class Pushed(Struct, frozen=True, gc=False):
 
 
 class Relayed(Struct, frozen=True, gc=False):
-    """What components sent on the communication layer; the asker is answered when all have been told."""
+    """What components sent on the communication layer; the asker is answered when more of it may come."""
 
     transfers: Sequence[Transfer]
     asker: Asker | None = None
@@ -100,6 +100,7 @@ class Technical(Struct, frozen=True, gc=False):
     """What is on the technical layer: from components to the exchange, and from there to all of them."""
 
     transfers: Sequence[Transfer]
+    asker: Asker | None = None  # is answered when it has been passed on
 
 
 class JoinTechnical(Struct, frozen=True, gc=False):
@@ -128,10 +129,11 @@ class Task(Struct, frozen=True, gc=False):
 
 
 class Keep(Struct, frozen=True, gc=False):
-    """Tasks to be kept on their queues; then they may be passed on."""
+    """Tasks to be kept on their queues; then they may be passed on.  The asker is answered when more may come."""
 
     tasks: Sequence[Task]
     exchange: Process
+    asker: Asker | None = None
 
 
 class Kept(Struct, frozen=True, gc=False):
@@ -144,3 +146,9 @@ class Cancel(Struct, frozen=True, gc=False):
     """The task with this id is killed."""
 
     task_id: str
+
+
+def say_done(asker: Asker | None) -> None:
+    """Answer who waits until something is over."""
+    if asker is not None:
+        asker.process.tell(Answered([(asker.ticket, asker.place, None)]))

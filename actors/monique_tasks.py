@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from wakeq.actors.door import DOOR_MONIQUE
 from wakeq.actors.messages import Answered, Asker, Outcome, Refusal
-from wakeq.actors.monique_messages import Cancel, Done, Keep, Kept, Parcel, Task
+from wakeq.actors.monique_messages import Cancel, Done, Keep, Kept, Parcel, Task, say_done
 from wakeq.actors.monique_queues import (
     ANSWER_MS_MAX,
     LOOK_AGAIN_MS,
@@ -39,6 +39,7 @@ from wakeq.protocol.wire.monique.tasks import draft_of
 KNOWN_MAX = 100_000  # tasks of which we know where they are, 0.3 KB each; the oldest are forgotten
 UNDER_WAY_MAX = 16_384  # tasks on their way to the disk; more are refused
 UNDER_WAY_BYTES_MAX = 64 << 20
+READ_ON_BELOW = 2  # of that a half: beyond it what components send is not read, for they would hear no refusal
 CANCELS_MAX = 10_000  # kills that wait for a queue to be looked through
 
 
@@ -74,6 +75,7 @@ class Tasks(QueueUser):
         self._under_way: dict[str, UnderWay] = {}  # tasks that are being kept, by their id
         self._under_way_count = 0
         self._under_way_bytes = 0
+        self._waiting: list[Asker] = []  # until less is under way, before they bring more
         self._queues = queues
         self._cancels: dict[str, None] = {}  # killed, and to be looked for
         self._sought: dict[str, None] = {}  # those for which we look
@@ -94,7 +96,7 @@ class Tasks(QueueUser):
         batches: dict[str, tuple[list[Task], list[Draft]]] = {}
         for task in message.tasks:
             draft = draft_of(task.parcel.transfer, self._services.now_ms())
-            refusal = None if draft is None else self._refusal(draft)
+            refusal = None if draft is None else self._refusal(task, draft)
             if draft is None or refusal is not None:
                 ended.append((task, refusal))
             else:
@@ -113,13 +115,27 @@ class Tasks(QueueUser):
                 batches,
             )
         self._end(ended)
+        if message.asker is not None:
+            self._waiting.append(message.asker)
+            self._go_on()
 
-    def _refusal(self, draft: Draft) -> WakeqError | None:
+    def _go_on(self) -> None:
+        """Let those bring more tasks who would not hear that there are too many."""
+        if not self._is_full(READ_ON_BELOW):
+            for asker in self._waiting:
+                say_done(asker)
+            self._waiting.clear()
+
+    def _is_full(self, part: int = 1) -> bool:
+        """Whether so much is under way: all that may be, or that divided by `part`."""
+        return self._under_way_count >= UNDER_WAY_MAX // part or self._under_way_bytes >= UNDER_WAY_BYTES_MAX // part
+
+    def _refusal(self, task: Task, draft: Draft) -> WakeqError | None:
         """Return why a task cannot be kept, as far as it is no queue's affair."""
         if len(draft.body) > self._services.body_bytes_max:
             size, limit = len(draft.body), self._services.body_bytes_max
             return TooLarge(f"a task of {size} bytes, a queue takes {limit}; raise message_bytes_max")
-        if self._under_way_count >= UNDER_WAY_MAX or self._under_way_bytes >= UNDER_WAY_BYTES_MAX:
+        if self._is_full() and task.subscriber is not None:
             return Busy("too many tasks are on their way to the disk; push it again later")
         return None
 
@@ -134,6 +150,7 @@ class Tasks(QueueUser):
 
     def _kept(self, tasks: list[Task], answer: Outcome | Refusal) -> None:
         killed = [self._arrived(task) for task in tasks]
+        self._go_on()
         if isinstance(answer, Refusal):
             self._end([(task, Refused(f"{answer.code}: {answer.detail}")) for task in tasks])
             return

@@ -85,8 +85,9 @@ class Abandoned(Exception):
 class QueueProcess(QueueSight):
     """One queue by name, through all its incarnations; before the first one it only has sleepers and waiters.
 
-    What it hands out is in QueueDeliveries, what it takes back in QueueEndings, what is staged in QueueStaging, what an
-    operator does in QueueOperations, what can be seen of it in QueueSight; here it applies what is committed.
+    What it reads is in QueueReads, what it hands out in QueueDeliveries, what it takes back in QueueEndings, what is
+    staged in QueueStaging, what an operator does in QueueOperations, what can be seen of it in QueueSight; here it
+    applies what is committed.
     """
 
     def on_receive(self, message: Any) -> None:
@@ -224,6 +225,8 @@ class QueueProcess(QueueSight):
         line = ("structure", "priority_min", "priority_max")
         if self.leases is not None and any(getattr(before, name) != getattr(after, name) for name in line):
             self.leases.order_again()
+        if self.leases is not None and before.on_disconnect != after.on_disconnect == "release":
+            self.leases.holders.note_all()
         return [Result.DONE]
 
     def _apply_delete(self, entry: DeleteQueue, index: int, term: int, at_ms: int) -> Results:

@@ -26,7 +26,7 @@ from wakeq.actors.messages import (
     Throttle,
     Tick,
 )
-from wakeq.actors.queue_deliveries import Services
+from wakeq.actors.queue_reads import Services
 from wakeq.actors.queue_rebuilds import QueueRebuilds
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.runtime import Process

@@ -3,16 +3,14 @@
     Fetch, Sleep --> leases, bodies --> Answered at once; Delivered goes to the log
 
 The leader's memory answers.  It never touches a file: bodies that are no longer in memory come by mail from the
-reader.  It is the lower half of a queue process; what is committed is the business of `queue.py`.
+reader.  Above QueueReads it is the lower half of a queue process; what is committed is the business of `queue.py`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections import deque
 
 import msgspec
 
 from wakeq.actors.audience import NEVER, Waiter
-from wakeq.actors.bodies import Bodies, Found, read_from
 from wakeq.actors.leases import Leases
 from wakeq.actors.messages import (
     Answered,
@@ -25,7 +23,6 @@ from wakeq.actors.messages import (
     HandedOver,
     HeldBack,
     Leaving,
-    Loaded,
     Propose,
     Refusal,
     Sleep,
@@ -33,17 +30,11 @@ from wakeq.actors.messages import (
     Want,
     Woken,
 )
-from wakeq.actors.runtime import Process, Timers
-from wakeq.protocol.catalog import Policies
+from wakeq.actors.queue_reads import QueueReads, Services, Turn
+from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, Delivered
-from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
-from wakeq.protocol.uid import UidMaker
-from wakeq.storage.flush import key_of, keys_of
 
-BODIES_AHEAD = 256  # bodies to have at hand when they have to be read ...
-BODIES_AHEAD_MAX = 1_024  # ... and of a queue that is emptied fast, since every read is a hand-over to another thread
-READ_AHEAD_BYTES_MAX = 1 << 20
 LOOK_AGAIN_MS = 50
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
 
@@ -55,50 +46,12 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
     first_sequence: int = 0  # a queue that is rebuilt within a term goes on behind what it gave out before
 
 
-class Services(NamedTuple):
-    """What a queue process is given to work with."""
-
-    raft_log: Process
-    timers: Timers
-    now_ms: Callable[[], int]
-    due_ms: Callable[[int], int]  # when so much true time will have passed
-    load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
-    later: Callable[[float, Callable[[], None]], Any]
-    chance: Callable[[], float]
-    refusal: Callable[[], Refusal | None]  # why nothing may be handed out at this moment
-    held_back: Callable[[int], Refusal | None]  # why nothing of a level may be proposed yet
-
-
-class QueueDeliveries(Process):
-    """A queue's state, and what it hands out."""
+class QueueDeliveries(QueueReads):
+    """What a queue hands out."""
 
     def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
-        super().__init__()
-        self.name = name
-        self.ledger = Ledger(name, 0, Policies(), limits)
-        self.created_ms = 0
-        self.bodies = Bodies()
-        self.leases: Leases | None = None
-        self.term = 0
-        self.wakes = 0
-        self.uids = UidMaker(0)
-        self._services = services
-        self._now_ms = services.now_ms
-        self._supervisor = supervisor
-        self._raft_log = services.raft_log
-        self._alarm_ms = 0
-        self._stored_gone: list[int] = []
-        self._unchanged: list[tuple[int, int, int]] = []
-        self._applying = 0
-        self._handling: Any = None
-        self._since_read = 0
-        self._ahead = BODIES_AHEAD
-        self._reading = False
-        self._reads: dict[int, Any] = {}  # what waits for bodies that are being read
-
-    @property
-    def exists(self) -> bool:
-        return self.ledger.id > 0
+        super().__init__(name, services, limits, supervisor)
+        self._turns: deque[Turn] = deque()  # what was taken out of the line leaves in this order
 
     @property
     def is_deserted(self) -> bool:
@@ -107,18 +60,6 @@ class QueueDeliveries(Process):
             return False
         leases = self.leases
         return leases is None or not (leases.sleepers or leases.woken or leases.all_waits())
-
-    def _uids_of(self, numbers: Sequence[int]) -> list[str]:
-        aliased = self.ledger.aliased
-        if not aliased:
-            return self.uids.uids(numbers)
-        return [aliased.get(number) or self.uids.uid(number) for number in numbers]
-
-    def _keys_of(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return under which keys the state store has these messages."""
-        if self.ledger.aliased:
-            return [key_of(self.name, uid) for uid in self._uids_of(numbers)]
-        return keys_of(self.name, self.uids.uids(numbers))
 
     # --- handing out -----------------------------------------------------------------------------------------------
 
@@ -138,7 +79,7 @@ class QueueDeliveries(Process):
             subscriber.tell(Woken(self.name))
         for waiter in leases.all_waits():
             waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
-        self._put_back_reads(message.refusal)
+        self._refuse_turns(message.refusal)
 
     def _refusal(self) -> Refusal | None:
         """Return why this node may not answer now; it is asked in the same turn as the hand-out."""
@@ -191,11 +132,20 @@ class QueueDeliveries(Process):
         return numbers
 
     def _hand_out(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
-        """Deliver messages that were taken out of the line; first read what is not in memory."""
+        """Deliver messages that were taken out of the line; first read what is not in memory.
+
+        Nobody overtakes what is being read: were that refused in the end, it would leave behind what is younger.
+        """
         missing = self.bodies.missing(numbers)
-        if missing:
-            self._read(missing, ("deliver", numbers, fetch, want))
+        if not (missing or self._turns):
+            self._deliver(numbers, fetch, want, now_ms)
             return
+        turn = Turn(numbers, fetch, want, bool(missing))
+        self._turns.append(turn)
+        if missing:
+            self._read(missing, turn)
+
+    def _deliver(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
         leases = self.leases
         assert leases is not None, "only a leader hands out"
         if not fetch.subscriber.alive:
@@ -229,13 +179,6 @@ class QueueDeliveries(Process):
         self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         self._handed_out(len(numbers))
 
-    def _handed_out(self, count: int) -> None:
-        """Read on in time."""
-        self._since_read += count
-        if self._since_read >= self._ahead // 2 and len(self.bodies) < self.ledger.living:
-            self._ahead = min(2 * self._ahead, BODIES_AHEAD_MAX)
-            self._read_ahead()
-
     def _deliveries(self, numbers: list[int], untils_ms: list[int], first: int) -> list[Delivery]:
         drafts = self.bodies.get_many(numbers)
         sides, term, queue_id = self.ledger.sides, self.term, self.ledger.id
@@ -250,93 +193,67 @@ class QueueDeliveries(Process):
             )
         return deliveries
 
-    def _read(self, numbers: list[int], ticket: Any) -> None:
-        keys = self._keys_of(numbers)
-        self._reads[id(ticket)] = ticket
-        self._services.load(self, numbers, keys, (self.ledger.id, ticket))
+    def _has_come(self, turn: Turn) -> None:
+        turn.is_read_for = False
+        if self.leases is not None:
+            now_ms = self._now_ms()
+            self._deliver_turns(now_ms)
+            self._settle(now_ms)
 
-    def _read_ahead(self) -> None:
-        """Have the bodies of the next in line read before somebody asks for them."""
-        self._since_read = 0
-        if self._reading or self.leases is None:
-            return
-        living = self.ledger.living_among(self.leases.next_numbers(self._ahead))
-        ahead = self.bodies.missing(living[: self.ledger.count_within(living, READ_AHEAD_BYTES_MAX)])
-        if ahead:
-            self._reading = True
-            self._read(ahead, ("ahead",))
+    def _deliver_turns(self, now_ms: int) -> None:
+        """Deliver what was taken out of the line and is in memory by now, if it still may be."""
+        refusal = self._refusal()
+        if refusal is not None:
+            self._refuse_turns(refusal)
+        turns = self._turns
+        while turns and not turns[0].is_read_for:
+            if turns[0].fetch.subscriber.alive:
+                self._deliver_turn(turns.popleft(), now_ms)
+            else:
+                self._take_again(now_ms)
+        self._read_ahead()
 
-    def on_loaded(self, message: Loaded) -> None:
-        queue_id, ticket = message.ticket
-        if ticket[0] == "ahead":
-            self._reading = False
-        if queue_id != self.ledger.id:  # whoever waited has heard so
-            return
-        read = read_from(message.numbers, message.values, self.ledger)
-        if ticket[0] != "look":
-            self.bodies.load(read)
-        if id(ticket) not in self._reads:  # whoever waited was refused meanwhile
-            return
-        if ticket[0] == "deliver":
-            self._deliver_loaded(ticket)
-            return
-        del self._reads[id(ticket)]
-        if ticket[0] == "look":
-            ticket[1](read)
-
-    def _with_found(self, numbers: Sequence[int], asker: Asker | None, step: Callable[[Found], None]) -> None:
-        """Do a step with these messages, perhaps later; what has to be read for that is not kept."""
-        kept = ((number, self.bodies.kept(number)) for number in numbers)
-        found = {number: one for number, one in kept if one is not None}  # while the rest is read it may be dropped
-        missing = [number for number in numbers if number not in found]
-        if missing:
-            self._read(missing, ("look", lambda read: step(found | read), asker))
+    def _deliver_turn(self, turn: Turn, now_ms: int) -> None:
+        leases = self.leases
+        assert leases is not None, "who waits is refused when leadership ends"
+        leases.put_back([number for number in turn.numbers if number in leases.leaving], now_ms)  # until its outcome
+        numbers = [number for number in turn.numbers if self.ledger.lives(number) and number not in leases.leaving]
+        missing = self.bodies.missing(numbers)
+        if missing:  # by now
+            self._turns.appendleft(Turn(numbers, turn.fetch, turn.want, True))
+            self._read(missing, self._turns[0])
+        elif numbers:
+            self._deliver(numbers, turn.fetch, turn.want, now_ms)
         else:
-            step(found)
+            self._answer_nothing(turn.fetch, turn.want)
+
+    def _take_again(self, now_ms: int) -> None:
+        """Who waits for what is read is gone: the next one gets it, as if he had never come."""
+        for turn in self._put_back_turns():
+            if turn.fetch.subscriber.alive:
+                numbers = self._take(turn.want.count or 1, now_ms)
+                self._turns.append(Turn(numbers, turn.fetch, turn.want, False))
+
+    def _refuse_turns(self, refusal: Refusal) -> None:
+        for turn in self._put_back_turns():
+            turn.fetch.subscriber.tell(Answered([(turn.fetch.ticket, turn.want.place, refusal)]))
+
+    def _put_back_turns(self) -> list[Turn]:
+        """Put back what was taken, for the last first, so that everything comes to where it stood; return for whom."""
+        turns = list(self._turns)
+        self._turns.clear()
+        if self.leases is not None:
+            for turn in reversed(turns):
+                self.leases.put_back(turn.numbers, self._now_ms())
+        return turns
 
     def _give_up_reads(self, why: str) -> None:
         """Answer at once who waits for bodies: this process may be gone before they come."""
-        reads, self._reads = self._reads, {}
-        for ticket in reads.values():
-            match ticket:
-                case ("deliver", _, fetch, want):
-                    self._answer_nothing(fetch, want)
-                case ("look", _, Asker() as asker):
-                    refusal = Refusal("BUSY", f"{why}; try again")
-                    asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-
-    def _deliver_loaded(self, ticket: Any) -> None:
-        """Deliver what was taken out of the line, if it still may be."""
-        _, numbers, fetch, want = ticket
-        leases, refusal, now_ms = self.leases, self._refusal(), self._now_ms()
-        assert leases is not None, "who waits is refused when leadership ends"
-        if refusal is not None or not fetch.subscriber.alive:
-            self._put_back_reads(refusal)
-            self._settle(now_ms)
-            return
-        del self._reads[id(ticket)]
-        living = [number for number in numbers if self.ledger.lives(number) and number not in leases.leaving]
-        leases.put_back([number for number in numbers if number in leases.leaving], now_ms)  # until its outcome
-        if living:
-            self._hand_out(living, fetch, want, now_ms)
-            self._read_ahead()
-        else:
-            self._answer_nothing(fetch, want)
-        self._settle(now_ms)
-
-    def _put_back_reads(self, refusal: Refusal | None) -> None:
-        """Refuse those who wait for bodies, or only forget those who are gone, and put back what was taken for them.
-
-        It is done for all at once, and for the last first: so everything comes to where it stood in line.
-        """
-        waiting = [ticket for ticket in self._reads.values() if ticket[0] == "deliver"]
-        over = [ticket for ticket in waiting if refusal is not None or not ticket[2].subscriber.alive]
-        for ticket in reversed(over):
-            del self._reads[id(ticket)]
-            if self.leases is not None:
-                self.leases.put_back(ticket[1], self._now_ms())
-        for _, _, fetch, want in over:
-            fetch.subscriber.tell(Answered([(fetch.ticket, want.place, refusal)]))
+        turns = list(self._turns)
+        self._turns.clear()
+        for turn in turns:
+            self._answer_nothing(turn.fetch, turn.want)
+        self._give_up_looks(why)
 
     def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
         fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))

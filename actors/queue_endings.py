@@ -255,7 +255,7 @@ class QueueEndings(QueueDeliveries):
         else:
             leases.gone(message.subscriber)
         if self.ledger.policies.on_disconnect == "release" and not message.asleep_only:
-            numbers = [n for n in leases.take_held_by(message.subscriber) if n not in leases.leaving]
+            numbers = [n for n in leases.holders.take_from(message.subscriber) if n not in leases.leaving]
             self._end_deliveries(numbers, [leases.held[n].token for n in numbers], Reason.DISCONNECT)
         self._settle(self._now_ms())
         if self.is_deserted:

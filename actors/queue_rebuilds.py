@@ -25,7 +25,8 @@ from wakeq.actors.messages import (
     Spoilt,
 )
 from wakeq.actors.queue import Abandoned, QueueProcess
-from wakeq.actors.queue_deliveries import Lead, Services
+from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_reads import Services
 from wakeq.actors.queue_registry import QueueRegistry, Settings
 from wakeq.protocol.commands import (
     CreateQueue,

@@ -34,7 +34,8 @@ from wakeq.actors.messages import (
     Woken,
 )
 from wakeq.actors.queue import ASKED, QueueProcess
-from wakeq.actors.queue_deliveries import Lead, Services
+from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_reads import Services
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.actors.runtime import Process
 from wakeq.protocol.catalog import Catalog, Policies, QueueRecord, changed, check

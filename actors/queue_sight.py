@@ -13,6 +13,7 @@ from typing import Any
 from wakeq.actors.bodies import Found
 from wakeq.actors.messages import Answered, Asker, Peek, Refusal, Stats
 from wakeq.actors.operator_messages import Page, Scan, Why
+from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX
 from wakeq.actors.queue_operations import QueueOperations
 from wakeq.actors.queue_view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
 from wakeq.actors.why import causes_of
@@ -39,9 +40,7 @@ class QueueSight(QueueOperations):
     def on_peek(self, message: Peek) -> None:
         if not self._may_be_seen(message.asker):
             return
-        numbers = numbers_in(
-            self.ledger, self.leases, message.state, message.count, self._now_ms(), after=message.after
-        )
+        numbers = self._within_bound(numbers_in(self.ledger, self.leases, message.state, message.count, self._now_ms()))
         self._with_found(numbers, message.asker, partial(self._show_peek, message.asker, numbers))
 
     def _show_peek(self, asker: Asker, numbers: list[int], found: Found) -> None:
@@ -63,9 +62,14 @@ class QueueSight(QueueOperations):
         if not self._may_be_seen(message.asker):
             return
         count = min(message.count, SCAN_COUNT_MAX)
-        numbers = list(islice(self._numbers_behind(message.after, leased_only=message.leased_only), count))
-        numbers = numbers[: max(1, self.ledger.count_within(numbers, 4 << 20))]
+        numbers = self._within_bound(
+            list(islice(self._numbers_behind(message.after, leased_only=message.leased_only), count))
+        )
         self._with_found(numbers, message.asker, partial(self._show_page, message.asker, numbers))
+
+    def _within_bound(self, numbers: list[int]) -> list[int]:
+        """Return as many of the first ones as one answer may hold; one message is always in it."""
+        return numbers[: max(1, self.ledger.count_within(numbers, ANSWER_BYTES_MAX))]
 
     def _numbers_behind(self, after: int, *, leased_only: bool) -> Iterable[int]:
         if not leased_only:

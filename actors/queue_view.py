@@ -118,17 +118,15 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
     }
 
 
-def numbers_in(
-    ledger: Ledger, leases: Leases | None, state: str, count: int, now_ms: int, *, after: int = 0
-) -> list[int]:
-    """Return the first messages in a state: ready, delayed, leased or any (behind the number `after`)."""
+def numbers_in(ledger: Ledger, leases: Leases | None, state: str, count: int, now_ms: int) -> list[int]:
+    """Return the first messages in a state: ready, delayed, leased or any."""
     if leases is None:
         return []
     if state == "ready":
         return [number for number in leases.next_numbers(count) if ledger.lives(number)]
     if state == "leased":
         return list(islice(leases.held, count))
-    living = islice(ledger.living_numbers(after), PEEK_SCAN_MAX)
+    living = islice(ledger.living_numbers(), PEEK_SCAN_MAX)
     if state == "delayed":
         delayed = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)
         return list(islice(delayed, count))

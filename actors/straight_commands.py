@@ -105,8 +105,7 @@ class StraightCommands(Requests):
             refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
             self.tell(Answered([(pending, want.place, refusal) for want in wants]))
             return
-        subscribed = self.runtime.groups.has(("subscribers", name), self)
-        message = Fetch(name, self, pending, wants, self._worker, self._door.kind, subscribed)
+        message = Fetch(name, self, pending, wants, self._worker, self._door.kind, self._is_awaited(name))
         self._queue(name).tell(message)
 
     def _sleep(self, run: Sequence[Any]) -> None:
@@ -116,8 +115,12 @@ class StraightCommands(Requests):
             refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
             self._reply(pending, 0, refused(refusal, command.cmd_id))
             return
-        subscribed = self.runtime.groups.has(("subscribers", command.qname), self)
-        self._queue(command.qname).tell(Sleep(Asker(self, pending, 0), command.qname, subscribed))
+        sleep = Sleep(Asker(self, pending, 0), command.qname, self._is_awaited(command.qname))
+        self._queue(command.qname).tell(sleep)
+
+    def _is_awaited(self, name: str) -> bool:
+        """Whether anybody has subscribed to a queue: then it is empty instead of unknown."""
+        return self.runtime.groups.count(("subscribers", name)) > 0
 
     def _subscribe(self, run: Sequence[Any]) -> None:
         (command,) = run

@@ -65,7 +65,8 @@ def _in_line(leases: Leases, number: int) -> list[Cause]:
     if before is None:
         text = f"it is ready, behind more than {POSITION_MAX:,} others"
     else:
-        text = f"it is ready, behind {before:,} others" if before else "it is ready, the next to go"
+        others = "one other" if before == 1 else f"{before:,} others"
+        text = f"it is ready, behind {others}" if before else "it is ready, the next to go"
     return [{"code": "in_line", "text": text, "behind": before}]
 
 

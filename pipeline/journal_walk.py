@@ -3,7 +3,8 @@
     stretch --> pieces of a few MiB that begin and end with a record
 
 Of a sealed segment the checksum of each block is checked, of the one that is being written that of each record: its
-end is where they cease to fit.  Must never yield a byte that was not checked.
+end is where they cease to fit, unless what stands behind shows that there was more.  Must never yield a byte that was
+not checked.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from wakeq.pipeline.journal_files import RESTORE, OpenSegment, Segment, Stretch
 from wakeq.protocol.errors import DamagedFile
-from wakeq.protocol.log_format import HEADER_BYTES, RECORD, RECORD_BYTES, Block, Footer
+from wakeq.protocol.log_format import HEADER_BYTES, RECORD, RECORD_BYTES, Block, Footer, batch_start_after
 from wakeq.protocol.record_layout import HEAD
 
 PIECE_BYTES = 8 * 1024 * 1024
@@ -146,8 +147,22 @@ def _active_pieces(segment: OpenSegment) -> Iterator[Piece]:
             continue
         needed = RECORD_BYTES + _LENGTH(data)[0] if len(data) >= RECORD_BYTES else 0
         if needed <= size or offset + needed > segment.size_bytes:
+            _check_end(segment, offset, index)
             return
         size = needed  # a record that is longer than a piece
+
+
+def _check_end(segment: OpenSegment, offset: int, index: int) -> None:
+    """Raise if the record that is not right here once was: one behind it was written when all before it was synced."""
+    rest = segment.read(offset, segment.size_bytes - offset)
+    if batch_start_after(rest, seed=segment.seed, bad_index=index) is None:
+        return
+    rest = segment.read(offset, segment.size_bytes - offset)
+    if not _walk_checked(rest, segment.seed, index)[0]:  # else it was being written when it was read first
+        raise DamagedFile(
+            segment.path, offset, found="what fails its checksum, and right entries behind it", hint=RESTORE,
+            expected=f"entry {index}",
+        )  # fmt: skip
 
 
 def _walk_checked(data: bytes, seed: int, expected: int) -> tuple[list[int], int]:

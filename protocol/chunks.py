@@ -102,12 +102,12 @@ def encode_chunk(chunk: Chunk, sides: Sequence[int]) -> bytes:
 def decode_chunk(value: bytes) -> tuple[Chunk, list[int]]:
     """Return a chunk and the offsets of the rows with a side."""
     if len(value) < _CHUNK_BODY:
-        raise BadRecord(f"an index record has {len(value)} bytes, at least {_CHUNK_BODY} are needed")
+        raise BadRecord(f"an index record of {len(value)} bytes, where at least {_CHUNK_BODY} are needed")
     version, flags, rows = _CHUNK_HEAD.unpack_from(value)
     (checksum,) = _CRC.unpack_from(value, _CHUNK_HEAD.size)
     body = value[_CHUNK_BODY:]
     if zlib.crc32(body, zlib.crc32(value[: _CHUNK_HEAD.size])) != checksum:
-        raise BadRecord("the checksum of an index record does not fit")
+        raise BadRecord("an index record with a wrong checksum")
     if version != CHUNK_VERSION:
         raise BadRecord(f"an index record of version {version}; this release reads {CHUNK_VERSION}")
     chunk = Chunk()

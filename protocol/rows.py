@@ -23,6 +23,7 @@ ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
 _HEAD_BYTES = ROW.size - _CRC.size
 _PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
 STATUS_MAX = 255
+WRONG_CHECKSUM = "a stored message with a wrong checksum"
 HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
 
 
@@ -127,9 +128,9 @@ def decode_row(value: bytes) -> Row:
             term, sequence, until_ms, published_ms, headers_size, error_size, checksum,
         ) = ROW.unpack_from(value)  # fmt: skip
     except struct.error:
-        raise BadRecord(f"a stored message has {len(value)} bytes, at least {ROW.size} are needed") from None
+        raise BadRecord(f"a stored message of {len(value)} bytes, where at least {ROW.size} are needed") from None
     if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
-        raise BadRecord("the checksum of a stored message does not fit")
+        raise BadRecord(WRONG_CHECKSUM)
     at = ROW.size + headers_size
     headers, error = value[ROW.size : at], value[at : at + error_size]
     side = None
@@ -160,6 +161,6 @@ def decode_drafts(values: Iterable[bytes]) -> list[tuple[Draft, int]]:
                 continue
         body = value[row_bytes:]
         if value[head_bytes:row_bytes] != pack(crc32(body, head_crc)):
-            raise BadRecord("the checksum of a stored message does not fit")
+            raise BadRecord(WRONG_CHECKSUM)
         found.append((Draft(body), at_ms))
     return found

@@ -245,6 +245,11 @@ def _bring_up_to_date(path: Path, version: int, *, upgrade: bool, upgrades: Mapp
         raise WrongVersion(f"{path}: holds version {version}, this release knows up to {VERSION}; use a newer release")
     if version < VERSION and version and not upgrade:
         raise _may_not_upgrade(path, version)
+    if version and (unknown := set(range(version, VERSION)) - upgrades.keys()):
+        raise WrongVersion(
+            f"{path}: holds version {version}, and nothing leads on from version {min(unknown)}; "
+            "bring it up to date with an older release first"
+        )
     for step in range(version, VERSION) if version else ():
         _upgrade(path, step, upgrades[step])
         _write_version(path, step + 1)

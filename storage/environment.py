@@ -14,6 +14,7 @@ from typing import Final
 import lmdb
 
 from wakeq.protocol.errors import Busy, DamagedFile, StorageError, WrongVersion
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.storage.files import sync_directory, sync_failed
 from wakeq.storage.store import (
     CLUSTER_KEY,
@@ -21,6 +22,7 @@ from wakeq.storage.store import (
     FORMAT_KEY,
     META,
     NODE_KEY,
+    REBUILD,
     TABLE_NAMES,
     View,
     decode_number,
@@ -34,7 +36,6 @@ MAP_BYTES: Final = 1 << 40  # address space only: the file grows with what is in
 MAP_BYTES_MIN: Final = 1 << 26  # with less than this we give up asking for a smaller one
 DATA_FILE: Final = "data.mdb"
 DIRECTORY_MODE: Final = 0o700  # messages are nobody else's business; files get the same without the x
-REBUILD: Final = "move the directory aside and start the node again, it makes a new one from its snapshot and its log"
 DAMAGE = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
@@ -157,11 +158,13 @@ def check_identity(path: Path, view: View, cluster_id: bytes | None, node_id: in
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what LMDB says while reading into our errors."""
+    """Turn what LMDB says while reading, and what was read that makes no sense, into our errors."""
     try:
         yield
     except DAMAGE as error:
         raise damaged(path, str(error), "sound pages") from error
+    except BadRecord as error:  # whoever reads finds it, and cannot know where it stood
+        raise damaged(path, str(error), "whole records") from error
     except lmdb.ReadersFullError as error:
         raise Busy(f"{path}: too many views at once; close some and try again") from error
     except lmdb.Error as error:

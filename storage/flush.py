@@ -155,9 +155,7 @@ def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
 
 def _found(value: bytes | None, key: bytes) -> bytes:
     if value is None:
-        raise BadRecord(
-            f"message {key!r} is in the index, not in the table; move state/ aside: log and snapshot have it"
-        )
+        raise BadRecord(f"message {key!r} in the index, and not in the table")
     return value
 
 
@@ -204,7 +202,7 @@ def load_members(view: View) -> list[tuple[int, Config]]:
 def _whole(record: bytes, where: str) -> bytes:
     value = unsealed(record)
     if value is None:
-        raise BadRecord(f"{where}: the checksum does not fit; restore the data directory, or refill it from its peers")
+        raise BadRecord(f"{where} with a wrong checksum")
     return value
 
 
@@ -241,7 +239,7 @@ def _load_publishers(
         name = key[len(start) + 1 :].decode()
         value = unsealed(record)
         if value is None:
-            raise BadRecord(f"the checksum of a publisher's record does not fit: {name!r}")
+            raise BadRecord(f"the record of publisher {name!r} with a wrong checksum")
         match key[len(start) : len(start) + 1]:
             case b"i":
                 ids.append((name, decode(value, type=tuple[int, int, int, int])))

@@ -75,6 +75,7 @@ class Metadata:
             replace_durably(path, _file(identity, 1, State(disk_id=_drawn())))
         descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
         try:
+            _check_length(path, os.fstat(descriptor).st_size)
             found, sequence, state, bad = _newest(reader(descriptor, path), path)
             check_identity(path, 16, found, identity)
             metadata = cls(path, descriptor, found, sequence, state)
@@ -207,6 +208,12 @@ def _whole(slot: bytes) -> bytes:
 
 def _drawn() -> int:
     return secrets.randbits(63) or 1
+
+
+def _check_length(path: Path, size: int) -> None:
+    if size > FILE_BYTES:  # one that is too short has lost a slot
+        expected = f"a file of {FILE_BYTES} bytes"
+        raise DamagedFile(path, FILE_BYTES, found=f"one of {size}", expected=expected, hint=RESTORE)
 
 
 def _check_front(path: Path, slot: bytes) -> None:

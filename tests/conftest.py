@@ -1,7 +1,12 @@
-"""Makes the profile of a quick run known to Hypothesis before anything is collected: `--hypothesis-profile quick`."""
+"""Makes the profiles of Hypothesis known before anything is collected: patient, and `--hypothesis-profile quick`.
 
-from hypothesis import settings
+A busy machine is no fault of a test: in both of them no example is too slow.
+"""
+
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.examples import QUICK
 
-settings.register_profile("quick", max_examples=QUICK)
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", parent=settings.get_profile("patient"), max_examples=QUICK)
+settings.load_profile("patient")

@@ -18,7 +18,7 @@ from wakeq.actors.log_files import LogServices
 from wakeq.actors.messages import Committed, Item, Loaded, Started
 from wakeq.actors.neighbourhood import Neighbours
 from wakeq.actors.peer import Peer
-from wakeq.actors.queue_deliveries import Services
+from wakeq.actors.queue_reads import Services
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
@@ -43,8 +43,6 @@ from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
-CATCH_UP_REST = 2  # times as long as reading a part of the log for a node that is far behind, clients come first ...
-CATCH_UP_REST_MS_MAX = 50  # ... but the node must get nearer
 REPLAY_BATCH = 2_048  # entries that are applied before anything else has its turn
 
 CallLater = Callable[[float, Callable[[], None]], Any]
@@ -215,11 +213,9 @@ class Assembly:
 
     def _spawn_peer(self, node_id: int) -> Peer:
         """Make the process of another node; entries that it lacks are read where bodies are read."""
-        log, disk, around = self.files.log, self.reader_disk, self._around
+        log, disk = self.files.log, self.reader_disk
 
         def read(append: Append, done: Callable[[list[bytes] | None], None]) -> None:
-            began_ms = around.monotonic_ms()
-
             def work() -> list[bytes] | None:
                 try:
                     found = list(log.entries(append.prev_index + 1, append.last_index))
@@ -229,11 +225,7 @@ class Assembly:
 
             def read_done(result: list[bytes] | BaseException | None) -> None:
                 if isinstance(result, BaseException):
-                    around.failed(result)
-                    return
-                rest_ms = min(CATCH_UP_REST * (around.monotonic_ms() - began_ms), CATCH_UP_REST_MS_MAX)
-                if rest_ms:
-                    around.call_later(rest_ms / 1000, lambda: done(result))
+                    self._around.failed(result)
                 else:
                     done(result)
 
@@ -331,9 +323,9 @@ class Assembly:
         self.raft_log.tell(Started(self.queues, self.images))
 
     def lead(self) -> Iterator[None]:
-        """Begin, alone; over once a term is open and the queues may hand out."""
+        """Begin, alone; over once a term is open, the queues may hand out, and the log knows it."""
         self.begin()
-        while not self.queues.term:
+        while self.raft_log.refusal() is not None:
             yield
 
 

@@ -46,18 +46,19 @@ class Headroom:
         was_full, self._was_full = self._was_full, is_full
         if is_full and not was_full:
             return  # the next look tells whether that was enough
-        refusal = self._disk_full() if is_full else self._node_full()
+        refusal = self._disk_full(owed_bytes) if is_full else self._node_full()
         code = "" if refusal is None else refusal.code
         if code != self._refused_with:
             self._refused_with = code
             self._tell(refusal)
 
-    def _disk_full(self) -> Refusal:
+    def _disk_full(self, owed_bytes: int) -> Refusal:
         directory = self._files.directory
         kept, size = directory.reserve_bytes(), directory.disk_bytes
+        owed = f", {owed_bytes >> 20} MiB of that for the state of what was taken" if owed_bytes >> 20 else ""
         return Refusal(
             DiskFull.code,
-            f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free, and {kept >> 20} MiB "
+            f"the disk of {directory.path} has {directory.free_bytes() >> 20} MiB free{owed}, and {kept >> 20} MiB "
             f"({100 * kept / size:.0f} % of it) are kept for acknowledgements; work off what waits, or make room",
         )
 

@@ -267,6 +267,7 @@ class MoniqueDoors:
                 Components, self._zmq.layers, self._exchange, self._tally, checks=settings.check_messages
             )
             runtime.monitor(self._exchange, self._components, "the process of the components")
+            self._zmq.begin_again()
         for spec in self._push_ports:
             self._start_taker(spec)
         return self._exchange

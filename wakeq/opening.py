@@ -8,6 +8,7 @@ Must never repair what it cannot prove: what was promised is in the log, and a g
 import logging
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from wakeq.protocol.errors import DamagedFile, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
 from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
+from wakeq.storage.environment import DATA_FILE
 from wakeq.storage.files import rename_durably, sync_directory, temporary
 from wakeq.storage.image_files import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.journal import Journal, Keep, OutcomeFiles
@@ -94,6 +96,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     imported = None
     if directory.imports_version_1:
         imported = version1.read_import(directory.path)
+        _report(imported)
         version1.set_aside(directory.path)
     for warning in directory.warnings:
         logger.warning("%s", warning)
@@ -113,6 +116,14 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
     return opened
 
 
+def _report(imported: version1.Import) -> None:
+    """Say what is imported, and of what nobody can say whether it is all; alike things once."""
+    queues = sum(isinstance(item, version1.ImportedQueue) for item in imported.items)
+    logger.info("importing version 1: %d queues, %d messages", queues, len(imported.items) - queues)
+    for note, times in Counter(imported.notes).items():
+        logger.warning("version 1: %s%s", note, f" ({times} times)" if times > 1 else "")
+
+
 def _open_state(directory: DataDirectory) -> StateStore:
     """Open the state store: as it was left, or made of an image if that is what there is."""
     if (directory.consensus / INSTALL_NAME).exists():
@@ -120,11 +131,19 @@ def _open_state(directory: DataDirectory) -> StateStore:
     snapshot, spoilt = directory.consensus / SNAPSHOT_NAME, directory.consensus / SPOILT_NAME
     if spoilt.exists():
         _empty_spoilt_state(directory, spoilt, snapshot)
+    store = _open_store(directory)
+    if store.applied().log_index or snapshot_version(snapshot) is None:
+        return store
+    store.close()
+    logger.info("%s is empty; making it of %s", directory.state, snapshot)
+    verify_snapshot(snapshot, directory.identity)
+    _fill_state(directory, snapshot)
+    return _open_store(directory)
+
+
+def _open_store(directory: DataDirectory) -> StateStore:
     identity = directory.identity
-    store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
-    if store.applied().log_index == 0 and snapshot_version(snapshot) is not None:
-        _rebuild_state(store, snapshot, directory)
-    return store
+    return StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
 
 
 def _open_log(directory: DataDirectory, metadata: Metadata, store: StateStore, segment_bytes_max: int) -> SegmentedLog:
@@ -151,33 +170,52 @@ def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> No
 
 
 def _check_metadata_is_there(directory: DataDirectory) -> None:
-    """A log without its metadata belongs to a node that forgot whom it voted for."""
+    """A log or a state without metadata belongs to a node that forgot whom it voted for."""
     path = directory.consensus / METADATA_NAME
-    if not path.exists() and (directory.consensus / ACTIVE_NAME).exists():
+    if _is_there(path):
+        return
+    if _has_log(directory.consensus) or _is_there(directory.state / DATA_FILE):
+        found = "an empty file" if path.exists() else "no such file"
         hint = "restore the whole data directory from one copy"
-        raise DamagedFile(path, 0, found="no such file", expected="the term and vote that belong to the log", hint=hint)
+        raise DamagedFile(path, 0, found=found, expected="the term and vote that belong to the log", hint=hint)
+
+
+def _has_log(consensus: Path) -> bool:
+    """Whether there is any segment; what version 1 left, `raft.log.v1`, is none."""
+    return _is_there(consensus / ACTIVE_NAME) or any(consensus.glob(f"{ACTIVE_NAME}.[0-9]*"))
+
+
+def _is_there(path: Path) -> bool:
+    """A file of 0 bytes is one that a crash left without its content: it counts as absent."""
+    return path.exists() and path.stat().st_size > 0
 
 
 def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
     """A node that ever voted has had a log: one that is gone is not a first start."""
     path = directory.consensus / ACTIVE_NAME
-    if metadata.term and not (path.exists() and path.stat().st_size) and not list(path.parent.glob("raft.log.*")):
+    if metadata.term and not _has_log(directory.consensus):
         hint = "what was promised since the last cut is in it: restore the whole data directory from one copy"
         found = "no log" if not path.exists() else "an empty file"
         raise DamagedFile(path, 0, found=found, expected=f"the log of term {metadata.term}", hint=hint)
 
 
-def _rebuild_state(store: StateStore, snapshot: Path, directory: DataDirectory) -> None:
-    """The state store is empty although there is a snapshot: fill it, all at once or not at all."""
-    header, items = read_snapshot(snapshot, directory.identity)
-    logger.info("%s is empty; rebuilding it from %s", directory.state, snapshot)
-    puts: dict[int, list[tuple[bytes, bytes]]] = {}
-    for count, (table, key, value) in enumerate(items, 1):
-        puts.setdefault(table, []).append((key, value))
-        if count % LOAD_BATCH == 0:
-            store.commit(Cut(0, 0, 0, list(puts.items())))
-            puts = {}
-    store.commit(Cut(header.last_index, header.last_term, header.clock_ms, list(puts.items())))
+def _fill_state(directory: DataDirectory, image: Path) -> None:
+    """Fill an empty state from an image that was verified.
+
+    The store is opened for this alone: it belongs to the thread that writes first, and the node's is another one.
+    """
+    store = _open_store(directory)
+    try:
+        header, items = read_snapshot(image, directory.identity)
+        puts: dict[int, list[tuple[bytes, bytes]]] = {}
+        for count, (table, key, value) in enumerate(items, 1):
+            puts.setdefault(table, []).append((key, value))
+            if count % LOAD_BATCH == 0:
+                store.commit(Cut(0, 0, 0, list(puts.items())))
+                puts = {}
+        store.commit(Cut(header.last_index, header.last_term, header.clock_ms, list(puts.items())))
+    finally:
+        store.close()
 
 
 def _clear_remains(directory: DataDirectory) -> None:
@@ -196,11 +234,7 @@ def _install_image(directory: DataDirectory) -> None:
         return
     logger.warning("%s: installing the state as of entry %d, which the leader has sent", image, header.last_index)
     _empty_state(directory)
-    store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
-    try:
-        _rebuild_state(store, image, directory)
-    finally:
-        store.close()
+    _fill_state(directory, image)
     log = SegmentedLog.open(directory.consensus, identity, committed_at_least=0, verify=False)
     try:
         log.reset(header.last_index + 1, header.last_term)
@@ -217,7 +251,11 @@ def _empty_state(directory: DataDirectory) -> None:
 
 def _empty_spoilt_state(directory: DataDirectory, spoilt: Path, snapshot: Path) -> None:
     """Forget a state that has an entry which the other nodes left out, if an earlier one and the log make another."""
-    index = int(spoilt.read_text())
+    text = spoilt.read_bytes().strip()
+    if not text.isdigit():
+        hint = _join_again(directory.identity.node_id)
+        raise DamagedFile(spoilt, 0, found=repr(text[:40]), expected="the index of an entry, as digits", hint=hint)
+    index = int(text)
     if snapshot_version(snapshot) is not None and verify_snapshot(snapshot, directory.identity).last_index >= index:
         raise DamagedFile(
             snapshot,
@@ -239,12 +277,11 @@ def _join_again(node: int) -> str:
 
 def _do_without(image: Path, error: DamagedFile, directory: DataDirectory) -> None:
     """An image has rotted before it was installed: the state that it was to replace still serves, if it is there."""
-    identity = directory.identity
-    store = StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
+    store = _open_store(directory)
     has_state = store.applied().log_index > 0  # it is 0 until an image is in it to the end
     store.close()
     if not has_state:
-        hint = "the state that it was to replace is gone: " + _join_again(identity.node_id)
+        hint = "the state that it was to replace is gone: " + _join_again(directory.identity.node_id)
         raise DamagedFile(image, error.offset, found=error.found, expected=error.expected, hint=hint) from error
     logger.warning("%s; it is thrown away: the leader sends another one", error)
     image.unlink()

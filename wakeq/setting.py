@@ -87,7 +87,8 @@ class Setting:
         """Return the value in the setting's type, or raise BadSettings."""
         fitting = self._fitting(value)
         if fitting is None:
-            raise BadSettings(f"{self.name} is {value!r} ({origin}); it must be {self.described()}")
+            found = shown(value) if isinstance(value, bool) else repr(value)
+            raise BadSettings(f"{self.name} is {found} ({origin}); it must be {self.described()}")
         return fitting
 
     def _fitting(self, value: object) -> object | None:

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from wakeq.settings import KNOWN, Settings, value_of
 from wakeq.settings_rules import check_together
 
 BY_ENVIRONMENT_NAME = {known.environment_name: known for known in KNOWN.values()}
+SECTIONS = {name[:place] for name in KNOWN for place, char in enumerate(name) if char == "."}
 # Read elsewhere: by the command line, and by clients.
 NOT_SETTINGS = frozenset({"WAKEQ_CONFIG", "WAKEQ_BROKER", "WAKEQ_HTTP", "WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE", "WAKEQ_TLS"})
 # Kubernetes puts these into every container when a service is called "wakeq".
@@ -59,17 +60,28 @@ def load(
             values[name], origins[name] = _checked(name, value, origin), origin
         except BadSettings as mistake:
             mistakes.append(str(mistake))
-    if mistakes:  # all of them: who mends a file would rather not start it once for each
-        raise BadSettings("; and ".join(mistakes))
+    if mistakes:
+        raise BadSettings(_together(mistakes))
     settings: Settings = _build(Settings, values)
     check_together(settings)
     return Loaded(settings=settings, origins=origins)
 
 
+def _together(mistakes: Sequence[str]) -> str:
+    """Say all of them: who mends a file would rather not start it once for each."""
+    if len(mistakes) == 1:
+        return mistakes[0]
+    listed = (f"({number}) {mistake}" for number, mistake in enumerate(mistakes, 1))
+    return f"{len(mistakes)} mistakes: {' '.join(listed)}"
+
+
 def _checked(name: str, value: object, origin: str) -> object:
-    if name not in KNOWN:
-        raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, KNOWN)}")
-    return KNOWN[name].checked(value, origin)
+    if name in KNOWN:
+        return KNOWN[name].checked(value, origin)
+    if name in SECTIONS:
+        raise BadSettings(f"{name} is {value!r} ({origin}); it is a section: write [{name}] and its settings below it")
+    names = BY_ENVIRONMENT_NAME if name.startswith(ENVIRONMENT_PREFIX) else KNOWN
+    raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, names)}")
 
 
 def reloaded(running: Settings, loaded: Settings) -> tuple[Settings, list[str]]:
@@ -100,8 +112,10 @@ def _flat(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, 
         name = prefix + key
         if not isinstance(value, dict) or (name in KNOWN and KNOWN[name].kind is dict):
             yield name, value
-        elif value:
+        elif value or name in SECTIONS:
             yield from _flat(value, f"{name}.")
+        else:
+            yield name, value
 
 
 def _from_environment(environment: Mapping[str, str]) -> Layer:
@@ -109,9 +123,10 @@ def _from_environment(environment: Mapping[str, str]) -> Layer:
     for name, value in environment.items():
         if not name.startswith(ENVIRONMENT_PREFIX) or name in NOT_SETTINGS or SERVICE_LINK.fullmatch(name):
             continue
-        if name not in BY_ENVIRONMENT_NAME:
-            raise BadSettings(f"unknown setting {name} (environment); {_nearest(name, BY_ENVIRONMENT_NAME)}")
-        found[BY_ENVIRONMENT_NAME[name].name] = (value, f"environment {name}")
+        if name in BY_ENVIRONMENT_NAME:
+            found[BY_ENVIRONMENT_NAME[name].name] = (value, f"environment {name}")
+        else:  # by this name nobody knows it
+            found[name] = (value, "environment")
     return found
 
 

@@ -83,10 +83,6 @@ class Groups:
         """Return those who joined first."""
         return list(islice(self._members.get(group, ()), at_most))
 
-    def has(self, group: Hashable, process: Process) -> bool:
-        """Tell whether process is a member of group."""
-        return process in self._members.get(group, ())
-
     def count(self, group: Hashable) -> int:
         """Return how many members group has."""
         return len(self._members.get(group, ()))

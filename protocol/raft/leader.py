@@ -25,6 +25,7 @@ from wakeq.protocol.raft.messages import (
     SnapshotRefused,
     TimeoutNow,
 )
+from wakeq.protocol.raft.pace import Pace
 from wakeq.protocol.raft.progress import Mode, Progress
 from wakeq.protocol.raft.quorum import agreed
 
@@ -44,9 +45,10 @@ class Leader:
         self.peers: dict[int, Progress] = {}
         self._elected_ms = core.now_ms
         self._contact = Contact(core.now_ms)
+        self._pace = Pace(self)
         self._round_is_new = False  # its heartbeats have not left yet
         self._barriers: deque[tuple[int, int]] = deque()  # (round, index): reads that wait for a majority
-        self._heir: int | None = None  # to whom leadership is being handed over, until `_hand_over_by_ms`
+        self.heir: int | None = None  # to whom leadership is being handed over, until `_hand_over_by_ms`
         self._hand_over_by_ms = 0
         self.level = core.members.config.level  # that all members know, as far as they have told the driver
         self._has_abdicated = False  # the heir was told to stand: no lease of this term holds any more
@@ -59,7 +61,7 @@ class Leader:
     def accepts(self) -> bool:
         """A new cluster takes nothing before it is founded; nor does a leader that is handing over."""
         members = self.core.members
-        return self._heir is None and (members.config.founded or members.is_lone)
+        return self.heir is None and (members.config.founded or members.is_lone)
 
     def has_quorum(self, now_ms: int) -> bool:
         """Whether a majority was with this leader less than an election timeout ago (thesis 6.2)."""
@@ -78,10 +80,12 @@ class Leader:
         core = self.core
         if not self.has_quorum(now_ms):
             core.become_follower(core.term)
-        elif self._heir is not None and now_ms >= self._hand_over_by_ms:
+            return
+        if self.heir is not None and now_ms >= self._hand_over_by_ms:
             self._give_up_handing_over()
         elif now_ms - self._contact.begun_ms >= core.settings.heartbeat_ms and self.peers:
             self._begin_round()
+        self._pace.tick(now_ms)
 
     def _begin_round(self) -> None:
         """Send a heartbeat to everybody, learners too; each carries what that peer may commit of what it has."""
@@ -134,7 +138,12 @@ class Leader:
         if message.rejected is not None:
             if peer.rejected(message.rejected, self._next_for(message), message.incarnation):
                 self.core.send(Disowned, message.sender, message.disk_id)
-        elif peer.accepted(message.match, message.incarnation):
+            return
+        was_found = peer.mode is Mode.REPLICATE
+        is_news = peer.accepted(message.match, message.incarnation)
+        if not was_found:
+            self._pace.look(message.sender, peer)
+        if is_news:
             peer.moved_ms = self.core.now_ms
             assert message.match <= self.core.log.last_index, f"node {message.sender} acknowledged {message.match}"
             self.on_stable()
@@ -305,7 +314,7 @@ class Leader:
     def may_change(self) -> bool:
         """Thesis 4.1 and its erratum: the last change is committed, and so is an entry of this term."""
         core = self.core
-        return core.commit >= max(core.members.index, self.first_index) and self._heir is None
+        return core.commit >= max(core.members.index, self.first_index) and self.heir is None
 
     def has_caught_up(self, node_id: int) -> bool:
         core, peer = self.core, self.peers.get(node_id)
@@ -360,24 +369,24 @@ class Leader:
         core = self.core
         if node_id not in core.members.voters or node_id == core.me.node_id:
             raise BadField(f"node {node_id} cannot take over: it is no other voter")
-        if self._heir is not None:
-            raise Busy(f"leadership is being handed over to node {self._heir}; wait for the outcome")
-        self._heir = node_id
+        if self.heir is not None:
+            raise Busy(f"leadership is being handed over to node {self.heir}; wait for the outcome")
+        self.heir = node_id
         self._hand_over_by_ms = core.now_ms + core.settings.election_ms
         self._hand_over_if_ready()
 
     def _hand_over_if_ready(self) -> None:
         """The heir has all of the log: let it stand, whoever else has heard of us lately."""
         core = self.core
-        if self._heir is not None and not self._has_abdicated:
-            peer = self.peers.get(self._heir)
+        if self.heir is not None and not self._has_abdicated:
+            peer = self.peers.get(self.heir)
             if peer is not None and peer.counted_match == core.log.last_index:
                 self._has_abdicated = True
-                core.send(TimeoutNow, self._heir)
+                core.send(TimeoutNow, self.heir)
 
     def _give_up_handing_over(self) -> None:
         """Go on leading; but not once the heir may stand at any moment, for then no lease holds."""
-        self._heir = None
+        self.heir = None
         if self._has_abdicated:
             self.core.become_follower(self.core.term)
 

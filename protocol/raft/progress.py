@@ -33,8 +33,9 @@ class Progress:
     """See the head of this file."""
 
     __slots__ = (
-        "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "disk_id", "forgot",
-        "heard_ms", "match", "mode", "moved_ms", "next", "probing", "round", "since_round", "snapshot_index", "stream",
+        "_flights", "_flying_bytes", "_match_at_answer", "_sent_after", "_window", "acked_in", "allowance_bytes",
+        "disk_id", "forgot", "gap_bytes", "heard_ms", "match", "mode", "moved_ms", "next", "probing", "round",
+        "since_round", "snapshot_index", "stream",
     )  # fmt: skip
 
     def __init__(self, next_index: int, window: Window, now_ms: int, since_round: int) -> None:
@@ -51,6 +52,8 @@ class Progress:
         self.forgot = False  # it lost what it had acknowledged, and counts for nothing until it shows it again
         self.stream = 0  # of the image that was offered; 0 while none is
         self.snapshot_index = 0
+        self.gap_bytes = 0  # what it lacked when it was found to be far behind: that is closed at leisure; 0: it is not
+        self.allowance_bytes = 0  # while it is: what may be sent now
         self._window = window
         self._flights: deque[tuple[int, int]] = deque()  # (last index, bytes) of each message not answered
         self._flying_bytes = 0
@@ -70,6 +73,8 @@ class Progress:
     def may_send(self) -> bool:
         if self.mode is Mode.REPLICATE:
             window = self._window
+            if self.gap_bytes and self.allowance_bytes <= 0:
+                return False
             return len(self._flights) < window.flying_messages and self._flying_bytes < window.flying_bytes
         return self.mode is Mode.PROBE and not self.probing
 
@@ -81,6 +86,7 @@ class Progress:
         else:
             self._flights.append((last_index, size_bytes))
             self._flying_bytes += size_bytes
+            self.allowance_bytes -= size_bytes
             self.next = last_index + 1
 
     def accepted(self, match: int, incarnation: int) -> bool:
@@ -148,4 +154,4 @@ class Progress:
         self.probing = False
         self._flights.clear()
         self._flying_bytes = 0
-        self.stream = self.snapshot_index = 0
+        self.stream = self.snapshot_index = self.gap_bytes = 0

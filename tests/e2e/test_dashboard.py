@@ -204,9 +204,49 @@ def test_all_of_it_can_be_reached_with_the_keyboard_and_is_named(tmp_path: Path)
 
     seen, unnamed, headings, lang = told(tmp_path, story)
 
-    assert seen[:3] == ["Skip to the content", "Queues", "Dead letters"]
+    assert seen[:4] == ["Skip to the content", "wakeq", "Queues", "Dead letters"]
     assert "orders" in seen
     assert (unnamed, headings, lang) == (0, 1, "en")
+
+
+def test_what_has_the_focus_keeps_it_while_the_figures_change(tmp_path: Path) -> None:
+    """Twice a second there is news, and with it a row may get another place."""
+
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[Any]:
+        await client.publish_many("fuller", [b"1", b"2"])
+        await client.publish("orders", b"1")
+        await page.size(375, 740, phone=True)
+        await page.go(here.http)
+        await page.until(row_of("orders"))
+        await page.run(f"{row_of('orders')}.querySelector('a').focus()")
+        await page.run("document.querySelector('#queues .scroll').mark = 'kept'")
+        seen = []
+        for count in (2, 3, 4):  # the last one comes first
+            await client.publish("orders", b"1")
+            await page.until(f"{row_of('orders')}?.cells[2].textContent === '{count}'")
+            seen.append(await page.run("document.activeElement.textContent"))
+        first = await page.run("document.querySelector('#queues tbody tr').cells[0].textContent.trim()")
+        return [seen, first, await page.run("document.querySelector('#queues .scroll').mark")]
+
+    assert told(tmp_path, story) == [["orders"] * 3, "orders", "kept"]
+
+
+def test_messages_show_up_by_themselves_and_the_focus_stays_where_they_go(tmp_path: Path) -> None:
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
+        await client.publish("orders", b"1")
+        await page.go(here.http + "/#/queue/orders")
+        await page.until("document.querySelectorAll('#messages tbody tr').length === 1")
+        await client.publish("orders", b"2")
+        await page.until("document.querySelectorAll('#messages tbody tr').length === 2")
+        await page.run("document.querySelector('#messages [aria-label^=Throw]').focus()")
+        await page.press("Enter")
+        await page.until("document.querySelector('dialog').open")
+        asked = await page.run("document.activeElement.textContent")
+        await page.click("Throw away", "dialog")
+        await page.until("document.querySelectorAll('#messages tbody tr').length === 1")
+        return asked, await page.run("document.querySelector('#messages').contains(document.activeElement)")
+
+    assert told(tmp_path, story) == ("Cancel", True)
 
 
 def test_every_page_fits_a_phone_and_a_desk_by_day_and_by_night(tmp_path: Path, pictures: Path) -> None:

@@ -53,6 +53,8 @@ def end(how):
         case "spin":
             while True:
                 pass
+        case "fork" if not os.fork():
+            sys.exit(3)
 
 @worker.task("jobs", timeout=60, retry=AGAIN)
 def job(how: str) -> None:
@@ -62,6 +64,10 @@ def job(how: str) -> None:
 
 @worker.task("processes", timeout=60, mode="process", retry=AGAIN)
 def in_process(how: str) -> None:
+    job(how)
+
+@worker.task("coroutines", timeout=60, retry=AGAIN)
+async def in_coroutine(how: str) -> None:
     job(how)
 
 @worker.task("hasty", timeout=60, retry=AGAIN, max_run=1)
@@ -75,7 +81,7 @@ def process_in_haste(how: str) -> None:
 if __name__ == "__main__":
     worker.run()
 """
-QUEUES = ("jobs", "processes", "hasty", "hasty-processes")
+QUEUES = ("jobs", "processes", "coroutines", "hasty", "hasty-processes")
 COUNTS = ("ready", "delayed", "leased")
 
 
@@ -279,3 +285,16 @@ def test_whatever_handlers_do_the_worker_goes_on(stage: Stage) -> None:
     for uid, error in expected.items():
         assert error in dead[uid]["wakeq-error"]
         assert dead[uid]["wakeq-deliveries"] == "2"  # its retry
+
+
+@pytest.mark.parametrize("queue", ["jobs", "processes", "coroutines"])
+def test_a_copy_that_a_handler_makes_of_its_process_works_on_nothing(stage: Stage, queue: str) -> None:
+    uids = stage.publish(3, "fork", queue)
+    with stage.work() as worker:
+        eventually(lambda: len(stage.noted("ended")) >= 3, "the handlers that fork have ended")
+        uids += stage.publish(20, queue=queue)
+        eventually(lambda: set(stage.noted("ended")) >= set(uids), "all is done")
+
+        assert worker.stop() == 0
+
+    stage.demand_clean(uids, queue)

@@ -41,21 +41,28 @@ class Command:
         """Run it; return if it has succeeded, else raise what is to become of the message."""
         ending: Reject | Retry | Snooze | None
         environment = environment_of(message, os.environ, broker=self._broker)
-        program = Program(self._arguments, body=message.body, environment=environment)
         try:
-            async with asyncio.timeout(self._max_run_s):
-                status = await program.wait()
-        except TimeoutError:
-            ending = Retry(f"the command ran for more than {self._max_run_s:g} s (--max-run)")
+            program = Program(self._arguments, body=message.body, environment=environment)
+        except OSError as error:  # no program after all, too much for its environment, too many processes
+            ending = Retry(f"the command could not be run ({error})")
         else:
-            drawn = random.random()
-            ending = judge(status, program.last_line, self._retry, deliveries=message.delivery, drawn=drawn)
-        finally:
-            await program.close()
+            ending = await self._end_of(program, message)
         if ending is not None:
             if not isinstance(ending, Reject):  # of which the Worker itself warns
                 log.warning("%s: %s in delivery %d: %s", message.queue, message.uid, message.delivery, ending.reason)
             raise ending
+
+    async def _end_of(self, program: Program, message: Message) -> Reject | Retry | Snooze | None:
+        """Wait until it has ended, or end it, and judge."""
+        try:
+            async with asyncio.timeout(self._max_run_s):
+                status = await program.wait()
+        except TimeoutError:
+            return Retry(f"the command ran for more than {self._max_run_s:g} s (--max-run)")
+        else:
+            return judge(status, program.last_line, self._retry, deliveries=message.delivery, drawn=random.random())
+        finally:
+            await program.close()
 
 
 def environment_of(message: Message, inherited: Mapping[str, str], *, broker: str) -> dict[str, str]:

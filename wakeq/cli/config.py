@@ -10,6 +10,7 @@ import msgspec
 from wakeq.cli.common import json_option
 from wakeq.cli.output import print_json, print_table
 from wakeq.cli.serve import given_settings, settings_options
+from wakeq.cluster_plan import plan_of
 from wakeq.setting import shown
 from wakeq.settings import KNOWN, value_of
 from wakeq.settings_layers import Loaded, load
@@ -42,8 +43,9 @@ def show(*, origin: bool, as_json: bool, **given: Any) -> None:
 def check(file: Path) -> None:
     """Check a settings FILE by itself, without the environment and without starting anything."""
     loaded = load(config_file=file, environment={})
+    plan_of(loaded.settings)
     named = sum(origin != "default" for origin in loaded.origins.values())
-    click.echo(f"{file}: {named} settings, all right")
+    click.echo(f"{file}: {named} {'setting' if named == 1 else 'settings'}, all right")
 
 
 def _shown(loaded: Loaded, name: str) -> str:

@@ -186,8 +186,13 @@ def leases() -> None:
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
     """List the messages of QUEUE that workers have, and until when."""
+    messages: list[Any] = []
+    after: int | None = 0
     with broker.admin() as client:
-        messages = client.call("GET", "/leases", queue=name)["messages"]
+        while after is not None:
+            page = client.call("GET", "/leases", queue=name, after=after)
+            messages += page["messages"]
+            after = page["after"] or None
     if as_json:
         print_json({"queue": name, "leases": messages})
     else:

@@ -63,10 +63,15 @@ class Program:
         self._process = _spawn(arguments, body, environment)
         assert self._process.stderr is not None
         self._stderr = self._process.stderr
+        # Not the wait of asyncio: it lasts as long as any descendant holds the pipe of standard error.
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError:  # too many open files
+            with self._process:
+                self._signal(signal.SIGKILL)
+            raise
         os.set_blocking(self._stderr.fileno(), False)
         self._loop.add_reader(self._stderr, self._on_stderr)
-        # Not the wait of asyncio: it lasts as long as any descendant holds the pipe of standard error.
-        self._pidfd = os.pidfd_open(self._process.pid)
         self._loop.add_reader(self._pidfd, self._on_end)
 
     @property

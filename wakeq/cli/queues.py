@@ -188,6 +188,7 @@ def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> No
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second.")
 @click.option("--dry-run", is_flag=True, help="Show the next messages, at most 100, and move nothing.")
+@yes_option
 @json_option
 @click.pass_obj
 def redrive_(
@@ -198,6 +199,7 @@ def redrive_(
     where: tuple[str, ...],
     rate: float | None,
     dry_run: bool,
+    yes: bool,
     as_json: bool,
 ) -> None:
     """Move dead letters of QUEUE back to the queues that they came from.
@@ -205,6 +207,11 @@ def redrive_(
     Each leaves QUEUE in the same step in which it is published again.  One that says no origin stays, unless --to.
     Picking (--where) and pacing (--rate) are done over HTTP.
     """
+    if not dry_run:
+        fitting = f" that fit {' and '.join(where)}" if where else ""
+        target = "where they came from" if to is None else queue_name(to)
+        letters = f"{'all' if count is None else f'up to {count}'} dead letters of {queue_name(name)}{fitting}"
+        confirm(f"Bring {letters} back to {target}?", yes=yes)
     if where or rate:
         picked = {"where": where, "uids": (), "limit": count, "rate": rate, "dry_run": dry_run, "as_json": as_json}
         more = {} if to is None else {"to": to}

@@ -47,10 +47,10 @@ class MoniqueZmq:
         """Bind the ports of the scheduler; return their addresses by name."""
 
         def taken(transfers: list[Frames]) -> None:
-            tell(Taken(transfers))
+            tell(Taken(transfers, communication_in.passed_on))
 
         def taken_technical(transfers: list[Frames]) -> None:
-            tell(Taken(transfers, is_technical=True))
+            tell(Taken(transfers, technical_in.passed_on, is_technical=True))
 
         host = scheduler_out.host
         communication_out = self._opened(PubPort(self._context, host, scheduler_out.comport))
@@ -79,11 +79,18 @@ class MoniqueZmq:
         self._ports.append(port)
         return port
 
+    def begin_again(self) -> None:
+        """Somebody else is told from now on what components send."""
+        for port in self._pulls():
+            port.begin_again()
+
     def stop_reading(self) -> None:
         """Take what components have sent, and then nothing more."""
-        for port in self._ports:
-            if isinstance(port, PullPort):
-                port.stop_reading()
+        for port in self._pulls():
+            port.stop_reading()
+
+    def _pulls(self) -> list[PullPort]:
+        return [port for port in self._ports if isinstance(port, PullPort)]
 
     def close(self) -> None:
         """End all of it at once; what was not sent is lost."""

@@ -1,10 +1,11 @@
 """ZeroMQ sockets on the event loop: PULL to take from components, PUB to tell all of them.
 
-    PULL --> take(transfers of one turn)          publish --> PUB
+    PULL --> take(transfers of one turn) --> passed_on          publish --> PUB
 
 libzmq carries the bytes in a thread of its own, which runs no Python and is there only while such a port is open; its
-file descriptor says once that something has changed, so a socket is always read until nothing is left.  Nothing here
-looks inside a frame.  A component that is slow misses messages, and holds nobody up.
+file descriptor says once that something has changed, so a socket is always read until nothing is left; but not while
+much of what was taken has not been passed on: then libzmq holds back those who send.  Nothing here looks inside a
+frame.  A component that is slow misses messages, and holds nobody up.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from wakeq.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
 TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX = 256, 4 << 20  # read in one turn of the loop
+TAKEN_MAX = 16  # of such turns that have not been passed on; beyond it nothing is read
 LAST_TRANSFERS_MAX, LAST_BYTES_MAX = 4_096, 256 << 20  # read when it stops
 RECEIVED_MAX = 64  # transfers of one component that libzmq keeps until we read
 UNSENT_MAX = 1_000  # transfers for one subscriber of PUB; what is more, it misses
@@ -76,15 +78,38 @@ class PullPort(ZmqPort):
         port: int,
         take: Callable[[list[Frames]], None],
     ) -> None:
+        """What was told by one `take` is over with one `passed_on`."""
         super().__init__(context, zmq.PULL, host, port, kept_max=RECEIVED_MAX)
         self._take = take
         self._fd = self._socket.fileno()
+        self._under_way = 0  # how often something was taken that has not been passed on
+        self._is_deaf = False  # to the file descriptor, which would go on saying what we cannot hear now
         self._loop.add_reader(self._fd, self._read)
         self._loop.call_soon(self._read)
 
+    def passed_on(self) -> None:
+        """What was taken at once is over."""
+        self._go_on(max(0, self._under_way - 1))
+
+    def begin_again(self) -> None:
+        """Whoever was told before will not say what was passed on; somebody else is told from now on."""
+        self._go_on(0)
+
+    def _go_on(self, under_way: int) -> None:
+        self._under_way = under_way
+        if self._is_deaf and not self._socket.closed:
+            self._is_deaf = False
+            self._loop.add_reader(self._fd, self._read)
+            self._loop.call_soon(self._read)
+
     def _read(self) -> None:
         """Read what is there; come back in the next turn if that was a lot."""
-        if self._read_up_to(TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX):
+        if self._socket.closed:
+            return
+        if self._under_way >= TAKEN_MAX:
+            self._loop.remove_reader(self._fd)
+            self._is_deaf = True
+        elif self._read_up_to(TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX):
             self._loop.call_soon(self._read)
 
     def _read_up_to(self, count: int, size_bytes: int) -> bool:
@@ -97,11 +122,8 @@ class PullPort(ZmqPort):
             is_empty = False
         except zmq.Again:
             is_empty = True  # the file descriptor says when it no longer is
-        except zmq.ZMQError:
-            if not self._socket.closed:
-                raise
-            is_empty = True
         if taken:
+            self._under_way += 1
             self._take(taken)
         return not is_empty
 

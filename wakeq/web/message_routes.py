@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from wakeq.actors.operator_messages import Page
 from wakeq.protocol.catalog import Policies, dead_letter_of
 from wakeq.protocol.commands import PurgeQueue, Result
 from wakeq.protocol.dead_letters import ORIGIN, ORIGIN_UID
@@ -38,10 +39,17 @@ class PeekQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Peeked(msgspec.Struct):
-    """Messages; `after` asks for the next ones in state `all`, 0 if there are none."""
+    """Messages, as many as 4 MiB of bodies hold; `after` asks for the next ones of pages, 0 if there are none."""
 
     messages: list[dict[str, Any]]
     after: int = 0
+
+
+class LeasesQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Of which queue, behind which number: page by page."""
+
+    queue: Name
+    after: Annotated[int, Meta(ge=0)] = 0
 
 
 class UidQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -114,7 +122,7 @@ def message_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[
             picked,
             by_caller=True,
         ),
-        Route("GET", "/leases", "Look at what workers have", READ, routes.leases, query, answer=Peeked),
+        Route("GET", "/leases", "Look at what workers have", READ, routes.leases, LeasesQuery, answer=Peeked),
         Route("POST", "/leases/release", "Take back from workers", ADMIN, routes.release, query, ReleaseBody, Released),
     )
 
@@ -129,15 +137,13 @@ class _MessageRoutes:
     async def peek(self, query: PeekQuery) -> Peeked:
         queue = check_name(query.queue)
         if query.state == "all":
-            page = await self._questions.page(queue, query.after, query.count)
-            return Peeked([shown(row) for row in page.rows], page.after if page.after < page.last else 0)
+            return _peeked(await self._questions.page(queue, query.after, query.count))
         if query.after:
             raise BadField("after goes with state all")
         return Peeked([shown(row) for row in await self._questions.peek(queue, query.state, query.count)])
 
-    async def leases(self, query: QueueQuery) -> Peeked:
-        rows = await self._questions.peek(check_name(query.queue), "leased", PEEK_MAX)
-        return Peeked([shown(row) for row in rows])
+    async def leases(self, query: LeasesQuery) -> Peeked:
+        return _peeked(await self._questions.page(check_name(query.queue), query.after, PAGE, leased_only=True))
 
     async def why(self, caller: Caller, query: UidQuery) -> dict[str, Any]:
         """A message that is gone may have become a dead letter: then that one says why."""
@@ -233,6 +239,10 @@ class _MessageRoutes:
 
     async def _select(self, queue: str, body: SelectBody, do: Any) -> Selected:
         return await Selection(self._questions, self._now_ms, queue, body).run(do)
+
+
+def _peeked(page: Page) -> Peeked:
+    return Peeked([shown(row) for row in page.rows], page.after if page.after < page.last else 0)
 
 
 def _origin_of(row: dict[str, Any]) -> str | None:

@@ -26,7 +26,7 @@ from wakeq.web.authorization import as_response
 from wakeq.web.websocket_door import WebSocketDoor
 from wakeq.web.websocket_path import WebSocketPath
 
-JOINED_BYTES_MAX = 64 * 1024  # frames that are longer together are written one by one, so that nothing is copied
+JOINED_BYTES_MAX = 64 * 1024  # of frames that are written together; a longer one is not copied
 ID_COOKIE = "id"
 NO_COOKIE = msgspec.msgpack.encode({"error": "user id not found in cookies."})  # the original's words (section 2)
 TOO_SLOW = f"more than {UNREAD_BYTES_MAX >> 20} MiB of messages were waiting to be read; read faster, or subscribe less"
@@ -57,9 +57,7 @@ class MoniqueDoor(WebSocketDoor[Reply]):
 
     def push(self, frames: Sequence[bytes]) -> None:
         """Write whole frames, which may be on their way to many."""
-        if len(frames) > 1 and sum(map(len, frames)) <= JOINED_BYTES_MAX:
-            frames = [b"".join(frames)]
-        for one in frames:
+        for one in frames if len(frames) == 1 else joined(frames):
             if self._subscriber is None or self._closing_at_s is not None:
                 return
             self._write(one, burst=False)
@@ -119,3 +117,18 @@ class MoniquePath(WebSocketPath[MoniqueDoor]):
             where = f" ({refusal.leader_http})" if refusal.leader_http else ""
             raise web.HTTPServiceUnavailable(text=f"{refusal.detail}{where}\n")
         return await super().handle(request)
+
+
+def joined(frames: Sequence[bytes]) -> list[bytes]:
+    """Return the same bytes in as few writes as is worth while."""
+    if sum(map(len, frames)) <= JOINED_BYTES_MAX:
+        return [b"".join(frames)]
+    writes: list[bytes] = []
+    start = size = 0
+    for place, one in enumerate(frames):
+        if size + len(one) > JOINED_BYTES_MAX and place > start:
+            writes.append(b"".join(frames[start:place]))
+            start, size = place, 0
+        size += len(one)
+    writes.append(b"".join(frames[start:]))
+    return writes

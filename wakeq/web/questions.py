@@ -87,8 +87,8 @@ class Questions:
         found: list[dict[str, Any]] = await self.ask(self._raft_log, lambda me: Inquire(Peek(me, queue, state, count)))
         return found
 
-    async def page(self, queue: str, after: int, count: int) -> Page:
-        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count))
+    async def page(self, queue: str, after: int, count: int, *, leased_only: bool = False) -> Page:
+        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count, leased_only))
         return found
 
     async def why(self, queue: str, uid: str) -> dict[str, Any]:

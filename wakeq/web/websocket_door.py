@@ -113,6 +113,7 @@ class WebSocketDoor(Generic[ReplyT]):
             match message.type:
                 case WSMsgType.TEXT | WSMsgType.BINARY:
                     self._unfinished_bytes = 0
+                    self._unfinished_since_s = None
                     self._take(self.kept(message))
                 case WSMsgType.PING:
                     self._unfinished_bytes -= CONTROL_BYTES + len(message.data)

@@ -1,7 +1,8 @@
 """call, call_async: run the handler of a task with one message, and say what is to become of it.
 
 Everything that a handler can do ends here as a Verdict, also sys.exit(): nothing rises to the thread, loop or process
-that runs it.  Talks to no broker; wakeq.testing and the child processes use the same two functions.
+that runs it, nor comes back there in a copy of the process.  Talks to no broker; wakeq.testing and the child processes
+use the same two functions.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from wakeq.client.encoding import text_of_reason
 from wakeq.client.message import Received
 from wakeq.worker import tracing
 from wakeq.worker.context import CURRENT, Current, LogContext
+from wakeq.worker.copies import end_copy, forks
 from wakeq.worker.delivery import message_of
 from wakeq.worker.parameters import Misfit
 from wakeq.worker.retry import Ending
@@ -31,18 +33,26 @@ def call(task: Task[..., Any], message: Received, drawn: Callable[[], float] = r
 
 
 def _call(task: Task[..., Any], message: Received, drawn: Callable[[], float]) -> Verdict:
+    before = forks()
     try:
-        return _run(task, message).done()
+        verdict: Verdict = _run(task, message).done()
     except BaseException as error:
-        return _ended_by(error, task, message, drawn)
+        end_copy(before, error)
+        verdict = _ended_by(error, task, message, drawn)
+    end_copy(before)
+    return verdict
 
 
 async def call_async(task: Task[..., Any], message: Received, drawn: Callable[[], float] = random.random) -> Verdict:
     """The verdict on a message by a coroutine handler.  To be run as an asyncio.Task of its own."""
+    before = forks()
     try:
-        return (await run_async(task, message)).done()
+        verdict: Verdict = (await run_async(task, message)).done()
     except BaseException as error:
-        return _ended_by(error, task, message, drawn)
+        end_copy(before, error)
+        verdict = _ended_by(error, task, message, drawn)
+    end_copy(before)
+    return verdict
 
 
 def run(task: Task[..., Any], message: Received) -> Current:

@@ -1,6 +1,8 @@
 """CoroutinePool: `async def` handlers, on a loop and a thread of their own.
 
-The loop is not the engine's: a handler that forgets to await holds up the others here, but no lease.
+The loop is not the engine's: a handler that forgets to await holds up the others here, but no lease.  An abandoned
+handler is cancelled; if it goes on all the same, its place is filled by another one.  If not even the cancelling comes
+to its turn, nothing will start here any more, and the pool is worn out.
 """
 
 import asyncio
@@ -13,14 +15,14 @@ from functools import partial
 
 from wakeq.worker.call import call_async
 from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns, survived, taken_back
+from wakeq.worker.pool import LEFT_MAX, Returns, survived, taken_back
 from wakeq.worker.verdict import Failed, Verdict
+
+HUNG_S = 3.0  # that a handler goes on without an await after it was abandoned
 
 
 class CoroutinePool:
     """A loop with room for `slots` handlers at once."""
-
-    worn_out = False
 
     def __init__(self, slots: int, returns: Returns, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
@@ -28,9 +30,21 @@ class CoroutinePool:
         self._clock = clock
         self._waiting: deque[Job] = deque()
         self._running: dict[Job, asyncio.Task[Verdict]] = {}
+        self._left: set[Job] = set()  # those of them that were abandoned; they take no places
+        self._held_up_since_s: float | None = None  # the loop has not come to what it was told then
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="wakeq-coroutines", daemon=True)
         self._stopped = False
+
+    @property
+    def worn_out(self) -> bool:
+        since_s = self._held_up_since_s
+        return len(self._left) > LEFT_MAX or (since_s is not None and self._clock() - since_s >= HUNG_S)
+
+    @property
+    def _room(self) -> int:
+        """How many may start now."""
+        return 0 if len(self._left) > LEFT_MAX else self.slots + len(self._left) - len(self._running)
 
     def start(self) -> None:
         self._thread.start()
@@ -43,6 +57,8 @@ class CoroutinePool:
         return taken_back(self._waiting)
 
     def abandon(self, job: Job) -> bool:
+        if self._held_up_since_s is None:
+            self._held_up_since_s = self._clock()
         self._tell(partial(self._cancel, job))
         return True
 
@@ -67,7 +83,7 @@ class CoroutinePool:
 
     def _fill(self) -> None:
         """Start what there is room for."""
-        while len(self._running) < self.slots and not self._stopped:
+        while self._room > 0 and not self._stopped:
             try:
                 job = self._waiting.popleft()
             except IndexError:
@@ -80,12 +96,16 @@ class CoroutinePool:
     def _ended(self, job: Job, began_s: float, task: asyncio.Task[Verdict]) -> None:
         self._returns.put(job, _verdict_of(task), self._clock() - began_s)
         del self._running[job]
+        self._left.discard(job)
         self._fill()
         self._end_if_idle()
 
     def _cancel(self, job: Job) -> None:
+        self._held_up_since_s = None
         if task := self._running.get(job):
             task.cancel()
+            self._left.add(job)
+            self._fill()
 
     def _end_if_idle(self) -> None:
         if self._stopped and not self._running:

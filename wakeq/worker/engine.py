@@ -312,12 +312,14 @@ class Engine(Generic[C]):
         self._end_if_done()
 
     def _end_if_done(self) -> None:
-        crews = self._crews.values()
-        sated = self._drain and all(crew.appetite.sated for crew in crews)
+        sated = self._drain and all(crew.appetite.sated for crew in self._crews.values())
         if (sated or self._quota.spent) and self._holds_nothing():
-            for crew in crews:
-                crew.appetite.close()  # until it is stopped, too
-            self.done.set()
+            self._end()
+
+    def _end(self) -> None:
+        for crew in self._crews.values():
+            crew.appetite.close()  # until it is stopped, too
+        self.done.set()
 
     def _holds_nothing(self) -> bool:
         """No message is held, and the broker has heard what became of those that were."""
@@ -340,6 +342,7 @@ class Engine(Generic[C]):
         now_s = self._clock()
         for batch in self._leases.due(now_s):
             self._look_after(batch, now_s)
+        self._end_if_worn_out()
         self._settling.flush()
         self._ask_all()
         self._set_alarm()
@@ -369,13 +372,15 @@ class Engine(Generic[C]):
         self._settle(job, verdict)
         remains = "" if self._abandon(job) else "; its thread cannot be ended and goes on, also beside the next try"
         log.error("%s: %s %s: %s%s", job.message.queue, job.message.uid, fate_of(verdict), error, remains)
-        if self._crews[job.task.mode].pool.worn_out and not self._worn_out:
+
+    def _end_if_worn_out(self) -> None:
+        if not (self._worn_out or self._stopping) and any(crew.pool.worn_out for crew in self._crews.values()):
             self._worn_out = True
+            self._end()
             log.error(
-                "so many handlers did not end that no threads are started in their places any more: the worker stops, "
-                "and is to be started anew; give what they wait for a timeout, or the task mode='process'"
+                "handlers that ran for more than their max_run, and that nobody can end, leave no room for others: the "
+                "worker stops, and is to be started anew; give what they wait for a timeout, or the task mode='process'"
             )
-            self.done.set()
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 from wakeq.worker.job import Job
 from wakeq.worker.verdict import Failed, Verdict
 
+LEFT_MAX = 100  # handlers that go on though nobody wants them; then their places stay empty, and the pool is worn out
 JUDGE_AGAIN_S = 5  # until a message comes back of which the end could not be judged
 
 Ended: TypeAlias = tuple[Job, Verdict, float]  # with how long the handler took, in seconds
@@ -27,7 +28,7 @@ class Pool(Protocol):
 
     @property
     def worn_out(self) -> bool:
-        """Handlers that nobody can end are too many now: places stay empty, and only a new process has all of them."""
+        """Handlers that nobody can end are too many now, or hold up the rest: only a new process has all places."""
 
     def start(self) -> None: ...
 

@@ -15,10 +15,8 @@ from collections.abc import Callable, Sequence
 
 from wakeq.worker.call import call
 from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns, survived, taken_back
+from wakeq.worker.pool import LEFT_MAX, Returns, survived, taken_back
 from wakeq.worker.verdict import Verdict
-
-LEFT_MAX = 100  # threads; then their places stay empty, and the pool is worn out
 
 
 class ThreadPool:

@@ -106,7 +106,10 @@ def encode_message(message: Message) -> bytes:
         if not is_good:
             raise BadMessage(f"the message cannot be sent: its {name} must be {rule}")
     tag_of(message)
-    return msgspec.msgpack.encode(message)
+    packed = msgspec.msgpack.encode(message)
+    if len(packed) > MESSAGE_BYTES_MAX:
+        raise BadMessage(f"the message has {len(packed)} bytes, at most {MESSAGE_BYTES_MAX} are taken; split it")
+    return packed
 
 
 def tag_of(message: Message) -> Tag:

@@ -86,4 +86,4 @@ def an_emptied_disk_counts() -> list[Patch]:
 
 @mutant
 def a_cluster_works_before_it_is_founded() -> list[Patch]:
-    return [(Leader, "accepts", property(lambda self: self._heir is None))]
+    return [(Leader, "accepts", property(lambda self: self.heir is None))]

@@ -7,8 +7,10 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
 from wakeq.actors.messages import Follow, Refusal
-from wakeq.actors.queue_deliveries import BODIES_AHEAD, BODIES_AHEAD_MAX, Lead
+from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_reads import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.commands import Draft
+from wakeq.storage.store import MESSAGES, REBUILD, Cut
 
 Q = "q"
 
@@ -30,6 +32,24 @@ def begin_to_read(broker: Broker, worker: Client) -> None:
 def end_reading(broker: Broker) -> None:
     broker.reader_disk.held = False
     broker.reader_disk.complete()
+
+
+def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q, "body")
+    evict(broker)
+    store, key = broker.files.store, f"{Q}-{uid}".encode()
+    (row,) = store.get_many([key])
+    assert row is not None
+    store.commit(Cut(*store.applied(), [(MESSAGES, [(key, row[:-1] + b"X")])]))
+
+    broker.may_fail = True
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+    assert [str(error) for error in broker.failures] == [
+        "state/data.mdb: at offset 0: expected whole records, found a stored message with a wrong checksum: "
+        "number 1 of queue 'q'; " + REBUILD
+    ]
 
 
 def test_a_body_is_at_hand_until_the_store_has_it() -> None:
@@ -136,6 +156,57 @@ def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, cl
     end_reading(broker)
 
     assert [int(reply["msg"]) for reply in client.take()] == list(range(1_000))
+
+
+def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: Client, worker: Client) -> None:
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")  # it is in memory
+
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    meanwhile = client.take()
+    end_reading(broker)
+    broker.settle()
+
+    assert meanwhile == []
+    assert (worker.take()[0]["msg"], client.take()[0]["msg"]) == ("1", "2")
+    broker.check(Q)
+
+
+def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+    evict(broker)
+    end_reading(broker)
+    broker.settle()
+
+    assert (worker.take()[0]["msg"], client.take()[0]["msg"]) == ("1", "2")
+    broker.check(Q)
+
+
+def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    worker.close()
+
+    end_reading(broker)
+    broker.settle()
+
+    assert client.take()[0]["msg"] == "1"
+    assert client.fetch(Q)["msg"] == "2"
+    broker.check(Q)
 
 
 def test_what_two_fetches_of_a_dead_worker_had_read_comes_in_its_old_order(

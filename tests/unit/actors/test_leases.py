@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.leases import Leases
+from wakeq.actors.leases import LEAVING_GRACE_MS, Leases
 from wakeq.actors.line import DEAD_MAX
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Publish
@@ -198,6 +198,20 @@ def test_a_message_whose_acknowledgement_is_refused_is_available_again(
     assert [reply["err"] for reply in client.take()] == ["QUEUE_FULL"]
     assert worker.fetch(Q)["uid"] == uid
     broker.check(Q)
+
+
+def test_a_lease_whose_end_was_refused_ends_again() -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    leases.published(ledger.publish(Publish(Q, [Draft(b"", timeout_ms=5_000)]), 1), 1)
+    (until_ms,), _ = leases.hand_out(leases.take(1, 1), None, 0, 1)
+
+    assert leases.ran_out(until_ms) == [1]
+    leases.leave([1])  # its release was proposed
+    leases.stays([1], until_ms)
+
+    assert leases.next_moment_ms() == until_ms + LEAVING_GRACE_MS
+    assert leases.ran_out(until_ms + LEAVING_GRACE_MS) == [1]
 
 
 # What was acknowledged without a fetch ----------------------------------------------------------------------------

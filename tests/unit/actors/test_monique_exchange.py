@@ -9,15 +9,14 @@ import msgpack
 import pytest
 
 from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
+from tests.helpers.monique_exchange_place import Place
 from wakeq.actors.in_flight import IN_FLIGHT_MAX
 from wakeq.actors.monique_components import Components, Layers, Taken
-from wakeq.actors.monique_controller import WAITING_MAX, Controller
-from wakeq.actors.monique_exchange import MoniqueExchange, Rules
-from wakeq.actors.monique_messages import Changed, Relayed, Technical
-from wakeq.actors.monique_tally import Tally
+from wakeq.actors.monique_exchange import Rules
+from wakeq.actors.monique_messages import Relayed, Technical
 from wakeq.actors.operator import Operator
 from wakeq.actors.operator_messages import Describe
-from wakeq.actors.runtime import Process, Runtime
+from wakeq.actors.runtime import Process
 from wakeq.protocol.exchange import SUBSCRIPTIONS_MAX, Subscription
 from wakeq.protocol.wire.monique.commands import (
     Bad,
@@ -33,24 +32,6 @@ from wakeq.protocol.wire.monique.commands import (
     Unsubscribe,
 )
 from wakeq.protocol.wire.monique.errors import BadFrame
-
-NOW_MS = 1_528_138_732_079
-
-
-class Place:
-    """A runtime with one exchange."""
-
-    def __init__(self, rules: Rules = Rules()) -> None:  # noqa: B008
-        self.runtime = Runtime()
-        self.now_ms = NOW_MS
-        self.tally = Tally(lambda: self.now_ms)
-        self.exchange = self.runtime.spawn(
-            MoniqueExchange, rules, None, lambda: NOW_MS, self.tally, lambda below: below - 1
-        )
-        self.settle = self.runtime.run_until_idle
-
-    def client(self) -> HandMonique:
-        return HandMonique(self.runtime, self.exchange, self.settle, self.tally)
 
 
 @pytest.fixture
@@ -208,10 +189,15 @@ def with_components(place: Place, *, checks: bool = True) -> tuple[Process, list
     return components, written
 
 
+def taken(*transfers: Any, is_technical: bool = False, passed_on: Callable[[], object] = list) -> Taken:
+    """What a port has read."""
+    return Taken(transfers, passed_on, is_technical)
+
+
 def test_a_kill_is_told_on_the_communication_layer_and_then_relayed(place: Place) -> None:
     components, written = with_components(place)
 
-    components.tell(Taken([kill_of("t1").frames], is_technical=True))
+    components.tell(taken(kill_of("t1").frames, is_technical=True))
     place.settle()
 
     assert written == [("communication", "error"), ("technical", "kill")]
@@ -243,11 +229,25 @@ def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, ca
     components, written = with_components(place)
     monitoring = transfer("data monitoring")
 
-    components.tell(Taken([transfer("config kill", data=b"no JSON").frames, monitoring.frames], is_technical=True))
+    components.tell(taken(transfer("config kill", data=b"no JSON").frames, monitoring.frames, is_technical=True))
     place.settle()
 
     assert written == [("technical", "monitoring")]
     assert "dropped (101)" in caplog.text
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_components_are_told_on_the_technical_layer_what_they_survive(place: Place, checks: bool) -> None:
+    """An id as bytes, as in old messages, they do not; what nobody can read goes nowhere."""
+    components, written = with_components(place, checks=checks)
+    good = transfer("data monitoring")
+    old = msgpack.packb(msgpack.unpackb(good.message) | {"id": b"bytes"})
+
+    tag = good.tag.text.encode()
+    components.tell(taken([tag, old], [tag, b"encrypted"], good.frames, is_technical=True))
+    place.settle()
+
+    assert written == [("technical", "monitoring")] * (1 if checks else 2)
 
 
 @pytest.mark.parametrize(("checks", "heard"), [(True, []), (False, ["secret_plan"])])
@@ -267,93 +267,30 @@ def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
 def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     components, _ = with_components(place)
 
-    components.tell(Taken([[b"one frame"]] * 1000))
+    components.tell(taken(*[[b"one frame"]] * 1000))
     place.settle()
 
     assert len(caplog.records) == 1
     assert place.tally.dropped["from_component"] == 1000
     since = datetime.fromtimestamp(place.now_ms / 1000, UTC)
     place.now_ms += 3_600_000
-    components.tell(Taken([[b"one frame"]]))
+    components.tell(taken([b"one frame"]))
     place.settle()
     assert f"and 999 others since {since:%Y-%m-%d %H:%M:%S} UTC" in caplog.records[1].message
 
 
-# --- controllers ---
+@pytest.mark.parametrize("is_technical", [False, True])
+def test_a_port_hears_when_what_it_took_has_been_passed_on(place: Place, is_technical: bool) -> None:
+    """Else what comes faster would pile up in the mail of those who pass it on."""
+    components, written = with_components(place)
+    seen: list[int] = []
 
-
-class Push:
-    """A port whose components take as many as there is room for with each."""
-
-    def __init__(self) -> None:
-        self.room: dict[int, int] = {}
-        self.sent: list[bytes] = []
-        self.given: list[int] = []  # to whom
-
-    def can_take(self, component: int, /) -> bool:
-        return bool(self.room.get(component))
-
-    def send(self, component: int, frames: Any, /) -> bool:
-        if not self.can_take(component):
-            return False
-        self.room[component] -= 1
-        self.sent.append(frames[0])
-        self.given.append(component)
-        return True
-
-
-@pytest.fixture
-def controlled(place: Place) -> tuple[Push, Process, Callable[..., None]]:
-    port = Push()
-    controller = place.runtime.spawn(Controller, "a_b", port, place.exchange, place.tally, checks=True)
-
-    def relay(*transfers: Any) -> None:
-        place.exchange.tell(Relayed(transfers))
+    for transfers in ([transfer("data a_b").frames], [[b"no transfer"]]):
+        components.tell(taken(*transfers, is_technical=is_technical, passed_on=lambda: seen.append(len(written))))
+        assert not seen[1:]
         place.settle()
 
-    place.settle()
-    return port, controller, relay
-
-
-def test_a_controller_waits_for_components_and_gives_tasks_in_order(controlled: Any, place: Place) -> None:
-    port, controller, relay = controlled
-    tasks = [transfer("config a_b", id=name) for name in "123"]
-    relay(*tasks, transfer("result a_b"), transfer("config c_d"))
-    assert port.sent == []
-
-    port.room = {1: 5}
-    controller.tell(Changed([1]))
-    place.settle()
-
-    assert port.sent == [task.frames[0] for task in tasks]
-
-
-def test_a_controller_keeps_so_many_and_says_what_it_drops(
-    controlled: Any, place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    port, controller, relay = controlled
-
-    relay(*[transfer("config a_b")] * (WAITING_MAX + 5), transfer("config a_b", id=7))
-    port.room = {1: WAITING_MAX * 2}
-    controller.tell(Changed([1]))
-    place.settle()
-
-    assert len(port.sent) == WAITING_MAX
-    assert "no component takes them" in caplog.text
-
-
-def test_components_have_their_turns_and_who_can_take_nothing_is_passed_over(controlled: Any, place: Place) -> None:
-    port, controller, relay = controlled
-    port.room = {1: 9, 2: 1, 3: 9}
-    controller.tell(Changed([1, 2, 3]))
-    relay(*[transfer("config a_b")] * 5)
-    assert port.given == [1, 2, 3, 1, 3]
-
-    controller.tell(Changed([1, 4, 3]))  # one has gone, and one has come
-    port.room[4] = 9
-    relay(*[transfer("config a_b")] * 3)
-
-    assert port.given[5:] == [1, 3, 4]
+    assert seen == [1, 1]
 
 
 # --- what an operator sees ---
@@ -382,7 +319,7 @@ def test_what_passes_is_counted_by_where_it_came_from_and_for_each_who_hears_it(
         client.ask(subscribe("* data"))
 
     clients[0].ask(push("data a_b"), push("result a_b"))
-    components.tell(Taken([transfer("data a_b").frames, [b"no transfer"]]))
+    components.tell(taken(transfer("data a_b").frames, [b"no transfer"]))
     place.settle()
 
     assert place.tally.taken == {"websocket": 2, "zeromq": 1, "queue": 0}

@@ -155,6 +155,22 @@ def test_what_a_connection_held_when_it_ended_comes_back_as_the_queue_says(
     assert policy == "release" or client.fetch(Q)["error_count"] == 1
 
 
+@pytest.mark.parametrize(("before", "after"), [("keep", "release"), ("release", "keep")])
+def test_what_an_update_says_of_disconnects_counts_for_what_is_out_already(
+    broker: Broker, client: Client, worker: Client, before: str, after: str
+) -> None:
+    client.call("CREATE", Q, on_disconnect=before)
+    client.publish(Q, timeout=30)
+    worker.fetch(Q)
+    client.call("UPDATE", Q, on_disconnect=after)
+
+    worker.close()
+    broker.settle()
+
+    assert client.call("FET", Q)["cmd"] == ("msg" if after == "release" else "nomsg")
+    broker.check(Q)
+
+
 def test_a_message_for_a_connection_that_has_just_ended_goes_to_the_next(
     broker: Broker, client: Client, worker: Client
 ) -> None:
@@ -185,12 +201,18 @@ def test_a_sleeper_that_comes_while_the_last_one_leaves_is_not_forgotten(broker:
 # What belongs to the connection -----------------------------------------------------------------------------------
 
 
-def test_a_queue_that_nobody_made_is_unknown_to_those_who_did_not_subscribe(client: Client, worker: Client) -> None:
+def test_a_queue_that_nobody_made_is_unknown_until_somebody_subscribes_to_it(client: Client, worker: Client) -> None:
+    before = client.call("FET", Q)
     worker.call("SUB", Q)
+    meanwhile = [worker.call("FET", Q)["cmd"], client.call("FET", Q)["cmd"], client.call("ISLP", Q)["cmd"]]
+    rows = client.call("LIST")["queues"]
+    worker.call("UNS", Q)
+    client.call("UNS", Q)
 
+    assert before["err"] == "Q_NOT_FOUND"
+    assert meanwhile == ["nomsg", "nomsg", "okslp"]
+    assert [row["qname"] for row in rows] == [""]
     assert client.call("FET", Q)["err"] == "Q_NOT_FOUND"
-    assert worker.call("FET", Q)["cmd"] == "nomsg"
-    assert [row["qname"] for row in client.call("LIST")["queues"]] == [""]
 
 
 def test_reading_pauses_while_too_much_is_under_way(broker: Broker, client: Client) -> None:

@@ -8,10 +8,12 @@ import pytest
 
 from tests.helpers.journal_files import CLUSTER, EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
 from wakeq.pipeline import journal_files, journal_plan
+from wakeq.pipeline.journal_files import OpenSegment
 from wakeq.pipeline.journal_plan import History
 from wakeq.pipeline.journal_schema import Wanted
 from wakeq.protocol.commands import Delivered, PurgeQueue
 from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
+from wakeq.protocol.log_format import HEADER_BYTES
 from wakeq.protocol.uid import uid_of
 
 
@@ -25,6 +27,39 @@ def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
     log.write_bytes(whole[:-1])
 
     assert [row["index"] for row in rows_of(files.path)] == [1, 2]
+
+
+def test_a_record_that_has_rotted_where_the_log_is_still_written_is_no_end(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path)
+    for body in ("a", "b", "c"):
+        files.write(publish(body))
+    log = tmp_path / "consensus" / "raft.log"
+    whole = log.read_bytes()
+    second = HEADER_BYTES + (len(whole.rstrip(b"\0")) - HEADER_BYTES) // 3  # all three are of one size
+    log.write_bytes(whole[: second + 60] + b"!" + whole[second + 61 :])
+
+    with pytest.raises(DamagedFile, match=f"raft.log: at offset {second}: expected entry 2"):
+        short(tmp_path)
+
+
+def test_what_is_written_while_the_end_is_looked_at_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path)
+    files.write(publish("a"))
+    read, looks = OpenSegment.read, list[int]()
+
+    def read_before_two_more_are_written(segment: OpenSegment, offset: int, size: int) -> bytes:
+        data = read(segment, offset, size)
+        looks.append(offset)
+        if looks.count(offset) == 1 and offset > HEADER_BYTES:
+            files.write(publish("b"))
+            files.write(publish("c"))
+        return data
+
+    monkeypatch.setattr(OpenSegment, "read", read_before_two_more_are_written)
+
+    assert [row[0] for row in short(tmp_path)] == [1]
 
 
 def test_a_damaged_block_of_a_sealed_segment_says_so(tmp_path: Path) -> None:

@@ -197,6 +197,18 @@ def test_an_older_directory_is_upgraded_step_by_step_with_copies(
     assert not (tmp_path / "before-upgrade-from-3" / "before-upgrade-from-2").exists()
 
 
+def test_a_directory_that_is_too_old_for_this_release_is_refused_before_anything_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old(tmp_path, monkeypatch)
+
+    with pytest.raises(WrongVersion, match="holds version 2, and nothing leads on from version 3; bring it up to date"):
+        DataDirectory.open(tmp_path, upgrades={2: one_more})
+
+    assert (tmp_path / "state" / "number").read_text() == "10"
+    assert not list(tmp_path.glob("before-upgrade-from-*"))
+
+
 def test_without_leave_to_upgrade_an_older_directory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

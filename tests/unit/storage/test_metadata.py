@@ -129,6 +129,14 @@ def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    path.write_bytes(path.read_bytes() + b"x")
+
+    with pytest.raises(DamagedFile, match="at offset 8192: expected a file of 8192 bytes, found one of 8193"):
+        Metadata.open(path, IDENTITY)
+
+
 @pytest.mark.parametrize(
     ("data", "error", "match"),
     [

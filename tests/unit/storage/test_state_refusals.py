@@ -10,6 +10,7 @@ import pytest
 
 from tests.helpers.state_by_hand import numbered, open_store, put
 from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.storage.environment import DATA_FILE
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import APPLIED_KEY, FORMAT_KEY, MESSAGES, Cut, encode_number
@@ -50,6 +51,16 @@ def test_a_damaged_record_of_meta_is_refused(store: StateStore, directory: Path,
 
     with pytest.raises(DamagedFile, match="makes a new one from its snapshot and its log"):
         open_store(directory)
+
+
+def test_a_record_that_makes_no_sense_to_whoever_reads_it_is_damage_of_the_file(store: StateStore) -> None:
+    with (
+        pytest.raises(
+            DamagedFile, match=r"data\.mdb: at offset 0: expected whole records, found half a one; move the dir"
+        ),
+        store.read(),
+    ):
+        raise BadRecord("half a one")
 
 
 def test_an_environment_of_somebody_else_is_refused(directory: Path) -> None:

@@ -257,6 +257,51 @@ def test_why_finds_the_dead_letter_that_a_message_became(tmp_path: Path) -> None
     assert "nack after 1 deliveries: no such file" in cause["text"]
 
 
+# Bounds -----------------------------------------------------------------------------------------------------------
+
+LARGE = b"x" * 1_000_000
+
+
+@pytest.mark.parametrize("state", ["any", "ready", "all"])
+def test_a_look_at_large_messages_shows_as_many_as_one_answer_may_hold(tmp_path: Path, state: str) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for _ in range(6):
+            await client.publish("jobs", LARGE)
+        return await here.call("GET", "/messages", queue="jobs", state=state, count=1000)
+
+    status, answer = told(tmp_path, story)
+
+    assert status == 200
+    assert len(answer["messages"]) == 4, "four of a million bytes are within 4 MiB"
+
+
+def test_a_worker_that_peeks_at_large_messages_gets_what_one_answer_may_hold(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for _ in range(6):
+            await client.publish("jobs", LARGE)
+        return await client.peek("jobs", 100)
+
+    assert len(told(tmp_path, story)) == 4
+
+
+def test_leases_of_large_messages_are_listed_page_by_page(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        for number in range(6):
+            await client.publish("jobs", LARGE if number else b"small")
+        while await client.fetch("jobs"):
+            pass
+        pages, after = [], 0
+        while not pages or after:
+            _, answer = await here.call("GET", "/leases", after=after, **JOBS)
+            pages.append(len(answer["messages"]))
+            after = answer["after"]
+        return pages
+
+    pages = told(tmp_path, story)
+
+    assert (pages[0], sum(pages)) == (5, 6)
+
+
 # Leases and connections -------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers.broker import Broker
 from wakeq.actors.log_files import LogServices
-from wakeq.actors.messages import Committed, Tick
+from wakeq.actors.messages import Committed, Refusal, Tick
 from wakeq.actors.queues import _HANDLERS, Queues
 from wakeq.actors.runtime.clock import elapsed_ms
 from wakeq.assembly import Surroundings
@@ -115,3 +115,24 @@ def test_what_ends_an_essential_process_is_told(broker: Broker) -> None:
 def test_promises_between_nodes_are_measured_by_a_clock_that_goes_on_while_the_machine_is_suspended() -> None:
     assert Surroundings.__dataclass_fields__["monotonic_ms"].default is elapsed_ms
     assert "monotonic_ms" not in LogServices._field_defaults  # so that it is the same for the core and the log
+
+
+def test_a_node_that_has_begun_to_lead_answers_wherever_the_turns_of_its_processes_ended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else doors that are opened then send their first clients away, and MoniQue's ports stay closed for a second."""
+    seen: list[Refusal | None] = []
+
+    def drive(steps: Iterator[None]) -> None:
+        for _ in steps:
+            if broker.runtime._ready:
+                broker.runtime._serve(broker.runtime._ready.popleft())
+            else:
+                broker.settle()
+        seen.append(broker.assembly.raft_log.refusal())
+
+    monkeypatch.setattr(broker, "_drive", drive)
+    broker.crash_and_restart()
+
+    assert len(seen) == 2
+    assert seen[1] is None

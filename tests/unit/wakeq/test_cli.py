@@ -33,7 +33,7 @@ def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monk
 @pytest.mark.parametrize(
     ("arguments", "key"),
     [
-        (["queue", "redrive", "emails.dead"], "done"),
+        (["queue", "redrive", "emails.dead", "--yes"], "done"),
         (["queue", "list"], "queues"),
         (["queue", "stats"], "ready"),
         (["queue", "peek", "q"], "messages"),
@@ -90,6 +90,26 @@ def test_mistakes_are_one_line_that_says_what_to_try(
     assert words in said
     assert said.count("\n") == 1
     assert said.startswith("wakeq: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("", 0, ": 0 settings, all right"),
+        ('host = "::1"', 0, ": 1 setting, all right"),
+        ('insecure = true\n[cluster]\nnode = 5\npeers = "a:1,b:2"', 78, "--node 5 has no address in --peers"),
+        ('insecure = true\n[cluster]\nnode = 0\npeers = "a:1,b"', 78, "--peers: "),
+    ],
+)
+def test_a_settings_file_is_checked_as_a_start_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, status: int, words: str
+) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text(text)
+
+    assert main(["config", "check", str(file)]) == status
+
+    assert words in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(

@@ -171,13 +171,27 @@ def test_a_dead_letter_shows_where_it_came_from_and_why(
 
 
 def test_redrive_says_what_it_moved_and_what_stays(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["queue", "redrive", "emails.dead", "--count", "5", "--to", "again"])
+    status = main(["queue", "redrive", "emails.dead", "--count", "5", "--to", "again", "--yes"])
 
     said = capsys.readouterr()
     assert status == 0
     assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again"})
     assert said.out == "redriven from queue emails.dead: 3\n"
     assert said.err.startswith("wakeq: left in queue emails.dead for want of a wakeq-origin: 1;")
+
+
+def test_a_redrive_asks_first(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was done a thousand times and failed is done a thousand times again."""
+    give_on_standard_input(monkeypatch, b"y\n")
+
+    status = main(["queue", "redrive", "emails.dead", "--count", "5"])
+
+    assert (status, fake.calls) == (2, [])
+    said = capsys.readouterr().err
+    assert "Bring up to 5 dead letters of queue emails.dead back to where they came from?" in said
+    assert "--yes" in said
 
 
 def test_a_dry_run_of_redrive_moves_nothing(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Proves wakeq/cli/{work,command,program}: what a command is told, what its status means, that none stays behind."""
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -257,6 +258,39 @@ def test_a_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str
 
     assert asyncio.run(run())
     assert not lives(pid_file.read_text().strip())
+
+
+def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = tmp_path / "script"
+    script.write_text("no word of who is to read this", encoding="utf-8")
+    script.chmod(0o700)
+    command = Command([str(script)], broker="here:1", max_run_s=60, retry=None)
+
+    with pytest.raises(Retry, match="Exec format error"):
+        asyncio.run(command.handle(message_of()))
+    with pytest.raises(Retry, match="Argument list too long"):
+        asyncio.run(command.handle(message_of(headers={"large": "x" * 1_000_000})))
+
+    assert [record.message.partition(": ")[2].startswith("u1 in delivery 1: ") for record in caplog.records] == [
+        True
+    ] * 2
+
+
+def test_a_program_that_cannot_be_watched_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def too_many(pid: int) -> int:
+        made.append(pid)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", too_many)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        run_shell("exec sleep 60")
+
+    assert not lives(str(made[0]))
 
 
 # The command line -------------------------------------------------------------------------------------------------

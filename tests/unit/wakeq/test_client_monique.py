@@ -20,6 +20,7 @@ from wakeq.protocol.errors import (
     Disconnected,
     OutcomeUnknown,
     Refused,
+    TooLarge,
     Unauthorized,
 )
 from wakeq.protocol.exchange import Subscription
@@ -41,6 +42,8 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, BadTransfer, ErrorCode
 from wakeq.protocol.wire.monique.frames import decode, encode
+from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
+from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.websocket import BINARY, frame
 
 MASK = b"\x01\x02\x03\x04"
@@ -228,6 +231,53 @@ def test_a_new_connection_begins_with_the_subscriptions_and_repeats_what_does_no
     assert isinstance(again[2], PushToMq)
     answers = line.answer(Subscribed(()), Pong(5), PushedToMq("t"))
     assert [answer.ticket for answer in answers] == [ping, later]
+
+
+def test_what_the_server_refused_is_not_wanted_of_the_next_connection(line: Line) -> None:
+    session = line.session
+    session.subscribe([("a_b", "data")])
+    line.answer(Subscribed(()))
+    session.subscribe([("a_b", "data"), ("too_long", "*")])
+    session.await_answer(make("sum_it", 1))
+    line.answer(Error("no"), Error("no"))
+    line.said()
+
+    session.disconnected()
+    line.connect()
+
+    assert line.said() == [Subscribe((Subscription("a_b", "data"),))]
+    assert session.await_answer(make("sum_it", 1)) is not None  # so it is asked for again
+
+
+def test_what_the_server_has_not_agreed_to_is_said_once_and_apart(line: Line) -> None:
+    session = line.session
+    session.subscribe([("a_b", "data")])
+    line.answer(Subscribed(()))
+    session.subscribe([("c_d", "data")])
+    line.said()
+
+    session.disconnected()
+    line.connect()
+
+    said = line.said()
+    assert said == [Subscribe((Subscription("a_b", "data"),)), Subscribe((Subscription("c_d", "data"),))]
+    line.answer(Subscribed(()), Error("no"), pushed(make("c_d", 1, type="data")))
+    assert not session.inbox
+
+
+def test_what_cannot_be_said_is_raised_and_nothing_else_suffers(line: Line) -> None:
+    session = line.session
+    with pytest.raises(BadField, match="UTF-8"):
+        session.subscribe([("\udcff", "*")])
+    with pytest.raises(BadField, match="UTF-8"):
+        session.unsubscribe([("a_b", "\udcff")])
+    with pytest.raises(TooLarge, match="16777216"):
+        session.push(Post(read_tag("data:a_b:1::me"), bytes(MESSAGE_BYTES_MAX + 1)))  # encrypted, perhaps
+
+    ticket = session.ping(1)
+
+    assert line.said() == [Ping(1)]
+    assert [answer.ticket for answer in line.answer(Pong(1))] == [ticket]
 
 
 def test_what_was_not_said_when_the_connection_ended_is_not_in_doubt(line: Line) -> None:

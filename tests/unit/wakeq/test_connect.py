@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.both_loops import Run
 from tests.helpers.noting import Answering, Clock
 from wakeq.actors.access import Access
-from wakeq.actors.door import BURST_BYTES_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.actors.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import frame
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Pong
@@ -206,6 +206,43 @@ def test_a_paused_door_receives_nothing_until_it_is_resumed(run: Run) -> None:
             subscriber.door.resume()
 
             await subscriber.until(lambda: len(subscriber.commands) == 3)
+
+    run(test)
+
+
+def test_a_frame_that_was_begun_must_be_complete_in_time(run: Run) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            _, subscriber = await port.ask()
+
+            for _ in range(2):  # a byte now and then does not help
+                subscriber.door.hears(1)
+                port.connect.sweep()
+                assert subscriber.closed is None
+                port.clock.now_s += FRAME_S_MAX / 2
+            port.connect.sweep()
+            await subscriber.until(lambda: subscriber.closed is not None)
+
+            assert "not complete" in (subscriber.closed or "")
+
+    run(test)
+
+
+def test_who_never_stops_sending_is_not_late_with_a_frame(run: Run) -> None:
+    """Whenever one looks there is one that was begun, but it is never the same one."""
+
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            for _ in range(4):
+                subscriber.door.hears(5)
+                port.connect.sweep()
+                await ws.send_str('{"cmd":"PING"}')
+                assert await ws.receive_str() == '{"cmd":"pong"}'
+                port.clock.now_s += FRAME_S_MAX / 2
+
+            assert subscriber.closed is None
 
     run(test)
 

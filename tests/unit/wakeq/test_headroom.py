@@ -5,8 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from tests.helpers.node_here import client_of, node_here
 from wakeq.actors.log_files import Cut
+from wakeq.actors.messages import Pressure
 from wakeq.assembly import Assembly
 from wakeq.headroom import Headroom
 from wakeq.opening import Opened
@@ -72,6 +75,31 @@ def test_a_full_disk_is_rid_of_log_and_history_for_as_long_as_it_is_full() -> No
 
     assert cleared == [7, 8, 9, 10]
     assert [message.index for message in told if type(message) is Cut] == [8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("unflushed_mib", "said"),
+    [
+        (0, "has 90 MiB free, and 50 MiB (25 % of it) are kept"),
+        (24, "has 90 MiB free, 48 MiB of that for the state of what was taken, and 50 MiB (25 % of it) are kept"),
+    ],
+)
+def test_who_is_refused_hears_what_the_free_bytes_are_for(unflushed_mib: int, said: str) -> None:
+    told: list[Any] = []
+    directory = SimpleNamespace(
+        path="d", out_of_room=False, check_space=lambda *_: True, check_last_room=lambda _: False,
+        free_bytes=lambda: 90 << 20, reserve_bytes=lambda: 50 << 20, disk_bytes=200 << 20,
+    )  # fmt: skip
+    queues = SimpleNamespace(unflushed_bytes=unflushed_mib << 20, reusable_bytes=0, flushed_index=7)
+    files = SimpleNamespace(directory=directory, log=SimpleNamespace(journal=None))
+    assembly = SimpleNamespace(queues=queues, raft_log=SimpleNamespace(tell=told.append))
+    headroom = Headroom(cast("Opened", files), cast("Assembly", assembly), node_bytes_max=0)
+
+    headroom.look()
+    headroom.look()
+
+    (refusal,) = [message.refusal for message in told if type(message) is Pressure]
+    assert said in refusal.detail
 
 
 async def _error_of(work: Any) -> str:

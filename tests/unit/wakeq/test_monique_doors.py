@@ -15,6 +15,7 @@ from tests.helpers.open_doors import FOLLOWS, Place, doors, until
 from tests.helpers.ports import free_port
 from wakeq import monique_doors as module
 from wakeq.actors.messages import Refusal
+from wakeq.listeners.zmq_ports import TAKEN_MAX
 from wakeq.web.families import MONIQUE
 
 
@@ -140,6 +141,30 @@ def test_if_one_of_them_fails_all_are_made_anew_and_clients_come_again(run: Run,
             await until(lambda: place.doors._exchange is not before)
             await serves_both(place, addresses)
             assert place.failures == []
+
+    run(test)
+
+
+def test_what_was_told_to_those_who_failed_keeps_nobody_from_being_read(run: Run, tmp_path: Path) -> None:
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json")) as (place, addresses):
+            zeromq, before = place.doors._zmq, place.doors._exchange
+            assert zeromq is not None
+            for port in zeromq._pulls():
+                port._under_way = TAKEN_MAX
+
+            before.tell("nothing that it knows")
+            await until(lambda: place.doors._exchange is not before)
+
+            with zmq.Context() as context, context.socket(zmq.PUSH) as push, context.socket(zmq.SUB) as sub:
+                push.connect(f"tcp://{addresses['scheduler-in']}")
+                sub.connect(f"tcp://{addresses['scheduler-out']}")
+                sub.subscribe(b"")
+                async with asyncio.timeout(10):
+                    while not sub.poll(0):
+                        push.send_multipart(packed(spec="a_b", type="data"), zmq.NOBLOCK)
+                        await asyncio.sleep(0.005)
+                push.linger = 0
 
     run(test)
 

@@ -14,7 +14,7 @@ from wakeq.actors.messages import Refusal
 from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
 from wakeq.protocol.wire.monique.frames import encode
 from wakeq.protocol.wire.websocket import BINARY, frame
-from wakeq.web.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath
+from wakeq.web.monique import JOINED_BYTES_MAX, MoniqueDoor, MoniquePath, joined
 from wakeq.web.server import WebServer
 
 
@@ -62,7 +62,7 @@ async def serving(refusal: Callable[[], Refusal | None] = lambda: None) -> Async
             await asyncio.wait_for(port.server.close(), 20)
 
 
-@pytest.mark.parametrize("size", [100, JOINED_BYTES_MAX + 1])
+@pytest.mark.parametrize("size", [100, JOINED_BYTES_MAX // 2, JOINED_BYTES_MAX + 1])
 def test_frames_are_pushed_as_they_are_and_in_order(run: Run, size: int) -> None:
     async def test() -> None:
         async with serving() as port:
@@ -74,6 +74,19 @@ def test_frames_are_pushed_as_they_are_and_in_order(run: Run, size: int) -> None
             assert [(await ws.receive()).data for _ in payloads] == payloads
 
     run(test)
+
+
+def test_short_frames_cost_few_writes_and_a_long_one_is_not_copied() -> None:
+    short, long = b"x" * 300, b"y" * (JOINED_BYTES_MAX + 1)
+
+    burst = joined([short] * 1000)
+    mixed = joined([short, long, short, short])
+
+    assert b"".join(burst) == short * 1000
+    assert len(burst) == 300_000 // JOINED_BYTES_MAX + 1
+    assert max(map(len, burst)) <= JOINED_BYTES_MAX
+    assert mixed == [short, long, short * 2]
+    assert mixed[1] is long
 
 
 def test_who_does_not_read_is_closed_with_a_reason_and_costs_the_others_nothing(

@@ -1,14 +1,20 @@
 """Opening a data directory: what does not fit is refused, what is missing is never taken for a first start."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.broker import Broker
+from wakeq import opening
 from wakeq.opening import open_all
 from wakeq.protocol.errors import DamagedFile
 from wakeq.storage.image_files import mark_spoilt
+from wakeq.storage.metadata import Metadata
+from wakeq.storage.state import StateStore
+from wakeq.storage.store import INDEX, MESSAGES, QUEUES, Cut
 
 
 def used(path: Path) -> Path:
@@ -39,12 +45,12 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("empty", [False, True])
-def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, empty: bool) -> None:
+@pytest.mark.parametrize("left", ["", "raft.log", "raft.log.v1"])
+def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, left: str) -> None:
     log = used(tmp_path / "data") / "consensus" / "raft.log"
     log.unlink()
-    if empty:
-        log.touch()
+    if left:
+        (log.parent / left).touch()
 
     message = refused(tmp_path / "data")
 
@@ -52,10 +58,22 @@ def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, empty: boo
     assert "restore" in message
 
 
-def test_missing_metadata_is_not_taken_for_a_first_start(tmp_path: Path) -> None:
-    (used(tmp_path / "data") / "consensus" / "raft.metadata").unlink()
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("with_log", [False, True])
+def test_missing_metadata_is_not_taken_for_a_first_start(tmp_path: Path, with_log: bool, empty: bool) -> None:
+    consensus = used(tmp_path / "data") / "consensus"
+    (consensus / "raft.metadata").unlink()
+    if empty:
+        (consensus / "raft.metadata").touch()
+    if not with_log:
+        (consensus / "raft.log").unlink()
+    before = {path.name: path.read_bytes() for path in consensus.iterdir()}
 
-    assert "raft.metadata" in refused(tmp_path / "data")
+    message = refused(tmp_path / "data")
+
+    assert "raft.metadata" in message
+    assert "restore the whole data directory" in message
+    assert {path.name: path.read_bytes() for path in consensus.iterdir()} == before
 
 
 def test_a_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
@@ -72,6 +90,48 @@ def test_a_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
     assert "raft.log" in refused(tmp_path / "data")
 
 
+def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_the_state(tmp_path: Path) -> None:
+    path = without_state(tmp_path / "data")
+
+    opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
+    index, term, clock_ms = opened.store.applied()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(opened.store.commit, Cut(index + 1, term, clock_ms, [])).result()
+
+    assert index > 0
+    assert opened.store.applied().log_index == index + 1
+    opened.close()
+
+
+def test_of_an_image_that_rotted_no_state_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = without_state(tmp_path / "data")
+    rot(path / "consensus" / "raft.snapshot")
+    monkeypatch.setattr(opening, "LOAD_BATCH", 1)
+
+    message = refused(path)
+
+    assert "raft.snapshot" in message
+    identity = Metadata.open(path / "consensus" / "raft.metadata", None, read_only=True).identity
+    with closing(StateStore.open(path / "state", cluster_id=identity.cluster_id, node_id=identity.node_id)) as store:
+        assert not sum(store.stats().records[table] for table in (MESSAGES, INDEX, QUEUES))
+
+
+def test_the_start_says_what_of_version_1_was_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    consensus = tmp_path / "data" / "consensus"
+    consensus.mkdir(parents=True)
+    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")  # to the queue n, which nobody made
+    entry = bytes.fromhex("00000001") + len(enqueue).to_bytes(4, "big") + enqueue
+    (consensus / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f 00000001") + 2 * entry + entry[:-1])
+    caplog.set_level("INFO", "wakeq.opening")
+
+    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
+
+    said = [record.message for record in caplog.records]
+    assert "importing version 1: 1 queues, 0 messages" in said
+    assert "version 1: a message for queue 'n', which did not exist, is left out (2 times)" in said
+    assert any("entry 2 is incomplete" in line for line in said)
+
+
 # What a crash has left, and images that wait to be installed ----------------------------------------------------------
 
 
@@ -84,6 +144,14 @@ def with_image(path: Path) -> Path:
     assert client.call("CLUSTER", do="snapshot")["cmd"] == "cluster"
     broker.close()
     (path / "consensus" / "raft.snapshot").rename(path / "consensus" / "raft.install")
+    return path
+
+
+def without_state(path: Path) -> Path:
+    """Return a data directory that has an image and a log, and has lost its state."""
+    consensus = with_image(path) / "consensus"
+    (consensus / "raft.install").rename(consensus / "raft.snapshot")
+    shutil.rmtree(path / "state")
     return path
 
 
@@ -138,6 +206,17 @@ def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Pat
     opened.close()
     open_all(path, upgrade=True, segment_bytes_max=1 << 20).close()
     assert not (path / "consensus" / "state.spoilt").exists()
+
+
+def test_what_says_that_a_state_is_spoilt_and_not_since_when_is_refused(tmp_path: Path) -> None:
+    path = with_what_was_set_aside(tmp_path / "data")
+    (path / "consensus" / "state.spoilt").write_bytes(b"\xff2")
+
+    message = refused(path)
+
+    assert "state.spoilt" in message
+    assert "start this one again with --join" in message
+    assert any((path / "state").iterdir())
 
 
 def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None:

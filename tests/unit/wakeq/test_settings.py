@@ -95,7 +95,12 @@ def test_what_does_not_fit_in_the_environment_is_said(environment: dict[str, str
         ("worker_port = true", "it must be a whole number"),
         ("worker_port = 1.5", "it must be a whole number"),
         ("host = 5", "it must be text"),
+        ("worker_port = true", "worker_port is true"),
         ("host = ", "is not TOML"),
+        ("queue = 3", "queue is 3 (file"),
+        ("queue = 3", "write [queue] and its settings below"),
+        ("[loging]", "unknown setting loging"),
+        ("[log]\n[log.segment]", "unknown setting log.segment"),
         ("[queue]\npriority_min = 5\npriority_max = 4", "exchange them"),
         ('[queue]\nstructure = "QA"', "needs a range"),
         ("[queue.retry]\nbase = 9\nmax = 8", "queue.retry.base is above"),
@@ -112,18 +117,28 @@ def test_what_does_not_fit_in_the_file_is_said(tmp_path: Path, text: str, words:
     assert words in str(refusal.value)
 
 
+def test_a_section_in_which_nothing_is_set_is_no_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text("[log]\n[queue]\n[queue.retry]\n")
+
+    assert load(config_file=file, environment={}).settings == Settings()
+
+
 def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
     file = tmp_path / "wakeq.toml"
     file.write_text('worker_prt = 1\nhttp_port = "x"\n')
 
+    environment = {"WAKEQ_WORKER_PRT": "1", "WAKEQ_QUEUE_TIMEOUT": "1"}
+
     with pytest.raises(BadSettings) as caught:
-        load(config_file=file, environment={"WAKEQ_QUEUE_TIMEOUT": "1"}, flags={"message_bytes_max": 0})
+        load(config_file=file, environment=environment, flags={"message_bytes_max": 0})
 
     for words in (
-        "did you mean worker_port?",
-        "; and http_port is 'x'",
-        "; and queue.timeout is",
-        "; and message_bytes",
+        "5 mistakes: (1) unknown setting worker_prt ",
+        "did you mean worker_port? (2) http_port is 'x'",
+        "(3) unknown setting WAKEQ_WORKER_PRT (environment); did you mean WAKEQ_WORKER_PORT?",
+        "(4) queue.timeout is",
+        "(5) message_bytes",
     ):
         assert words in str(caught.value)
 

@@ -10,7 +10,7 @@ import zmq
 
 from tests.helpers.both_loops import LOOPS
 from wakeq.listeners import zmq_ports as module
-from wakeq.listeners.zmq_ports import TOGETHER_BYTES_MAX, TOGETHER_TRANSFERS_MAX, PubPort, PullPort
+from wakeq.listeners.zmq_ports import TAKEN_MAX, TOGETHER_BYTES_MAX, TOGETHER_TRANSFERS_MAX, PubPort, PullPort
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
@@ -53,6 +53,7 @@ def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
         def take(transfers: list[Any]) -> None:
             taken.extend(transfers)
             together.append(len(transfers))
+            port.passed_on()
 
         port = PullPort(ours, "127.0.0.1", 0, take)
         components = [connected(theirs, zmq.PUSH, port.address) for _ in range(3)]
@@ -73,7 +74,12 @@ def test_everything_is_read_however_much_comes_at_once(run: Run) -> None:
 def test_large_messages_are_read_a_few_in_a_turn(run: Run) -> None:
     async def test(ours: Any, theirs: Any) -> None:
         together: list[int] = []
-        port = PullPort(ours, "127.0.0.1", 0, lambda transfers: together.append(len(transfers)))
+
+        def take(transfers: list[Any]) -> None:
+            together.append(len(transfers))
+            port.passed_on()
+
+        port = PullPort(ours, "127.0.0.1", 0, take)
         component = connected(theirs, zmq.PUSH, port.address)
         for _ in range(40):
             component.send_multipart([b"tag", bytes(1 << 20)])
@@ -84,6 +90,34 @@ def test_large_messages_are_read_a_few_in_a_turn(run: Run) -> None:
 
         assert max(together) <= TOGETHER_BYTES_MAX >> 20
         port.close()
+
+    run(test)
+
+
+def test_nothing_is_read_while_much_of_what_was_taken_has_not_been_passed_on(run: Run) -> None:
+    """So components wait, and nothing piles up here."""
+
+    async def test(ours: Any, theirs: Any) -> None:
+        taken: list[bytes] = []
+        port = PullPort(ours, "127.0.0.1", 0, lambda transfers: taken.extend(frames[0] for frames in transfers))
+        component = connected(theirs, zmq.PUSH, port.address)
+        for number in range(TAKEN_MAX):
+            component.send_multipart([b"%d" % number])
+            await until(lambda: len(taken) > number)  # noqa: B023
+
+        component.send_multipart([b"more"])
+        await until(lambda: port._is_deaf)  # else the loop would go round and round
+        assert len(taken) == TAKEN_MAX
+        port.passed_on()
+        await until(lambda: taken[-1] == b"more")
+        component.send_multipart([b"still more"])
+        await until(lambda: port._is_deaf)
+        port.begin_again()
+        await until(lambda: taken[-1] == b"still more")
+
+        assert len(taken) == TAKEN_MAX + 2
+        port.close()
+        port.passed_on()
 
     run(test)
 
@@ -144,7 +178,12 @@ def test_what_is_here_when_it_stops_is_taken(run: Run) -> None:
 def test_a_message_beyond_the_limit_ends_the_connection_and_no_other(run: Run) -> None:
     async def test(ours: Any, theirs: Any) -> None:
         taken: list[Any] = []
-        port = PullPort(ours, "127.0.0.1", 0, taken.extend)
+
+        def take(transfers: list[Any]) -> None:
+            taken.extend(transfers)
+            port.passed_on()
+
+        port = PullPort(ours, "127.0.0.1", 0, take)
         bad, good = connected(theirs, zmq.PUSH, port.address), connected(theirs, zmq.PUSH, port.address)
 
         bad.send_multipart([b"tag", bytes(MESSAGE_BYTES_MAX + 1)])

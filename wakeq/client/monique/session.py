@@ -15,7 +15,7 @@ from msgspec import Struct
 from wakeq.client.monique.posts import Post
 from wakeq.client.monique.websocket import WebSocket
 from wakeq.client.session import NotTheProtocol
-from wakeq.protocol.errors import BadSettings, OutcomeUnknown, Refused, WakeqError
+from wakeq.protocol.errors import BadField, BadSettings, OutcomeUnknown, Refused, TooLarge, WakeqError
 from wakeq.protocol.exchange import ANY, Subscription
 from wakeq.protocol.wire.monique.commands import (
     Command,
@@ -30,6 +30,7 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import MoniqueError
 from wakeq.protocol.wire.monique.frames import decode_replies, encode
+from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 from wakeq.protocol.wire.monique.tags import read_tag
 
 DEFAULT_PORT = 8080
@@ -55,6 +56,8 @@ class Asked(Struct, gc=False):
     ticket: int | None
     command: Command
     is_said: bool = False
+    added: tuple[Subscription, ...] = ()  # if it is refused they are wanted no longer, where they were noted
+    noted: dict[Subscription, None] | None = None
 
 
 class Session:
@@ -118,20 +121,20 @@ class Session:
     # --- what we say ---
 
     def subscribe(self, pairs: Iterable[Pair]) -> int:
-        """Want messages of these specs and types; the ticket of its Answer."""
-        wanted = tuple(Subscription(*pair) for pair in pairs)
-        self._wanted |= dict.fromkeys(wanted)
-        return self._ask(Subscribe(wanted))
+        """Want messages of these specs and types; the ticket of its Answer.  Raises BadField."""
+        return self._want(_subscriptions(pairs), self._wanted)
 
     def unsubscribe(self, pairs: Iterable[Pair]) -> int:
-        """Want just these no longer."""
-        unwanted = tuple(Subscription(*pair) for pair in pairs)
+        """Want just these no longer.  Raises BadField."""
+        unwanted = _subscriptions(pairs)
         for subscription in unwanted:
             self._wanted.pop(subscription, None)
         return self._ask(Unsubscribe(tuple(one for one in unwanted if one not in self._for_answers)))
 
     def push(self, post: Post) -> int:
-        """Have a message passed on."""
+        """Have a message passed on.  Raises TooLarge for one that would end the connection."""
+        if len(post.packed) > MESSAGE_BYTES_MAX:
+            raise TooLarge(f"a message of {len(post.packed)} bytes, the limit is {MESSAGE_BYTES_MAX}; split it")
         return self._ask(PushToMq(Tagged[str | bytes](post.packed, post.tag.text)))
 
     def ping(self, now_ns: int) -> int:
@@ -143,8 +146,7 @@ class Session:
         self.awaited[task.id] = None
         pairs = ((task.spec, "result"), (task.spec, "error"), ("error", "error"))  # the last one: that it was killed
         missing = [one for one in (Subscription(*pair) for pair in pairs) if one not in self._for_answers]
-        self._for_answers |= dict.fromkeys(missing)
-        return self._ask(Subscribe(tuple(missing))) if missing else None
+        return self._want(tuple(missing), self._for_answers) if missing else None
 
     def abandon(self, ticket: int) -> None:
         """Nobody waits for this answer any more."""
@@ -159,9 +161,20 @@ class Session:
             unsent.append(self._socket.bytes_to_send())
         return b"".join(unsent)
 
-    def _ask(self, command: Command) -> int:
+    def _want(self, wanted: tuple[Subscription, ...], noted: dict[Subscription, None]) -> int:
+        """Ask for subscriptions, and note them."""
+        added = tuple(one for one in wanted if one not in noted)
+        noted.update(dict.fromkeys(added))
+        return self._ask(Subscribe(wanted), added, noted)
+
+    def _ask(
+        self,
+        command: Command,
+        added: tuple[Subscription, ...] = (),
+        noted: dict[Subscription, None] | None = None,
+    ) -> int:
         ticket = next(self._tickets)
-        self._say(Asked(ticket, command))
+        self._say(Asked(ticket, command, added=added, noted=noted))
         return ticket
 
     def _say(self, asked: Asked) -> None:
@@ -173,7 +186,8 @@ class Session:
     def _say_again(self) -> None:
         """The handshake is over: subscriptions first, then what is under way."""
         again, self._asked = self._asked, deque()
-        subscriptions = tuple(self._wanted | self._for_answers)
+        pending = {one for asked in again for one in asked.added}  # too much of it would be refused with all others
+        subscriptions = tuple(one for one in self._wanted | self._for_answers if one not in pending)
         if subscriptions:
             self._say(Asked(None, Subscribe(subscriptions)))
         for asked in again:
@@ -201,6 +215,9 @@ class Session:
         if not self._asked:
             raise NotTheProtocol("it answers what was not asked")
         asked = self._asked.popleft()
+        if isinstance(reply, Error) and asked.noted is not None:
+            for subscription in asked.added:
+                asked.noted.pop(subscription, None)
         if asked.ticket is None:
             return None
         return Answer(asked.ticket, Refused(reply.error) if isinstance(reply, Error) else reply)
@@ -210,6 +227,16 @@ class Session:
             self.awaited[post.pid] = post
         if any(Subscription(spec, type) in self._wanted for spec in (post.spec, ANY) for type in (post.type, ANY)):
             self.inbox.append(post)
+
+
+def _subscriptions(pairs: Iterable[Pair]) -> tuple[Subscription, ...]:
+    """Return what is subscribed to, or raise BadField."""
+    subscriptions = tuple(Subscription(*pair) for pair in pairs)
+    try:
+        encode([Subscribe(subscriptions)])
+    except UnicodeEncodeError as error:
+        raise BadField(f"a subscription is no text that UTF-8 has ({error}); correct it") from None
+    return subscriptions
 
 
 def split_url(address: str) -> tuple[str, str, bool]:

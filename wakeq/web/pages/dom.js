@@ -3,13 +3,15 @@
 export function h(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name === "onclick") element.onclick = value;
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...present(children));
   return element;
 }
+
+export const present = (children) => children.flat().filter((child) => child !== null && child !== undefined && child !== false);
 
 export const shown = (name) => (name === "" ? "(default)" : name);
 
@@ -34,41 +36,23 @@ export const moment = (ms) => new Date(ms).toLocaleString();
 export const rate = (number) => (number >= 100 ? count(Math.round(number)) : number ? number.toFixed(1) : "0");
 
 export function cards(facts) {
-  return h("dl", { class: "cards" }, facts.map(([name, value, note]) =>
+  return h("dl", { class: `cards of-${facts.length}` }, facts.map(([name, value, note]) =>
     h("div", { class: "card" }, h("dt", {}, name), h("dd", {}, value, note ? h("small", {}, ` ${note}`) : null))));
 }
 
-// A column is {name, cell(row), kind: "number" | "text" | "body" | "", optional}.
+const rowKey = (row) => row.uid ?? row.name ?? row.id ?? row.node;
+
+// A column is {name, cell(row), kind: "number", "narrow", "text", "body", "doing" or "", optional}.
+// A caption of several parts begins with its text.
 export function table(caption, columns, rows, none = "Nothing here.") {
   const names = (column) => [column.kind, column.optional && "optional"].filter(Boolean).join(" ") || null;
-  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": [caption].flat()[0].trim() },
     h("table", {},
-      h("caption", {}, caption),
+      h("caption", {}, [caption].flat()),
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: names(column) }, column.name)))),
       h("tbody", {}, rows.length
-        ? rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: names(column) }, column.cell(row)))))
+        ? rows.map((row) => h("tr", { "data-key": rowKey(row) }, columns.map((column) => h("td", { class: names(column) }, column.cell(row)))))
         : h("tr", {}, h("td", { colspan: columns.length, class: "soft" }, none)))));
-}
-
-// Two lines, what came in and what was done, over the last minute.
-export function spark(ins, outs) {
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  const [width, height, most] = [120, 26, Math.max(1, ...ins, ...outs)];
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.setAttribute("preserveAspectRatio", "none");
-  svg.setAttribute("class", "spark");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${rate(ins.at(-1) ?? 0)} published and ${rate(outs.at(-1) ?? 0)} done a second`);
-  for (const [kind, values] of [["in", ins], ["out", outs]]) {
-    const step = width / Math.max(1, values.length - 1);
-    const points = values.map((value, place) => `${(place * step).toFixed(1)},${(height - 1 - (value / most) * (height - 3)).toFixed(1)}`);
-    const line = document.createElementNS(space, "polyline");
-    line.setAttribute("class", kind);
-    line.setAttribute("points", points.join(" "));
-    svg.append(line);
-  }
-  return svg;
 }
 
 export function say(text, bad = false) {
@@ -89,7 +73,7 @@ export function ask(title, text, { fields = [], go = "Do it", destroys = false }
       fields.map((field, place) => h("label", {}, field.label, inputs[place])),
       h("div", { class: "tools" },
         h("button", { value: "go", class: destroys ? "destroys" : null }, go),
-        h("button", { value: "no", formnovalidate: true }, "Cancel")));
+        h("button", { value: "no", formnovalidate: true, autofocus: destroys }, "Cancel")));
     dialog.replaceChildren(form);
     dialog.onclose = () => {
       const values = Object.fromEntries(inputs.map((input) => [input.name, input.value]));

@@ -1,11 +1,16 @@
 // What is seen of the broker now, and what was seen in the last minute.
 
 import { watch } from "./api.js";
+import { LOOKS } from "./chart.js";
 
-const LOOKS = 120;
 const AGAIN_MS = 1000;
 
-export const live = { look: null, rates: new Map(), totals: null };
+const NOTHING = { ins: [], outs: [] };
+
+export const live = { look: null, rates: new Map(), totals: {} };
+
+// What came in and what was done a second, of a queue, look by look.
+export const seriesOf = (name) => live.rates.get(name) ?? NOTHING;
 
 // Whether the node's own figures are told to whoever has this token.
 export const shows = (figures) => Object.keys(figures).length > 0;
@@ -21,14 +26,15 @@ function remember(look) {
   for (const queue of look.queues) {
     const then = known.get(queue.name);
     const same = then && then.queue_id === queue.queue_id;
-    const series = live.rates.get(queue.name) ?? { ins: Array(LOOKS).fill(0), outs: Array(LOOKS).fill(0) };
-    series.ins = [...series.ins, same ? perSecond(queue.published, then.published, seconds) : 0].slice(-LOOKS);
-    series.outs = [...series.outs, same ? perSecond(queue.acked, then.acked, seconds) : 0].slice(-LOOKS);
-    seen.set(queue.name, series);
+    const { ins, outs } = seriesOf(queue.name);
+    seen.set(queue.name, {
+      ins: [...ins, same ? perSecond(queue.published, then.published, seconds) : 0].slice(-LOOKS),
+      outs: [...outs, same ? perSecond(queue.acked, then.acked, seconds) : 0].slice(-LOOKS),
+    });
   }
   live.rates = seen;
   live.totals = Object.fromEntries(Object.entries(look.totals).map(([name, value]) =>
-    [name, before ? perSecond(value, before.totals[name], seconds) : 0]));
+    [name, [...(live.totals[name] ?? []), before ? perSecond(value, before.totals[name], seconds) : 0].slice(-LOOKS)]));
   [before, live.look] = [look, look];
 }
 

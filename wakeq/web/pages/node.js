@@ -3,6 +3,7 @@
 import { call, perform } from "./api.js";
 import { ask, bytes, cards, count, h, span, table } from "./dom.js";
 import { look, shows } from "./live.js";
+import { again, put } from "./put.js";
 import { linkTo } from "./queues.js";
 
 const HIDDEN = "The node is shown by a token that has a right for all queues.";
@@ -12,13 +13,13 @@ export function workers(main) {
   const refresh = async () => {
     try {
       const { connections, total } = await call("GET", "/connections", { limit: 200 });
-      list.replaceChildren(table(`${count(connections.length)} of ${count(total)} connections`, [
-        { name: "Number", kind: "number", cell: (row) => row.id },
-        { name: "Door", cell: (row) => row.door },
+      put(list, table(`${count(connections.length)} of ${count(total)} connections`, [
+        { name: "Number", kind: "number narrow", optional: true, cell: (row) => row.id },
+        { name: "Door", kind: "narrow", optional: true, cell: (row) => row.door },
         { name: "From", kind: "text", cell: (row) => row.peer },
         { name: "Unanswered", kind: "number", optional: true, cell: (row) => count(row.in_flight) },
         { name: "Subscribed to", kind: "text", cell: (row) => row.queues.flatMap((name, place) => (place ? [", ", linkTo(name)] : [linkTo(name)])) },
-        { name: "", cell: (row) => h("button", { class: "small destroys", "aria-label": `Close connection ${row.id}`, onclick: async () => {
+        { name: "", kind: "doing", cell: (row) => h("button", { class: "small destroys", "aria-label": `Close connection ${row.id}`, onclick: async () => {
           if (await ask("Close", `Close connection ${row.id} from ${row.peer}?`, { go: "Close it", destroys: true })) {
             await perform("It is closed.", "DELETE", "/connection", { id: row.id });
             refresh();
@@ -26,11 +27,11 @@ export function workers(main) {
         } }, "Close") },
       ], connections, "Nobody is connected."));
     } catch (error) {
-      list.replaceChildren(h("p", { class: "bad" }, error.message));
+      put(list, h("p", { class: "bad" }, error.message));
     }
   };
   main.replaceChildren(h("h1", {}, "Workers"), h("div", { class: "tools" }, h("button", { onclick: refresh }, "Look again")), list);
-  look({ limit: 1 }, () => {});
+  look({ limit: 1 }, again(list, refresh));
   refresh();
 }
 
@@ -38,12 +39,12 @@ export function cluster(main) {
   const content = h("div", { id: "cluster" });
   main.replaceChildren(h("h1", {}, "Cluster"), content);
   look({ limit: 1 }, ({ cluster: facts, error }) => {
-    if (!facts.members) return content.replaceChildren(h("p", { class: "bad" }, error || HIDDEN));
-    content.replaceChildren(
+    if (!facts.members) return put(content, h("p", { class: "bad" }, error || HIDDEN));
+    put(content,
       cards([["This node", `${facts.node}`, facts.role], ["Leader", facts.leader ?? "nobody"], ["Term", count(facts.term)],
         ["Committed", count(facts.committed)], ["Level", count(facts.level)], ["Serves", facts.serves ? h("span", { class: "good" }, "yes") : h("span", { class: "bad" }, "no")]]),
       table("Members; how far the others are, only the leader knows", [
-        { name: "Node", kind: "number", cell: (row) => row.node },
+        { name: "Node", kind: "number narrow", cell: (row) => row.node },
         { name: "Address", kind: "text", cell: (row) => row.address || "–" },
         { name: "Votes", cell: (row) => (row.votes ? "yes" : "not yet") },
         { name: "Connected", cell: (row) => h("span", { class: row.is_connected ? "good" : "bad" }, row.is_connected ? "yes" : "no") },
@@ -72,7 +73,7 @@ export function slow(main) {
     const of = (name) => figures[`wakeq_${name}`] ?? 0;
     const waiting = seen.queues.filter((queue) => queue.ready && queue.oldest_ready_ms).sort((a, b) => a.oldest_ready_ms - b.oldest_ready_ms).slice(0, 10);
     const retried = seen.queues.filter((queue) => queue.released > 0).sort((a, b) => b.released / b.delivered - a.released / a.delivered).slice(0, 10);
-    content.replaceChildren(
+    put(content,
       !shows(figures) ? h("p", {}, HIDDEN) : cards([
         ["Sync of the log, median", milliseconds(quantile(figures, "wakeq_log_sync_seconds", 0.5))],
         ["Sync of the log, 99 %", milliseconds(quantile(figures, "wakeq_log_sync_seconds", 0.99))],

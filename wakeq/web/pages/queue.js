@@ -1,8 +1,10 @@
 // The page of one queue: its figures, what can be done with it, its messages by state.
 
 import { call, perform, performAll } from "./api.js";
-import { ask, bytes, cards, count, h, moment, rate, say, shown, span, spark, table, tell } from "./dom.js";
-import { live, look } from "./live.js";
+import { legend, recent, spark } from "./chart.js";
+import { ask, bytes, cards, count, h, moment, rate, say, shown, span, table, tell } from "./dom.js";
+import { look, seriesOf } from "./live.js";
+import { again, put } from "./put.js";
 import { redrive } from "./queues.js";
 
 const STATES = [["ready", "Ready"], ["delayed", "Delayed"], ["leased", "With workers"], ["any", "All"]];
@@ -16,44 +18,47 @@ export function queue(main, name) {
   let [state, paused] = ["ready", null];
 
   const refresh = async () => {
+    const asked = state;
     try {
       const { messages } = await call("GET", "/messages", { queue: name, state, count: 50 });
-      list.replaceChildren(messageTable(name, messages, refresh));
+      if (state === asked) put(list, messageTable(name, messages, refresh));
     } catch (error) {
-      list.replaceChildren(h("p", { class: "bad" }, error.message));
+      put(list, h("p", { class: "bad" }, error.message));
     }
   };
   const chosen = (which) => {
     state = which;
-    tabs.replaceChildren(...STATES.map(([one, label]) => h("button", { "aria-pressed": String(one === state), onclick: () => chosen(one) }, label)),
+    put(tabs, ...STATES.map(([one, label]) => h("button", { "aria-pressed": String(one === state), onclick: () => chosen(one) }, label)),
       h("button", { onclick: refresh }, "Look again"));
     refresh();
   };
   main.replaceChildren(h("h1", {}, `Queue ${shown(name)}`), summary, tools, h("h2", {}, "Messages"), tabs, list);
   tools.replaceChildren(...actions(name, false, refresh));
   chosen("ready");
+  const renew = again(list, refresh);
   look({ queue: name, limit: 1, prefix: name }, (seen) => {
     const found = seen.queues.find((one) => one.name === name);
-    if (!found) return summary.replaceChildren(h("p", { class: "soft" }, seen.error || "There is no such queue."));
-    summary.replaceChildren(figures(found, seen.at_ms));
-    if (paused !== found.paused_until_ms > 0) tools.replaceChildren(...actions(name, (paused = found.paused_until_ms > 0), refresh));
+    if (!found) return put(summary, h("p", { class: "soft" }, seen.error || "There is no such queue."));
+    put(summary, figures(found, seen.at_ms));
+    renew();
+    if (paused !== found.paused_until_ms > 0) put(tools, ...actions(name, (paused = found.paused_until_ms > 0), refresh));
     return undefined;
   });
 }
 
 function figures(found, at) {
-  const series = live.rates.get(found.name) ?? { ins: [], outs: [] };
+  const series = seriesOf(found.name);
   const until = found.paused_until_ms > FOREVER_MS ? "until it is resumed" : `until ${moment(found.paused_until_ms)}`;
   return h("div", {},
     found.paused_until_ms ? h("p", { class: "warn" }, `Paused ${until}.`) : null,
     cards([
       ["Ready", count(found.ready)], ["Delayed", count(found.delayed)], ["With workers", count(found.leased)],
-      ["Last minute", spark(series.ins, series.outs)],
-      ["Published", rate(series.ins.at(-1) ?? 0), "/s"], ["Done", rate(series.outs.at(-1) ?? 0), "/s"],
+      ["Published", rate(recent(series.ins)), "/s"], ["Done", rate(recent(series.outs)), "/s"],
       ["Oldest ready", found.ready && found.oldest_ready_ms ? span((at - found.oldest_ready_ms) / 1000) : "–"],
       ["Held", bytes(found.bytes)], ["Subscribers", count(found.subscribers)], ["Asleep", count(found.sleepers)],
-      ["Came back", count(found.released)], ["Dead letters", count(found.dead)],
-    ]));
+      ["Came back", count(found.released)], ["Dead letters", count(found.dead)], ["Published in all", count(found.published)],
+    ]),
+    h("figure", { class: "chart" }, h("figcaption", {}, `The last minute, up to ${rate(Math.max(0, ...series.ins, ...series.outs))} /s`, legend()), spark(series, "large")));
 }
 
 function actions(name, paused, refresh) {
@@ -92,13 +97,13 @@ function messageTable(name, messages, refresh) {
   const error = (message) => message.error || message.headers["wakeq-error"] || "";
   const when = (message) => (message.state === "leased" ? `worker ${message.worker}, until ${moment(message.until_ms)}` : message.state === "delayed" ? `due ${moment(message.due_ms)}` : "");
   return table(`${messages.length} messages, the next first; at most 50 are shown`, [
-    { name: "Message", kind: "text", cell: (message) => h("code", {}, message.uid) },
+    { name: "Message", kind: "narrow", cell: (message) => h("code", {}, message.uid) },
     { name: "State", cell: (message) => [message.state, h("div", { class: "soft" }, when(message))] },
     { name: "Priority", kind: "number", optional: true, cell: (message) => count(message.priority) },
     { name: "Failures", kind: "number", optional: true, cell: (message) => count(message.failures) },
     { name: "Error", kind: "text", optional: true, cell: (message) => h("span", { class: "bad" }, error(message)) },
     { name: "Body", kind: "body", cell: (message) => message.body.slice(0, 200) },
-    { name: "", cell: (message) => h("div", { class: "tools" }, buttons(name, message, refresh)) },
+    { name: "", kind: "doing", cell: (message) => h("div", { class: "tools" }, buttons(name, message, refresh)) },
   ], messages, "No messages in this state.");
 }
 

@@ -1,20 +1,24 @@
 // The page of all queues, and that of dead letters.
 
 import { performAll } from "./api.js";
-import { ask, bytes, cards, count, h, rate, shown, span, spark, table } from "./dom.js";
-import { live, look, shows } from "./live.js";
+import { legend, recent, spark } from "./chart.js";
+import { ask, bytes, cards, count, h, rate, shown, span, table } from "./dom.js";
+import { live, look, seriesOf, shows } from "./live.js";
+import { put } from "./put.js";
 
-export const linkTo = (name) => h("a", { href: `#/queue/${encodeURIComponent(name)}` }, shown(name));
+// A long name is broken where its parts end.
+export const linkTo = (name) => h("a", { href: `#/queue/${encodeURIComponent(name)}` },
+  shown(name).split(/(?<=[.:/_-])/).flatMap((part, place) => (place ? [h("wbr"), part] : [part])));
 
 const age = (queue, at) => (queue.ready && queue.oldest_ready_ms ? span((at - queue.oldest_ready_ms) / 1000) : "–");
-const last = (name, which) => rate(live.rates.get(name)?.[which].at(-1) ?? 0);
+const last = (name, which) => rate(recent(seriesOf(name)[which]));
 
 function columns(at) {
   return [
     { name: "Queue", kind: "text", cell: (queue) => [linkTo(queue.name), queue.paused_until_ms ? h("span", { class: "badge paused" }, "paused") : null] .flatMap((part) => (part ? [part, " "] : [])) },
-    { name: "Last minute", cell: (queue) => spark(live.rates.get(queue.name)?.ins ?? [], live.rates.get(queue.name)?.outs ?? []) },
+    { name: "Last minute", kind: "narrow", cell: (queue) => spark(seriesOf(queue.name)) },
     { name: "Ready", kind: "number", cell: (queue) => count(queue.ready) },
-    { name: "Delayed", kind: "number", cell: (queue) => count(queue.delayed) },
+    { name: "Delayed", kind: "number", optional: true, cell: (queue) => count(queue.delayed) },
     { name: "With workers", kind: "number", cell: (queue) => count(queue.leased) },
     { name: "In /s", kind: "number", optional: true, cell: (queue) => last(queue.name, "ins") },
     { name: "Done /s", kind: "number", optional: true, cell: (queue) => last(queue.name, "outs") },
@@ -31,14 +35,14 @@ export function queues(main) {
   main.replaceChildren(h("h1", {}, "Queues"), summary, h("div", { class: "tools" }, filter), list);
   const draw = (seen) => {
     const { totals, figures } = seen;
-    const now = live.totals ?? {};
-    summary.replaceChildren(cards([
+    const now = (name) => rate(recent(live.totals[name] ?? []));
+    put(summary, cards([
       ["Ready", count(totals.ready)], ["Delayed", count(totals.delayed)], ["With workers", count(totals.leased)],
-      ["Published", rate(now.published ?? 0), "/s"], ["Done", rate(now.acked ?? 0), "/s"],
-      ["Came back", rate(now.released ?? 0), "/s"], ["Dead letters", count(totals.dead)],
+      ["Published", now("published"), "/s"], ["Done", now("acked"), "/s"],
+      ["Came back", now("released"), "/s"], ["Dead letters", count(totals.dead)],
       ["Held", bytes(totals.bytes)], ...(shows(figures) ? [["Connections", count(connections(figures))]] : [])]));
-    const caption = seen.error || `${count(seen.queues.length)} of ${count(seen.queues_total)} queues, the fullest first; blue is published, green is done`;
-    list.replaceChildren(table(caption, columns(seen.at_ms), seen.queues, "No queues. Publish something, and it shows up here."));
+    const caption = seen.error ? [seen.error] : [`${count(seen.queues.length)} of ${count(seen.queues_total)} queues, the fullest first `, legend()];
+    put(list, table(caption, columns(seen.at_ms), seen.queues, "No queues. Publish something, and it shows up here."));
   };
   const start = () => look({ prefix: filter.value }, draw);
   filter.addEventListener("input", start);
@@ -61,11 +65,11 @@ export function dead(main) {
   main.replaceChildren(h("h1", {}, "Dead letters"), list);
   look({ limit: 500 }, (seen) => {
     const letters = seen.queues.filter((queue) => queue.name.endsWith(".dead"));
-    list.replaceChildren(table("Queues of dead letters; one under another name is found among the queues", [
+    put(list, table("Queues of dead letters; one under another name is found among the queues", [
       { name: "Queue", kind: "text", cell: (queue) => linkTo(queue.name) },
       { name: "Letters", kind: "number", cell: (queue) => count(queue.ready + queue.delayed) },
       { name: "Oldest", kind: "number", cell: (queue) => age(queue, seen.at_ms) },
-      { name: "", cell: (queue) => h("button", { class: "small", disabled: !queue.ready, onclick: () => redrive(queue.name), "aria-label": `Redrive ${shown(queue.name)}` }, "Redrive") },
+      { name: "", kind: "doing", cell: (queue) => h("button", { class: "small", disabled: !queue.ready, onclick: () => redrive(queue.name), "aria-label": `Redrive ${shown(queue.name)}` }, "Redrive") },
     ], letters, "No dead letters."));
   });
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -288,3 +289,57 @@ def test_a_program_that_sets_up_no_logging_sees_what_fails() -> None:
 
     assert "q: u1 failed, to be tried again in 1 s (delivery 1): ValueError: no" in ran.stderr
     assert "Traceback" in ran.stderr
+
+
+# Forks --------------------------------------------------------------------------------------------------------
+
+
+def raises(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (None, 0, ""),
+        (SystemExit(), 0, ""),
+        (SystemExit(3), 3, ""),
+        (SystemExit("no room"), 1, "no room\n"),
+        (ValueError("in the copy"), 1, "ValueError: in the copy\n"),
+    ],
+)
+def test_a_copy_that_a_handler_makes_of_its_process_ends_with_the_handler(
+    capfd: pytest.CaptureFixture[str], error: BaseException | None, status: int, said: str
+) -> None:
+    """Else it would go on as a second worker, with the jobs, the pipes and the sockets of this one."""
+    here = os.getpid()
+    copies: list[int] = []
+
+    def act() -> None:
+        copies.append(os.fork())
+        if not copies[-1]:
+            print("the copy speaks")
+            raises(error)
+
+    for handler in in_both_ways(act):
+        verdict = verdict_on(handler, delivered())
+        if os.getpid() != here:
+            os._exit(99)  # it went on
+
+        assert verdict == Done()
+        assert os.waitstatus_to_exitcode(os.waitpid(copies[-1], 0)[1]) == status
+        out, err = capfd.readouterr()
+        assert out == "the copy speaks\n"
+        assert err.endswith(said)
+        assert bool(err) == bool(said)
+
+
+def test_a_worker_in_a_forked_process_works() -> None:
+    """As in a server that forks before it serves: only what a handler forks is a copy."""
+    child = os.fork()
+    if not child:
+        verdict = verdict_on(lambda: None, delivered())
+        os._exit(0 if verdict == Done() else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -10,7 +10,7 @@ import pytest
 
 from wakeq.client.message import Received
 from wakeq.worker import Worker
-from wakeq.worker.coroutines import CoroutinePool
+from wakeq.worker.coroutines import HUNG_S, CoroutinePool
 from wakeq.worker.job import Job
 from wakeq.worker.verdict import DONE, Failed, Verdict
 
@@ -101,6 +101,97 @@ def test_an_abandoned_handler_is_cancelled_and_makes_room() -> None:
     assert job is hanging
     assert isinstance(verdict, Failed)
     assert returned.take() == (waiting, DONE)
+    pool.stop()
+
+
+class Stubborn:
+    """A handler that is not to be cancelled; it says when it began, and each time that somebody tried."""
+
+    def __init__(self) -> None:
+        self.began, self.refused = threading.Semaphore(0), threading.Semaphore(0)
+        self._go = threading.Event()
+
+    async def handle(self) -> None:
+        self.began.release()
+        while not self._go.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.refused.release()
+
+    def abandon(self, pool: CoroutinePool, job: Job) -> None:
+        assert self.began.acquire(timeout=PATIENCE_S)
+        pool.abandon(job)
+        assert self.refused.acquire(timeout=PATIENCE_S)
+
+    def end(self, pool: CoroutinePool, jobs: list[Job]) -> None:
+        self._go.set()
+        for job in jobs:
+            pool.abandon(job)
+
+
+def test_a_handler_that_goes_on_after_it_was_abandoned_takes_no_place() -> None:
+    pool, returned = pool_of(1)
+    stubborn = Stubborn()
+
+    async def short() -> None: ...
+
+    (hanging,), waiting = jobs_of(stubborn.handle, 1), jobs_of(short, 3)
+    pool.submit([hanging, *waiting])
+    stubborn.abandon(pool, hanging)
+
+    assert [returned.take() for _ in waiting] == [(job, DONE) for job in waiting]
+    assert not pool.worn_out
+    stubborn.end(pool, [hanging])
+    assert returned.take()[0] is hanging
+    pool.stop()
+
+
+def test_it_is_worn_out_when_too_many_handlers_go_on_after_they_were_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeq.worker.coroutines.LEFT_MAX", 1)
+    pool, returned = pool_of(1)
+    stubborn = Stubborn()
+    jobs = jobs_of(stubborn.handle, 3)
+    pool.submit(jobs)
+
+    stubborn.abandon(pool, jobs[0])
+    assert not pool.worn_out
+    stubborn.abandon(pool, jobs[1])
+    assert pool.worn_out
+
+    assert pool.take_back() == [jobs[2]]
+    stubborn.end(pool, jobs[:2])
+    assert {returned.take()[0] for _ in range(2)} == set(jobs[:2])
+    assert not pool.worn_out
+    pool.stop()
+
+
+def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_was_abandoned() -> None:
+    now_s = [1000.0]
+    returned: Any = Returned()
+    pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
+    pool.start()
+    inside, go = threading.Event(), threading.Event()
+
+    async def stuck() -> None:
+        inside.set()
+        assert go.wait(PATIENCE_S)  # with no await
+
+    async def short() -> None: ...
+
+    (hanging,), (waiting,) = jobs_of(stuck, 1), jobs_of(short, 1)
+    pool.submit([hanging, waiting])
+    assert inside.wait(PATIENCE_S)
+
+    pool.abandon(hanging)
+    assert not pool.worn_out
+    now_s[0] += HUNG_S
+    pool.abandon(hanging)  # which says nothing new
+    assert pool.worn_out
+
+    go.set()
+    assert [returned.take()[0] for _ in range(2)] == [hanging, waiting]
+    assert not pool.worn_out
     pool.stop()
 
 

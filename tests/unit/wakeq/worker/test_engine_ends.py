@@ -250,6 +250,26 @@ def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.Lo
     assert "goes on, also beside the next try" in caplog.text
 
 
+def test_a_worker_whose_pool_starts_nothing_any_more_stops() -> None:
+    """As one whose coroutines are held up by a handler that it has given up, also if that shows only afterwards."""
+
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=10**6)
+        world.pool.slots = 0
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        world.pool.worn_out = True
+
+        async with asyncio.timeout(60):
+            await world.engine.done.wait()
+
+        assert await world.stop() == 1
+        assert [uid for uid, _ in world.broker.returned] == ["m1"]  # and not asked for again
+
+    in_driven_time(scenario)
+
+
 def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=10**6)
@@ -296,9 +316,11 @@ def test_a_drain_of_empty_queues_is_done_at_once() -> None:
     in_driven_time(scenario)
 
 
-def test_a_drain_waits_for_what_comes_back_and_for_what_follows() -> None:
+@pytest.mark.parametrize("woken", [True, False], ids=["woken", "another worker is woken"])
+def test_a_drain_waits_for_what_comes_back_and_for_what_follows(woken: bool) -> None:
     async def scenario() -> None:
         world = World("a", "b", takes_s=1.0, drain=True)
+        world.broker.awoken = world.broker.awoken if woken else lambda _queue: None
         world.pool.verdicts["a1"] = Failed("no", 0)
         world.broker.publish("a", "a1")
         nack_many, ack_many = world.broker.nack_many, world.broker.ack_many

@@ -10,7 +10,8 @@ import pytest
 from wakeq.client.message import Received
 from wakeq.worker import Worker
 from wakeq.worker.job import Job
-from wakeq.worker.threads import LEFT_MAX, ThreadPool
+from wakeq.worker.pool import LEFT_MAX
+from wakeq.worker.threads import ThreadPool
 from wakeq.worker.verdict import DONE, Failed, Verdict
 
 PATIENCE_S = 10.0

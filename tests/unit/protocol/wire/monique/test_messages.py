@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, ErrorCode, MoniqueError
 from wakeq.protocol.wire.monique.messages import (
     ID_CHARS,
+    MESSAGE_BYTES_MAX,
     Message,
     check_for_components,
     decode_message,
@@ -179,6 +180,14 @@ def test_what_has_more_than_nine_fields_is_kept_from_components(extra: dict[obje
 def test_a_message_that_others_could_not_take_is_not_written(changed: dict[str, object], name: str) -> None:
     with pytest.raises(BadMessage, match=name):
         encode_message(replace(MESSAGE, **changed))
+
+
+def test_a_message_beyond_the_limit_is_not_written() -> None:
+    room = MESSAGE_BYTES_MAX - len(encode_message(replace(MESSAGE, data=bytes(70_000)))) + 70_000
+
+    assert len(encode_message(replace(MESSAGE, data=bytes(room)))) == MESSAGE_BYTES_MAX
+    with pytest.raises(BadMessage, match=f"{MESSAGE_BYTES_MAX + 1} bytes"):
+        encode_message(replace(MESSAGE, data=bytes(room + 1)))
 
 
 def test_the_tag_of_a_message() -> None:

@@ -1,0 +1,45 @@
+"""Pace: how much of a gap is closed in which time.  Who is held back, and who is not, is in the scripts."""
+
+import pytest
+
+from tests.helpers.raft_actor import ENTRY_BYTES, SETTINGS
+from tests.helpers.raft_script import Scene
+from wakeq.protocol.raft.pace import ELECTIONS_TO_CATCH_UP
+from wakeq.protocol.raft.progress import Progress
+
+LACKING = 60  # entries
+
+
+@pytest.fixture
+def scene() -> Scene:
+    """Return a scene in which node 1 leads, and has just found that node 3 is far behind."""
+    made = Scene()
+    build = ["cluster 1 2 3", "lead 1", *["propose 1 20", "drop 1>3", "settle"] * 3, "restart 3", "lost 1 3", "settle"]
+    for command in build:
+        made.play(command)
+    return made
+
+
+def far_behind(scene: Scene) -> Progress:
+    return scene.actors[1].core.leader().peers[3]
+
+
+def test_a_gap_is_closed_in_as_many_election_timeouts_as_it_is_said(scene: Scene) -> None:
+    began_ms, last_index = scene.actors[1].now_ms, scene.actors[1].core.log.last_index
+
+    while far_behind(scene).match < last_index:
+        scene.play("tick 1 20")
+        scene.play("settle")
+
+    share = 1 - SETTINGS.window.flying_bytes / (LACKING * ENTRY_BYTES)  # what is left goes as with everybody
+    took = (scene.actors[1].now_ms - began_ms) / SETTINGS.election_ms
+    assert share / 2 < took / ELECTIONS_TO_CATCH_UP <= share
+
+
+def test_steps_too_small_for_a_byte_of_it_close_a_gap_all_the_same(scene: Scene) -> None:
+    scene.play("tick 1 1")
+    before = far_behind(scene).allowance_bytes
+    for _ in range(10):
+        scene.play("tick 1 1")
+
+    assert far_behind(scene).allowance_bytes >= before + 10
