@@ -255,7 +255,7 @@ class QueueProcess(QueueSight):
     def _begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; who sleeps and waits goes on doing so."""
         self._give_up_reads("the queue was emptied or deleted meanwhile")
-        self._stored_gone = list(self.ledger.aliased.values()) or ()  # the grave covers the rest
+        self._stored_gone = ()  # the grave covers them, and the ledger hands over what was imported
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
         self._uids = None
@@ -281,11 +281,11 @@ class QueueProcess(QueueSight):
     # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
-        gone: Sequence[str] = self._stored_gone
+        gone: Sequence[int] = self._stored_gone
         unchanged: Sequence[Note] = self._unchanged
         self._stored_gone = self._unchanged = ()
         meta = QueueMeta.of(self.ledger, self.created_ms)
-        part = part_of(self.ledger, self.bodies.collect(), gone, self._uids_of, meta)
+        part = part_of(self.ledger, *self.bodies.collect(), gone, self._uids_of, meta)
         message.reply_to.tell(Collected(message.cut, part, unchanged))
 
     def on_flushed(self, message: Flushed) -> None:

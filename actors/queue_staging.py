@@ -191,11 +191,12 @@ class QueueStaging(QueueEndings):
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            uids = self._uids_of(stored)
+            aliased = self.ledger.aliased  # the ledger hands over those by their own uids
+            gone = [number for number in stored if number not in aliased] if aliased else stored
             if self._stored_gone:
-                self._stored_gone += uids
+                self._stored_gone += gone
             else:
-                self._stored_gone = uids
+                self._stored_gone = gone
         if self.leases is not None:
             self.leases.removed(numbers)
 

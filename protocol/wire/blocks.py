@@ -188,7 +188,7 @@ class BlockReader(LineReader):
         if len(self._rest) < self._needed:
             return b""
         end = self._end_of_frames()
-        whole = bytes(self._rest[:end])
+        whole = bytes(memoryview(self._rest)[:end])  # copied once, not twice
         rest, self._rest = self._rest[end:], bytearray()
         if self._needed:
             self._rest = rest

@@ -24,6 +24,8 @@ def main(broker: str, folder: Path) -> None:
 
     with tempfile.TemporaryDirectory() as made, session.shimmed_java(Path(made)):
         builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
+        for key, value in session.sockets_in(Path(made)).items():
+            builder = builder.config(key, value)
         spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.local.dir", str(folder)).getOrCreate()
         frame = spark.readStream.format("wakeq").option("broker", broker).option("queue", "in")
         frame = frame.option("maxOffsetsPerTrigger", str(BATCH)).option("minPartitions", "2").load()

@@ -12,6 +12,7 @@ import pytest
 
 from examples.pipeline.enrich import start
 from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.listening import watched
 from tests.helpers.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
@@ -60,7 +61,9 @@ class World:
 @pytest.fixture
 def world(spark: Any, tmp_path: Path) -> Iterator[World]:
     with BrokerProcess(tmp_path / "data") as broker:
-        yield World(spark, broker, tmp_path)
+        made = World(spark, broker, tmp_path)
+        with made.client:
+            yield made
 
 
 class Kept:
@@ -178,6 +181,17 @@ def test_a_batch_that_failed_is_the_same_after_a_restart(world: World) -> None:
 
     assert sink.batches[0] == sorted(f"m{i}" for i in range(10))
     assert sink.all == sorted([*(f"m{i}" for i in range(20)), "urgent"])
+
+
+def test_a_query_opens_no_port_at_which_somebody_else_could_be_taken_for_its_worker(world: World) -> None:
+    world.publish("q", 20)
+    sink = Kept()
+
+    with watched(world.spark.sparkContext._gateway.proc.pid) as opened:
+        world.run(world.stream("q"), sink)
+
+    assert len(sink.all) == 20
+    assert opened == set()
 
 
 def test_two_queries_on_one_queue_share_its_messages(world: World) -> None:

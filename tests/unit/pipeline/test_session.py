@@ -2,12 +2,13 @@
 
 import importlib.util
 import subprocess
+import uuid
 from pathlib import Path
 
 import pytest
 
 from wakeq.pipeline import session
-from wakeq.pipeline.session import GONE, find_java, shim_of
+from wakeq.pipeline.session import GONE, find_java, shim_of, sockets_in
 from wakeq.protocol.errors import NotInstalled
 
 
@@ -78,3 +79,29 @@ def test_the_shim_passes_on_all_but_what_java_would_complain_of(tmp_path: Path, 
     said = subprocess.run([shim, *arguments], capture_output=True, text=True, check=True, env={"PATH": "/bin"}).stdout
 
     assert said.splitlines() == ["-cp", "a b:*", "-D$x", *([GONE] if is_passed else []), "main"]
+
+
+@pytest.mark.parametrize(("program", "home"), [(f"{session.LAUNCHER} x.SparkSubmit", "/spark"), ("x.SparkSubmit", "")])
+def test_the_shim_keeps_from_spark_alone_where_it_finds_its_zip_of_pyspark(
+    tmp_path: Path, program: str, home: str
+) -> None:
+    shim = tmp_path / "shim"
+    shim.write_text(shim_of(java_at(tmp_path / "java", says="""echo "$SPARK_HOME" "$@" """)))
+    shim.chmod(0o700)
+
+    around = {"PATH": "/bin", "SPARK_HOME": "/spark"}
+    said = subprocess.run(
+        [shim, *program.split(), "pyspark-shell"], capture_output=True, text=True, check=True, env=around
+    )
+
+    assert said.stdout == f"{home} {program} pyspark-shell\n"
+
+
+@pytest.mark.parametrize(("size", "fits"), [(60, True), (61, False)])
+def test_spark_meets_its_workers_in_a_folder_where_the_name_of_a_socket_is_not_too_long(size: int, fits: bool) -> None:
+    folder = Path("/" + "f" * (size - 1))
+
+    settings = sockets_in(folder)
+
+    assert settings["spark.python.unix.domain.socket.enabled"] == str(fits).lower()
+    assert (len(f"{folder}/.{uuid.uuid4()}.sock") <= 103) is fits
