@@ -4,13 +4,15 @@ Pure.  A body is `fresh` until it is collected for the store, `flushing` until t
 only if it is among the next to go.  Everything else is read again when its turn comes.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from typing import cast
 
+from wakeq.protocol.columns import Columns
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.rows import decode_row
+from wakeq.protocol.rows import decode_drafts
 from wakeq.storage.store import REBUILD
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
@@ -19,6 +21,7 @@ KEPT_BYTES = 400  # what keeping a message costs beside its body: the draft, its
 
 Kept = tuple[Draft, int]  # the message and the moment of its publication
 Found = dict[int, Kept]
+Moments = list[tuple[int, int]]  # from which number on, the moment of publication; one for each entry of the log
 
 
 def share_of(queues: int) -> int:
@@ -26,28 +29,48 @@ def share_of(queues: int) -> int:
     return min(CACHED_BYTES_MAX, CACHED_ALL_BYTES_MAX // max(queues, 1))
 
 
-def read_from(value: bytes, queue: str, number: int) -> Kept:
-    """Return a message as the state store has it."""
+def read_from(numbers: Sequence[int], values: Sequence[bytes | None], columns: Columns, queue: str) -> Found:
+    """Return messages as the state store has them, but for those that are gone by now."""
+    if None in values or len(columns.living_among(numbers)) < len(numbers):
+        pairs = zip(numbers, values, strict=True)
+        stored = {number: value for number, value in pairs if value is not None and columns.lives(number)}
+        numbers, values = list(stored), list(stored.values())
+    rows = cast("Sequence[bytes]", values)
     try:
-        row = decode_row(value)
+        return dict(zip(numbers, decode_drafts(rows), strict=True))
+    except BadRecord:
+        for number, row in zip(numbers, rows, strict=True):
+            _check(row, number, queue)
+        raise
+
+
+def _check(row: bytes, number: int, queue: str) -> None:
+    """Say of a message that is damaged which one it is."""
+    try:
+        decode_drafts((row,))
     except BadRecord as error:
         found = f"{error}: number {number} of queue {queue!r}"
         raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
-    return Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers), row.published_ms
 
 
 class Bodies:
-    """Bodies by message number."""
+    """Bodies by message number.
 
-    __slots__ = ("_cached", "_filled_bytes", "_flushing", "fresh")
+    Those that the store does not have stand in the order of their numbers, with the moments of their publication aside:
+    an object for each message less.
+    """
+
+    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_moments", "fresh")
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
-        self.fresh: dict[int, Kept] = {}
-        self._flushing: dict[int, Kept] = {}
+        self.fresh: dict[int, Draft] = {}
+        self._moments: Moments = []
+        self._flushing: dict[int, Draft] = {}
+        self._flushing_moments: Moments = []
         self._cached: dict[int, Kept] = {}
         self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
 
@@ -56,22 +79,34 @@ class Bodies:
 
     def publish(self, numbers: Iterable[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages."""
+        first = next(iter(numbers))
+        if not self._moments or self._moments[-1][1] != at_ms:
+            self._moments.append((first, at_ms))
         if len(drafts) == 1:
-            self.fresh[next(iter(numbers))] = (drafts[0], at_ms)
+            self.fresh[first] = drafts[0]
             return
-        self.fresh.update(zip(numbers, zip(drafts, repeat(at_ms)), strict=False))
+        self.fresh.update(zip(numbers, drafts, strict=False))
 
     def kept(self, number: int) -> Kept | None:
-        return self.fresh.get(number) or self._cached.get(number) or self._flushing.get(number)
+        for drafts, moments in ((self.fresh, self._moments), (self._flushing, self._flushing_moments)):
+            draft = drafts.get(number)
+            if draft is not None:
+                return draft, _moment_of(number, moments)
+        return self._cached.get(number)
 
     def get(self, number: int) -> Draft | None:
-        kept = self.kept(number)
-        return None if kept is None else kept[0]
+        draft = self.fresh.get(number) or self._flushing.get(number)
+        if draft is None and number in self._cached:
+            draft = self._cached[number][0]
+        return draft
 
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
         """Return bodies that are all at hand."""
-        try:
-            return [self.fresh[number][0] for number in numbers]
+        fresh, cached = self.fresh, self._cached
+        try:  # mostly they are all in one of them
+            if numbers[0] in fresh:
+                return [fresh[number] for number in numbers]
+            return [cached[number][0] for number in numbers]
         except KeyError:
             drafts = [self.get(number) for number in numbers]
         assert None not in drafts, "read before"
@@ -89,24 +124,27 @@ class Bodies:
 
     def remove(self, numbers: Iterable[int]) -> list[int]:
         """Forget messages; return those that the store knows or will know of."""
+        fresh, flushing, cached = self.fresh, self._flushing, self._cached
         stored = []
         for number in numbers:
-            if self.fresh.pop(number, None) is None:
-                self._flushing.pop(number, None)
-                if self._cached.pop(number, None) is not None:
+            if fresh.pop(number, None) is None:
+                flushing.pop(number, None)
+                if cached.pop(number, None) is not None:
                     self._filled_bytes = 0
                 stored.append(number)
         return stored
 
-    def collect(self) -> dict[int, Kept]:
+    def collect(self) -> tuple[dict[int, Draft], Moments]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        handed_over = self.fresh.copy()  # it belongs to another thread from now on
+        handed_over, moments = self.fresh.copy(), self._moments  # they belong to another thread from now on
+        self._moments = []
         if self._flushing:
             self._flushing.update(handed_over)
+            self._flushing_moments = self._flushing_moments + moments
             self.fresh.clear()
         else:
-            self.fresh, self._flushing = self._flushing, self.fresh
-        return handed_over
+            self.fresh, self._flushing, self._flushing_moments = self._flushing, self.fresh, moments
+        return handed_over, moments
 
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """The store has what was collected: keep only what `line` says is next to go, within the bound.
@@ -118,17 +156,23 @@ class Bodies:
         if not is_filled:
             self._fill(line, bytes_max)
         self._flushing.clear()  # not another dict: what is made while memory is full is in the way of giving it back
+        self._flushing_moments = []
 
     def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """Keep those at hand that are next to go, and none else."""
-        flushing = self._flushing
+        flushing, moments = self._flushing, self._flushing_moments
         self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}
         for number in line(bytes_max // KEPT_BYTES):
-            kept = flushing.get(number) or cached.get(number)
+            draft = flushing.get(number)
+            kept = cached.get(number) if draft is None else (draft, _moment_of(number, moments))
             if kept is not None:
                 bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
                 if bytes_max < 0:
                     self._filled_bytes = filled_bytes
                     break
                 self._cached[number] = kept
+
+
+def _moment_of(number: int, moments: Moments) -> int:
+    return moments[bisect_right(moments, (number + 1,)) - 1][1]

@@ -281,9 +281,10 @@ class Flushed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Loaded(msgspec.Struct, frozen=True, gc=False):
-    """Bodies that were read: number -> stored value or None."""
+    """Bodies that were read: the stored value of each number, None if there is none."""
 
-    rows: dict[int, bytes | None]
+    numbers: list[int]
+    values: list[bytes | None]
     ticket: Any = None
 
 

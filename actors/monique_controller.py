@@ -54,8 +54,7 @@ class Controller(Process):
     def on_receive(self, message: Any) -> None:
         kind = type(message)
         if kind is Pushed:
-            for parcel in message.parcels:
-                self._line_up(parcel)
+            self._take(message.parcels)
             self._give()
         elif kind is Changed:
             self._meet(message.components)
@@ -65,10 +64,23 @@ class Controller(Process):
         else:
             assert kind is Done, message
 
+    def _take(self, parcels: Sequence[Parcel]) -> None:
+        """Line them up; of more than can wait, those are given out at once that somebody takes."""
+        somebody_takes = True
+        for parcel in parcels:
+            if self._is_full and somebody_takes:
+                self._give()
+                somebody_takes = not self._is_full
+            self._line_up(parcel)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX
+
     def _line_up(self, parcel: Parcel) -> None:
         if self._checks and parcel.flaw is not None:
             self._dropped.note(parcel.flaw)
-        elif len(self._waiting) >= WAITING_MAX or self._waiting_bytes >= WAITING_BYTES_MAX:
+        elif self._is_full:
             self._dropped.note(BadTransfer(f"{len(self._waiting)} tasks wait, and no component takes them"))
         else:
             self._waiting.append(parcel)

@@ -250,7 +250,7 @@ class QueueProcess(QueueSight):
     def _begin(self, queue_id: int, policies: Policies) -> None:
         """Start an empty incarnation; who sleeps and waits goes on doing so."""
         self._give_up_reads("the queue was emptied or deleted meanwhile")
-        self._stored_gone = list(self.ledger.aliased.values())  # the grave covers the rest
+        self._stored_gone = []  # the grave covers them, and the ledger hands over what was imported
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
         self.uids = UidMaker(queue_id)
@@ -277,14 +277,14 @@ class QueueProcess(QueueSight):
     # --- writing down ----------------------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
-        gone: Sequence[str] = ()
+        gone: Sequence[int] = ()
         unchanged: Sequence[Note] = ()
         if self._stored_gone:
             gone, self._stored_gone = self._stored_gone, []
         if self._unchanged:
             unchanged, self._unchanged = self._unchanged, []
         meta = QueueMeta.of(self.ledger, self.created_ms)
-        part = part_of(self.ledger, self.bodies.collect(), gone, self._uids_of, meta)
+        part = part_of(self.ledger, *self.bodies.collect(), gone, self._uids_of, meta)
         message.reply_to.tell(Collected(message.cut, part, unchanged))
 
     def on_flushed(self, message: Flushed) -> None:

@@ -19,8 +19,10 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.uid import UidMaker
+from wakeq.storage.flush import key_of, keys_of
 
-BODIES_AHEAD = 256  # bodies to have at hand when they have to be read
+BODIES_AHEAD = 256  # bodies to have at hand when they have to be read ...
+BODIES_AHEAD_MAX = 1_024  # ... and of a queue that is emptied fast, since every read is a hand-over to another thread
 READ_AHEAD_BYTES_MAX = 1 << 20
 
 
@@ -75,11 +77,12 @@ class QueueReads(Process):
         self._supervisor = supervisor
         self._raft_log = services.raft_log
         self._alarm_ms = 0
-        self._stored_gone: list[str] = []
+        self._stored_gone: list[int] = []
         self._unchanged: list[tuple[int, int, int]] = []
         self._applying = 0
         self._handling: Any = None
         self._since_read = 0
+        self._ahead = BODIES_AHEAD
         self._reading = False
         self._looks: dict[int, Look] = {}  # what waits for a read, but for FETs
 
@@ -93,19 +96,24 @@ class QueueReads(Process):
             return self.uids.uids(numbers)
         return [aliased.get(number) or self.uids.uid(number) for number in numbers]
 
+    def _keys_of(self, numbers: Sequence[int]) -> list[bytes]:
+        """Return under which keys the state store has these messages."""
+        if self.ledger.aliased:
+            return [key_of(self.name, uid) for uid in self._uids_of(numbers)]
+        return keys_of(self.name, self.uids.uids(numbers))
+
     @abstractmethod
     def _has_come(self, turn: Turn) -> None:
         """What was read for this FET is in memory."""
 
     def _read(self, numbers: list[int], ticket: Ticket) -> None:
-        prefix = self.name.encode() + b"-"
-        keys = [prefix + uid.encode() for uid in self._uids_of(numbers)]
-        self._services.load(self, numbers, keys, (self.ledger.id, ticket))
+        self._services.load(self, numbers, self._keys_of(numbers), (self.ledger.id, ticket))
 
     def _handed_out(self, count: int) -> None:
         """Read on in time."""
         self._since_read += count
-        if self._since_read >= BODIES_AHEAD // 2 and len(self.bodies) < self.ledger.living:
+        if self._since_read >= self._ahead // 2 and len(self.bodies) < self.ledger.living:
+            self._ahead = min(2 * self._ahead, BODIES_AHEAD_MAX)
             self._read_ahead()
 
     def _read_ahead(self) -> None:
@@ -113,7 +121,7 @@ class QueueReads(Process):
         self._since_read = 0
         if self._reading or self.leases is None:
             return
-        living = [n for n in self.leases.next_numbers(BODIES_AHEAD) if self.ledger.lives(n)]
+        living = self.ledger.living_among(self.leases.next_numbers(self._ahead))
         ahead = self.bodies.missing(living[: self.ledger.count_within(living, READ_AHEAD_BYTES_MAX)])
         if ahead:
             self._reading = True
@@ -125,8 +133,7 @@ class QueueReads(Process):
             self._reading = False
         if queue_id != self.ledger.id:  # whoever waited has heard so
             return
-        rows = ((number, value) for number, value in message.rows.items() if self.ledger.lives(number))
-        read = {number: read_from(value, self.name, number) for number, value in rows if value is not None}
+        read = read_from(message.numbers, message.values, self.ledger, self.name)
         if type(ticket) is Look:
             if self._looks.pop(id(ticket), None) is not None:  # else it was refused meanwhile
                 ticket.step(read)

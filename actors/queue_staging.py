@@ -191,7 +191,8 @@ class QueueStaging(QueueEndings):
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            self._stored_gone += self._uids_of(stored)
+            aliased = self.ledger.aliased  # the ledger hands over those by their own uids
+            self._stored_gone += [number for number in stored if number not in aliased] if aliased else stored
         if self.leases is not None:
             self.leases.removed(numbers)
 

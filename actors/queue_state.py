@@ -6,8 +6,9 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from wakeq.actors.bodies import Kept
+from wakeq.actors.bodies import Moments
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.commands import Draft
 from wakeq.protocol.delta import Totals
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import Part, StoredQueue
@@ -36,8 +37,9 @@ class QueueMeta(msgspec.Struct):
 
 def part_of(
     ledger: Ledger,
-    fresh: dict[int, Kept],
-    gone: Sequence[str],
+    fresh: dict[int, Draft],
+    moments: Moments,
+    gone: Sequence[int],
     uids_of: Callable[[Sequence[int]], list[str]],
     meta: QueueMeta,
 ) -> Part:
@@ -51,6 +53,7 @@ def part_of(
         ledger.name,
         ledger.id,
         fresh,
+        moments,
         {number: aliased[number] for number in fresh if number in aliased} if aliased else NOTHING,
         _columns_of(ledger, fresh) if ledger.has_moments else NOTHING,
         {number: replace(sides[number]) for number in fresh if number in sides} if sides else NOTHING,
@@ -62,10 +65,10 @@ def part_of(
     )
 
 
-def _columns_of(ledger: Ledger, fresh: dict[int, Kept]) -> dict[int, tuple[int, int]]:
+def _columns_of(ledger: Ledger, fresh: dict[int, Draft]) -> dict[int, tuple[int, int]]:
     """Return due and expiry of those that have one; most have none."""
     columns = {}
-    for number, (draft, _) in fresh.items():
+    for number, draft in fresh.items():
         if draft.delay_ms or draft.expires_ms:
             columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
     return columns

@@ -44,13 +44,14 @@ class RingCommands(Requests):
 
     def _publish(self, run: Sequence[Any]) -> None:
         """Make one entry of all plain publishes to a queue."""
-        drafts = plain_drafts_of(run, self._services.limits.message_bytes_max)
-        if drafts is None:
+        plain = plain_drafts_of(run, self._services.limits.message_bytes_max)
+        if plain is None:
             self._publish_mixed(run)
             return
+        drafts, alike = plain
         name = run[0].qname
         pending = self._begin(run, (name,))
-        entry = Publish(name, drafts, door=self._door.kind, worker=self._worker)
+        entry = Publish(name, drafts, door=self._door.kind, worker=self._worker, alike=alike)
         places = list(range(len(run))) if len(run) > 1 else 0
         self._propose([(entry, Asker(self, pending, places))], (name,))
 
@@ -66,7 +67,7 @@ class RingCommands(Requests):
                 if pub.n is not None and not self._session:
                     raise BadField("n needs a session: send HELLO with one first")
                 if _is_whole(pub):
-                    whole = self._whole(pub, drafts_of(pub, limit))
+                    whole = self._whole(pub, *drafts_of(pub, limit))
                     if name in gathered:  # what came before goes before
                         items.append(self._gathered_entry(name, gathered.pop(name), run, pending))
                     items.append((whole, Asker(self, pending, place)))
@@ -112,7 +113,7 @@ class RingCommands(Requests):
         entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
         return entry, Asker(self, pending, places if len(places) > 1 else places[0])
 
-    def _whole(self, pub: wire.Pub, drafts: list[Draft]) -> Publish:
+    def _whole(self, pub: wire.Pub, drafts: list[Draft], alike: bool) -> Publish:
         numbered = pub.n is not None and pub.id is None
         return Publish(
             pub.qname,
@@ -123,6 +124,7 @@ class RingCommands(Requests):
             ordinals=(pub.n,) if numbered and pub.n is not None else (),
             door=self._door.kind,
             worker=self._worker,
+            alike=alike,
         )
 
     # --- acknowledging ---------------------------------------------------------------------------------------------

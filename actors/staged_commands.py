@@ -44,6 +44,7 @@ class StagedCommands(RingCommands, StraightCommands):
         numbered = command.n if command.id is None else None
         if numbered is not None and not self._session:
             raise BadField("n needs a session: send HELLO with one first")
+        packed = packed_as(command, drafts, numbered or 0)
         return Publish(
             name,
             drafts,
@@ -53,7 +54,8 @@ class StagedCommands(RingCommands, StraightCommands):
             ordinals=() if numbered is None else (numbered,),
             door=door,
             worker=worker,
-            packed=packed_as(command, drafts, numbered or 0),
+            packed=packed,
+            alike=packed is not None,
         )
 
     def _unstash(self, run: Sequence[Any]) -> None:

@@ -254,8 +254,15 @@ class TaskFluxSubscriber(Process):
         oversized = len(drafts[0].body) > self._services.known.payload_bytes_max  # then it is alone
         if oversized:
             drafts = [Draft(b"", drafts[0].priority)]
-        door, worker = self._door.kind, self._worker
-        entry = log.Publish(work.queue, drafts, door=door, worker=worker, must_exist=True, oversized=oversized)
+        entry = log.Publish(
+            work.queue,
+            drafts,
+            door=self._door.kind,
+            worker=self._worker,
+            must_exist=True,
+            oversized=oversized,
+            alike=len({draft.priority for draft in drafts}) == 1,  # a record has nothing else
+        )
         items.append((entry, self._asker(run, stored)))
 
     def _remove(self, run: Sequence[Intent], items: list[Proposed], _: Any) -> None:

@@ -5,7 +5,7 @@ Pure: no process, no door.  In: commands of the codec, outcomes of queues.  Out:
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -87,8 +87,8 @@ def draft_of(content: wire.Content, limit: int) -> Draft:
     )
 
 
-def drafts_of(pub: wire.Pub, limit: int) -> list[Draft]:
-    """Return the messages of a PUB that is a whole of its own."""
+def drafts_of(pub: wire.Pub, limit: int) -> tuple[list[Draft], bool]:
+    """Return the messages of a PUB that is a whole of its own, and whether only their bodies tell them apart."""
     if not wire.are_texts(pub) or pub.headers is not None:
         drafts = [draft_of(content, limit) for content in wire.contents_of(pub)]
         size = sum(len(draft.body) + len(draft.headers) for draft in drafts)
@@ -96,35 +96,37 @@ def drafts_of(pub: wire.Pub, limit: int) -> list[Draft]:
             raise TooLarge(
                 f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are taken; split it"
             )
-        return drafts
-    assert pub.messages is not None, "texts"
-    bodies = [text.encode() for text in pub.messages if type(text) is str]
+        return drafts, False
+    bodies = list(map(str.encode, cast("list[str]", pub.messages)))
     _check_size(max(map(len, bodies)), limit)
-    priority, delay_ms, expires_ms, timeout_ms = pub.priority, pub.delay * 1000, pub.expires * 1000, 0
-    if pub.timeout is not None:
-        timeout_ms = pub.timeout * 1000
-    return [Draft(body, priority, delay_ms, expires_ms, timeout_ms) for body in bodies]
+    shared = pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000
+    return [Draft(body, *shared) for body in bodies] if any(shared) else list(map(Draft, bodies)), True
 
 
-def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> list[Draft] | None:
-    """The hot path of `plain_draft_of`: return all of them, or None if one is more than a text for the same queue."""
+def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> tuple[list[Draft], bool] | None:
+    """The hot path of `plain_draft_of`: return all of them, and whether only their bodies tell them apart.
+
+    None if one is more than a text for the same queue.
+    """
     name = pubs[0].qname
     for pub in pubs:
         if pub.messages is not None or pub.qname != name or pub.id is not None or pub.n is not None:
             return None
         if pub.enc is not None or pub.headers is not None:
             return None
-    drafts = [
-        Draft(
-            (pub.msg if pub.message is None else pub.message).encode(),  # type: ignore[union-attr]
-            pub.priority,
-            pub.delay * 1000,
-            pub.expires * 1000,
-            0 if pub.timeout is None else pub.timeout * 1000,
-        )
+    bodies = [
+        (pub.msg if pub.message is None else pub.message).encode()  # type: ignore[union-attr]
         for pub in pubs
     ]
-    return drafts if max([len(draft.body) for draft in drafts]) <= limit else None
+    if max(map(len, bodies)) > limit:
+        return None
+    if not any([pub.priority or pub.delay or pub.expires or pub.timeout for pub in pubs]):
+        return list(map(Draft, bodies)), True
+    drafts = [
+        Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
+        for body, pub in zip(bodies, pubs, strict=True)
+    ]
+    return drafts, False
 
 
 def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:

@@ -42,16 +42,19 @@ SETTLED_S = 4.0  # of load before it is measured, and while it is
 KEPT_UP_BYTES = 256 << 10  # so little is under way at any moment
 PUBLISH = json.dumps({"cmd": "PUB", "qname": QUEUE, "message": BODY}).encode() + b"\n"
 STATUS = b'{"cmd":"CLUSTER"}\n'
+# Every 64 MiB each node seals a segment and writes an image, whoever catches up: that is to fall into neither span.
+NO_IMAGES = ("--set", "log.segment_bytes_max=1GiB", "--set", "snapshot.bytes_min=1GiB")
 
 
 class Trio:
     """Three nodes that keep their ports and data through all their lives."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *settings: str) -> None:
         ports = free_ports(2 * NODES)
         self.worker_ports = ports[:NODES]
         self.peers = ",".join(f"127.0.0.1:{port}" for port in ports[NODES:])
         self._folder = folder
+        self._settings = settings
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * NODES
 
     @property
@@ -63,7 +66,7 @@ class Trio:
         others = ["--http-port", "0", "--taskflux-port", "0", "--data-dir", str(self._folder / f"node-{node}")]
         with open(self._folder / f"node-{node}.log", "ab") as log:
             self._processes[node] = subprocess.Popen(
-                [sys.executable, "-m", "wakeq", "serve", *place, *others], stdout=log, stderr=log
+                [sys.executable, "-m", "wakeq", "serve", *place, *others, *self._settings], stdout=log, stderr=log
             )
 
     def kill(self, node: int) -> None:
@@ -220,17 +223,19 @@ async def away(trio: Trio, entries: int) -> str:
         await asyncio.sleep(LOOK_AGAIN_S)
     alone = await rate(publishers, SETTLED_S)
     missed = await _last_index(trio, leader) - first
-    started_s, cpu_s, before = time.monotonic(), trio.cpu_s(leader), confirmed(publishers)
+    other = NODES - leader - absent
+    started_s, cpu_s, before, other_s = time.monotonic(), trio.cpu_s(leader), confirmed(publishers), trio.cpu_s(other)
     trio.start(absent)
     while (behind := await trio.behind_bytes(leader, absent)) is None:
         await asyncio.sleep(LOOK_AGAIN_S)
-    connected_s = time.monotonic()
+    connected_s, imports_s = time.monotonic(), trio.cpu_s(absent)
     while behind is None or behind > KEPT_UP_BYTES:
         await asyncio.sleep(LOOK_AGAIN_S)
         behind = await trio.behind_bytes(leader, absent)
     caught_up_s = time.monotonic()
     meanwhile = (confirmed(publishers) - before) / (caught_up_s - started_s)
     meanwhile_per_cpu = (confirmed(publishers) - before) / (trio.cpu_s(leader) - cpu_s)
+    spans = (trio.cpu_s(leader) - cpu_s, trio.cpu_s(other) - other_s, imports_s, trio.cpu_s(absent) - imports_s)
     again = await rate(publishers, SETTLED_S)
     for publisher in publishers:
         publisher.is_over = True
@@ -245,6 +250,10 @@ async def away(trio: Trio, entries: int) -> str:
         ("entries that it missed until it was started", f"{missed:,}"),
         ("seconds from its start to its connection", f"{connected_s - started_s:.2f}"),
         ("seconds from its connection until it keeps up", f"{caught_up_s - connected_s:.2f} (asked: 10)"),
+        ("CPU seconds meanwhile: leader", f"{spans[0]:.2f}"),
+        ("the other follower", f"{spans[1]:.2f}"),
+        ("the one that was away, until its connection", f"{spans[2]:.2f}"),
+        ("the one that was away, from then on", f"{spans[3]:.2f}"),
     ]
     return table(("", "figure"), rows)
 
@@ -269,7 +278,7 @@ async def _last_index(trio: Trio, leader: int) -> int:
 
 
 async def measure(what: str, chosen: argparse.Namespace, home: Path) -> str:
-    with Trio(home) as trio:
+    with Trio(home, *(NO_IMAGES if what == "away" else ())) as trio:
         busy_s, began_s = machine.busy_cpu_s(), time.monotonic()
         figures = await (failover(trio, chosen.kills) if what == "failover" else away(trio, chosen.entries))
         busy = (machine.busy_cpu_s() - busy_s) / (time.monotonic() - began_s)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from wakeq.protocol.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.fifo import is_run
 
 MASK = CHUNK - 1
 
@@ -41,15 +42,24 @@ class Columns:
         offset = number & MASK
         return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
 
-    def living_among(self, numbers: range) -> Sequence[int]:
-        """Return those that live: the range itself, and cheaply, if all of them do."""
-        parts = (chunk.sizes[start:end] for _, chunk, start, end in self._chunks_of(numbers))
-        if sum(len(sizes) - sizes.count(0) for sizes in parts) == len(numbers):
-            return numbers
+    def living_among(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return those that live: the numbers themselves if all of them do, cheaply if they are a run."""
+        if numbers and numbers[0] > 0 and is_run(numbers):
+            parts = (
+                chunk.sizes[start:end] for _, chunk, start, end in self._chunks_of(range(numbers[0], numbers[-1] + 1))
+            )
+            if sum(len(sizes) - sizes.count(0) for sizes in parts) == len(numbers):
+                return numbers
         return [number for number in numbers if self.lives(number)]
 
     def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
         """Return how many of these living messages, from the first, have bodies of so many bytes together."""
+        if numbers and is_run(numbers):
+            parts = (
+                chunk.sizes[start:end] for _, chunk, start, end in self._chunks_of(range(numbers[0], numbers[-1] + 1))
+            )
+            if sum(map(sum, parts)) - len(numbers) <= bytes_max:
+                return len(numbers)
         for place, number in enumerate(numbers):
             bytes_max -= self.chunks[number >> CHUNK_SHIFT].sizes[number & MASK] - 1
             if bytes_max < 0:
@@ -114,11 +124,13 @@ class Columns:
 
     # --- adding and removing -----------------------------------------------------------------------------------------
 
-    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
+    def _append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
+        """Take new messages; if they are alike, nothing but their bodies tells them apart."""
         if len(drafts) == 1 and self._append_one(drafts[0]):
             return
         done, count = 0, len(drafts)
-        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in drafts])
+        asked = drafts[:1] if alike else drafts
+        plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
         while done < count:
             number = self.next_number
             chunk_id, offset = number >> CHUNK_SHIFT, number & MASK

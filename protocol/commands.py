@@ -132,6 +132,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     must_exist: bool = False
     oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
     packed: tuple[bytes, bytes] | None = None  # the items and the bodies as the log has them, if somebody knows already
+    alike: bool = False  # the drafts differ in their bodies alone and have no headers; True only if somebody knows
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):

@@ -104,7 +104,7 @@ class Ledger(Deliveries):
                     return [worst] * len(drafts)
                 return self._publish_accepted(drafts, refusals, at_ms)
         first = self.next_number
-        self._append(drafts, at_ms)
+        self._append(drafts, at_ms, alike=entry.alike)
         self.totals.published += len(drafts)
         return range(first, self.next_number)
 

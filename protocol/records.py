@@ -50,6 +50,7 @@ from wakeq.protocol.record_layout import (
     HEAD,
     ITEM,
     head_of,
+    pack_alike,
     sized,
     text_of,
 )
@@ -76,6 +77,9 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if entry.packed is not None:
         items, bodies = entry.packed
         return b"".join((head, items, extra, bodies))
+    if entry.alike and (entry.atomic or not entry.session):  # else each has a number of its own
+        texts = [d.body for d in drafts]
+        return b"".join((head, pack_alike(list(map(len, texts)), drafts[0], ordinals[0]), extra, *texts))
     parts = [head]
     parts += [
         _pack_item(

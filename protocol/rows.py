@@ -6,8 +6,10 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -18,7 +20,10 @@ _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
 # priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
 ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
+_HEAD_BYTES = ROW.size - _CRC.size
+_PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
 STATUS_MAX = 255
+WRONG_CHECKSUM = "a stored message with a wrong checksum"
 HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
 
 
@@ -72,24 +77,35 @@ def encode_row(row: Row) -> bytes:
 
 
 def encode_fresh(
-    fresh: Mapping[int, tuple[Draft, int]], columns: Mapping[int, tuple[int, int]], sides: Mapping[int, Side]
+    fresh: Mapping[int, Draft],
+    moments: Sequence[tuple[int, int]],
+    columns: Mapping[int, tuple[int, int]],
+    sides: Mapping[int, Side],
 ) -> list[bytes]:
-    """Return the values of new messages.  Those that only have a body share everything before it."""
-    values = []
-    head, head_crc, head_ms = b"", 0, -1
-    crc32, pack = zlib.crc32, _CRC.pack
+    """Return the values of new messages, which stand in the order of their numbers.
+
+    `moments` says from which number on they were published when.  Those that only have a body share everything before
+    it.
+    """
+    numbers, drafts = list(fresh), list(fresh.values())
+    starts = [bisect_left(numbers, first) for first, _ in moments]
     simple = not (sides or columns)
-    for number, (draft, at_ms) in fresh.items():
-        body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
-        if headers or priority or timeout_ms or not (simple or (number not in sides and number not in columns)):
-            due_ms, expires_ms = columns.get(number, (0, 0))
-            row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
-            values.append(encode_row(row))
+    values: list[bytes] = []
+    crc32, pack = zlib.crc32, _CRC.pack
+    for (start, end), (_, at_ms) in zip(pairwise([*starts, len(numbers)]), moments, strict=True):
+        run = drafts[start:end]
+        head, head_crc = _plain_head(at_ms)
+        if simple and not any([d.headers or d.priority or d.timeout_ms for d in run]):
+            values += [head + pack(crc32(body, head_crc)) + body for body in [d.body for d in run]]
             continue
-        if at_ms != head_ms:
-            head_ms = at_ms
-            head, head_crc = _plain_head(at_ms)
-        values.append(head + pack(crc32(body, head_crc)) + body)
+        for number, draft in zip(numbers[start:end], run, strict=True):
+            body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
+            if headers or priority or timeout_ms or number in sides or number in columns:
+                due_ms, expires_ms = columns.get(number, (0, 0))
+                row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
+                values.append(encode_row(row))
+            else:
+                values.append(head + pack(crc32(body, head_crc)) + body)
     return values
 
 
@@ -114,7 +130,7 @@ def decode_row(value: bytes) -> Row:
     except struct.error:
         raise BadRecord(f"a stored message of {len(value)} bytes, where at least {ROW.size} are needed") from None
     if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
-        raise BadRecord("a stored message with a wrong checksum")
+        raise BadRecord(WRONG_CHECKSUM)
     at = ROW.size + headers_size
     headers, error = value[ROW.size : at], value[at : at + error_size]
     side = None
@@ -123,3 +139,28 @@ def decode_row(value: bytes) -> Row:
             deliveries, nacks, timeouts, disconnects, term, sequence, until_ms, due_ms, error.decode(errors="replace")
         )
     return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)
+
+
+def decode_drafts(values: Iterable[bytes]) -> list[tuple[Draft, int]]:
+    """Return messages as their publishers asked for them, and when; raise BadRecord if a checksum does not fit.
+
+    Those that only have a body are told by what stands before it, which neighbours share; all others are decoded whole.
+    """
+    found = []
+    head, head_crc = _plain_head(0)
+    at_ms = 0
+    crc32, pack, head_bytes, row_bytes = zlib.crc32, _CRC.pack, _HEAD_BYTES, ROW.size
+    for value in values:
+        if not value.startswith(head):
+            at_ms = int.from_bytes(value[_PUBLISHED], "big")
+            head, head_crc = _plain_head(at_ms)
+            if not value.startswith(head):
+                row = decode_row(value)
+                draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
+                found.append((draft, row.published_ms))
+                continue
+        body = value[row_bytes:]
+        if value[head_bytes:row_bytes] != pack(crc32(body, head_crc)):
+            raise BadRecord(WRONG_CHECKSUM)
+        found.append((Draft(body), at_ms))
+    return found

@@ -9,6 +9,8 @@ of those may look like ours: ask the map of imported ones first): reading one ne
 from collections.abc import Sequence
 from functools import lru_cache
 
+from wakeq.protocol.fifo import is_run
+
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SEPARATOR = "_"
 QUEUE_DIGITS = 7
@@ -64,11 +66,11 @@ class UidMaker:
         return f"{self._head}{PAIRS[number // PAIR_BASE % PAIR_BASE]}{PAIRS[number % PAIR_BASE]}"
 
     def uids(self, numbers: Sequence[int]) -> list[str]:
-        """Return the uids of many numbers; cheapest for a range."""
+        """Return the uids of many numbers; cheapest for those in a row."""
         if len(numbers) < 4:
             return [self.uid(number) for number in numbers]
-        if isinstance(numbers, range) and numbers.step == 1:
-            return self._uids_of_run(numbers.start, numbers.stop)
+        if is_run(numbers):
+            return self._uids_of_run(numbers[0], numbers[-1] + 1)
         block = numbers[0] // QUAD_BASE
         start = block * QUAD_BASE
         if min(numbers) < start or max(numbers) >= start + QUAD_BASE:

@@ -18,7 +18,20 @@ from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
 from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, Store, View, sealed, unsealed
+from wakeq.storage.pairs import Pairs
+from wakeq.storage.store import (
+    CUT_TABLES,
+    DEDUP,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    QUEUES,
+    Cut,
+    Store,
+    View,
+    sealed,
+    unsealed,
+)
 
 KEY = struct.Struct(">QQ")
 ID = struct.Struct(">Q")
@@ -32,12 +45,13 @@ class Part(NamedTuple):
 
     name: str
     queue_id: int
-    fresh: Mapping[int, tuple[Draft, int]]
+    fresh: Mapping[int, Draft]  # in the order of their numbers
+    moments: Sequence[tuple[int, int]]  # of their publication: from which number on, and when
     aliases: Mapping[int, str]  # uids of imported messages among the fresh ones
     columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
     sides: Mapping[int, Side]  # of fresh ones
     rewrites: Mapping[str, Side]  # stored rows, by uid
-    gone: Sequence[str]
+    gone: Sequence[int]  # stored messages that left; the delta names those that were imported
     delta: Delta
     meta: bytes
     next_number: int
@@ -54,6 +68,12 @@ def key_of(name: str, uid: str) -> bytes:
     return name.encode() + b"-" + uid.encode()
 
 
+def keys_of(name: str, uids: Sequence[str]) -> list[bytes]:
+    """Return the keys of messages by uids that were made here, and none of them imported: they have no line end."""
+    start = name + "-"
+    return (start + f"\n{start}".join(uids)).encode().split(b"\n")
+
+
 def make_cut(
     store: Store,
     applied: tuple[int, int, int],
@@ -63,15 +83,17 @@ def make_cut(
     members: Sequence[tuple[int, Config]] = (),
 ) -> Cut:
     """Encode everything that changed; read what has to be written again."""
-    puts: dict[int, list[tuple[bytes, bytes]]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
-    deletes: dict[int, list[bytes]] = {MESSAGES: [], INDEX: [], QUEUES: [], DEDUP: [], GRAVES: []}
+    puts = {table: Pairs() for table in CUT_TABLES}
+    deletes: dict[int, list[bytes]] = {table: [] for table in CUT_TABLES}
     for grave in graves:
         deletes[QUEUES].append(ID.pack(grave.queue_id))
         puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
     for part in parts:
         delta = part.delta
-        if part.gone or delta.aliases_gone:
-            deletes[MESSAGES] += [key_of(part.name, uid) for uid in (*part.gone, *delta.aliases_gone)]
+        if part.gone:
+            deletes[MESSAGES] += keys_of(part.name, UidMaker(part.queue_id).uids(sorted(part.gone)))
+        if delta.aliases_gone:
+            deletes[MESSAGES] += [key_of(part.name, uid) for uid in delta.aliases_gone]
         if part.queue_id:
             _put_messages(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])
@@ -85,15 +107,15 @@ def make_cut(
     return Cut(*applied, list(puts.items()), list(deletes.items()))
 
 
-def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> None:
+def _put_messages(store: Store, part: Part, puts: Pairs) -> None:
     if part.fresh:
         numbers = list(part.fresh)
-        uids = UidMaker(part.queue_id).uids(numbers)
+        keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
         if part.aliases:
-            uids = [part.aliases.get(number) or uid for number, uid in zip(numbers, uids, strict=True)]
-        start = part.name + "-"
-        keys = [(start + uid).encode() for uid in uids]
-        puts += zip(keys, encode_fresh(part.fresh, part.columns, part.sides), strict=True)
+            known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
+            keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
+        puts.keys += keys
+        puts.values += encode_fresh(part.fresh, part.moments, part.columns, part.sides)
     if part.rewrites:
         keys = [key_of(part.name, uid) for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
@@ -102,7 +124,7 @@ def _put_messages(store: Store, part: Part, puts: list[tuple[bytes, bytes]]) -> 
             puts.append((key, encode_row(row)))
 
 
-def _put_index(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+def _put_index(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
     for chunk_id, chunk, sides in part.delta.chunks:
         key = KEY.pack(part.queue_id, chunk_id)
         if chunk is None:
@@ -111,7 +133,7 @@ def _put_index(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]
             puts.append((key, encode_chunk(chunk, sides)))
 
 
-def _put_publishers(part: Part, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> None:
+def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
     start = ID.pack(part.queue_id)
     encode = msgspec.msgpack.encode
     rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in part.delta.ids]

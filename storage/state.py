@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, repeat, takewhile
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
 
@@ -34,6 +33,7 @@ from wakeq.storage.environment import (
     open_environment,
     open_tables,
 )
+from wakeq.storage.pairs import Pairs
 from wakeq.storage.resident import ResidentPages
 from wakeq.storage.store import (
     APPLIED_KEY,
@@ -59,8 +59,6 @@ GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it c
 SCAN_RECORDS: Final = 256  # that a scan takes from the map together ...
 SCAN_RECORDS_FIRST: Final = 8  # ... but not at first, for what has a prefix may be one or two
 SCAN_BYTES: Final = 1 << 20  # and no more than have so many bytes
-
-_KEY = itemgetter(0)
 
 
 class StateView:
@@ -349,19 +347,19 @@ def _some_of(records: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[b
     return batch
 
 
-def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: list[tuple[bytes, bytes]]) -> None:
+def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: Pairs) -> None:
     """Put records sorted by key.
 
     Those behind the last record of the table are appended: that fills pages to the brim, where any other way
     leaves them half to two thirds full.
     """
-    behind = bisect_right(puts, cursor.key(), key=_KEY) if cursor.last() else 0
+    behind = bisect_right(puts.keys, cursor.key()) if cursor.last() else 0
     if behind:
-        cursor.putmulti(puts[:behind])
+        cursor.putmulti(iter(puts[:behind]))
         puts = puts[behind:]
-    consumed, added = cursor.putmulti(puts, append=True)
+    consumed, added = cursor.putmulti(iter(puts), append=True)
     if added < consumed:  # a key that stands twice in the cut is not appended the second time
-        cursor.putmulti(puts)
+        cursor.putmulti(iter(puts))
 
 
 def _delete_prefix(cursor: "lmdb.Cursor[bytes]", prefix: bytes, limit: int, *, key_bytes: int = 0) -> int:

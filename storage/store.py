@@ -7,13 +7,14 @@ A store has no opinion on values and never looks inside one.  Of keys it knows o
 queue.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
+
+from wakeq.storage.pairs import Pairs
 
 # The numbers are part of the interface between actors and storage, the names are what stands on disk.
 MESSAGES: Final = 1  # Qname-uid -> value
@@ -67,7 +68,7 @@ class Cut:
     applied_index: int
     applied_term: int
     clock_ms: int
-    puts: Sequence[tuple[int, Sequence[tuple[bytes, bytes]]]] = ()
+    puts: Sequence[tuple[int, Iterable[tuple[bytes, bytes]]]] = ()
     deletes: Sequence[tuple[int, Sequence[bytes]]] = ()
 
     @property
@@ -147,33 +148,31 @@ class Arranged(NamedTuple):
     """What a cut does to one table, sorted by key: neighbours share pages, worth a factor of four."""
 
     table: int
-    puts: list[tuple[bytes, bytes]]
+    puts: Pairs
     deletes: list[bytes]
 
 
 def arrange(cut: Cut) -> list[Arranged]:
     """Sort a cut by table and key, without the puts that it deletes itself."""
-    puts: dict[int, list[tuple[bytes, bytes]]] = {}
+    puts: dict[int, Pairs] = {}
     deletes: dict[int, list[bytes]] = {}
     for table, pairs in cut.puts:
-        puts.setdefault(table, []).extend(pairs)
+        puts.setdefault(table, Pairs()).extend(pairs)
     for table, keys in cut.deletes:
         deletes.setdefault(table, []).extend(keys)
     return [
-        _arrange_table(table, puts.get(table, []), deletes.get(table, []))
+        _arrange_table(table, puts.get(table, Pairs()), deletes.get(table, []))
         for table in sorted(puts.keys() | deletes.keys())
     ]
 
 
-def _arrange_table(table: int, puts: list[tuple[bytes, bytes]], deletes: list[bytes]) -> Arranged:
+def _arrange_table(table: int, puts: Pairs, deletes: list[bytes]) -> Arranged:
     assert table in CUT_TABLES, f"a cut may not touch table {table}"
     if deletes and puts:
-        gone = set(deletes)
-        puts = [pair for pair in puts if pair[0] not in gone]
-    puts.sort(key=itemgetter(0))  # stable: of two puts of one key the later one stays the later one
+        puts = puts.without(set(deletes))
+    puts = puts.in_order()
     deletes.sort()
-    sizes = [len(pair[0]) for pair in puts]
-    sizes += map(len, deletes)
+    sizes = set(map(len, deletes)).union(map(len, puts.keys))
     assert not sizes or 0 < min(sizes) <= max(sizes) <= KEY_BYTES_MAX, "a key has 1 to 511 bytes"
     return Arranged(table, puts, deletes)
 

@@ -273,7 +273,7 @@ class Assembly:
             if isinstance(result, BaseException):
                 self._around.failed(result)
             else:
-                process.tell(Loaded(dict(zip(numbers, result, strict=True)), ticket))
+                process.tell(Loaded(numbers, result, ticket))
 
         self.reader_disk.submit(lambda: store.get_many(keys), done)
 

@@ -156,11 +156,11 @@ class Core:
                     return True  # a pre-vote changes nobody's term
             case VoteAnswer(pre=True, granted=True):
                 return True  # the term that was asked for
-            case AppendAnswer() | HeartbeatAnswer() | VoteAnswer():
+            case AppendAnswer() | HeartbeatAnswer() | SnapshotRefused() | VoteAnswer():
                 if not self.members.knows(message.sender, message.disk_id):
                     return False  # who does not belong here cannot depose anybody either
         self.become_follower(message.term)
-        return not isinstance(message, AppendAnswer | HeartbeatAnswer | VoteAnswer)
+        return not isinstance(message, AppendAnswer | HeartbeatAnswer | SnapshotRefused | VoteAnswer)
 
     def _refuse_old(self, message: AnyMessage) -> None:
         """Tell a leader or candidate of an earlier term that time has gone on; it could not learn it otherwise."""

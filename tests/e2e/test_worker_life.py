@@ -18,7 +18,7 @@ from wakeq import Client
 PATIENCE_S = 30.0
 
 PROGRAM = """
-import asyncio, logging, os, sys, time
+import asyncio, ctypes, logging, os, sys, time
 from wakeq import Reject, Retry, Snooze, Worker, current
 
 logging.basicConfig(level=logging.INFO)
@@ -52,6 +52,9 @@ def die(how: str) -> None:
     if how == "hang":
         tell(os.getpid())
         time.sleep(3600)
+    if how == "hog":
+        tell(os.getpid())
+        ctypes.PyDLL(None).sleep(3600)  # no other thread of this process has its turn
 
 @worker.task("ends", retry=Retry(max=2, delay=0, jitter=0))
 def end(how: str) -> None:
@@ -283,12 +286,13 @@ def test_a_worker_that_is_killed_loses_nothing(broker: BrokerProcess, start_prog
     assert (message.uid, message.delivery) == (uid, 2)
 
 
+@pytest.mark.parametrize("how", ["hang", "hog"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_its_worker(
-    broker: BrokerProcess, start_program: StartProgram, number: signal.Signals
+    broker: BrokerProcess, start_program: StartProgram, number: signal.Signals, how: str
 ) -> None:
     with Client(broker.address) as client:
-        client.publish("dies", {"how": "hang"})
+        client.publish("dies", {"how": how})
         program = start_program(broker.address, GRACE="0.1")
         (pid,) = program.line()
 

@@ -70,6 +70,11 @@ class Network:
             self._point(sender, receiver, self._hardware(receiver))
         self.cuts.clear()
 
+    def connections(self, node: int) -> int:
+        """Return how many TCP connections there are where a node lives, or what is left of them."""
+        found = subprocess.run([*self.prefix(node), "cat", "/proc/net/tcp"], capture_output=True, text=True, check=True)
+        return len(found.stdout.splitlines()) - 1
+
     # --- up and down ---
 
     def __enter__(self) -> Self:

@@ -41,7 +41,7 @@ from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.records import encode_entry
-from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
+from wakeq.protocol.rows import Row, Side, decode_drafts, decode_row, encode_fresh, encode_row
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 
@@ -232,6 +232,32 @@ def test_every_row_comes_back_as_it_was(row: Row) -> None:
     assert decode_row(encode_row(row)) == row
 
 
+plain_rows = st.builds(Row, st.binary(max_size=40), published_ms=st.sampled_from((0, 1, 77)))
+
+
+@patient
+@given(several=st.lists(rows() | plain_rows, max_size=8))
+def test_rows_that_are_read_together_are_what_their_publishers_asked_for(several: list[Row]) -> None:
+    found = decode_drafts(map(encode_row, several))
+
+    asked = [Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers) for row in several]
+    assert found == [(draft, row.published_ms) for draft, row in zip(asked, several, strict=True)]
+
+
+@patient
+@given(several=st.lists(rows() | plain_rows, min_size=1, max_size=3), data=st.data())
+def test_a_damaged_one_among_rows_that_are_read_together_is_a_bad_record(
+    several: list[Row], data: st.DataObject
+) -> None:
+    values = list(map(encode_row, several))
+    place = data.draw(st.integers(0, len(values) - 1), label="place")
+    cut = values[place][: data.draw(st.integers(0, len(values[place]) - 1), label="cut")]
+
+    for damaged in (cut, flipped(values[place], data), values[place] + b"\x00"):
+        with contextlib.suppress(BadRecord):
+            raise AssertionError(decode_drafts([*values[:place], damaged, *values[place + 1 :]]))
+
+
 @patient
 @given(row=rows(), data=st.data())
 def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
@@ -246,12 +272,15 @@ def test_a_damaged_row_is_a_bad_record(row: Row, data: st.DataObject) -> None:
 @patient
 @given(new=st.lists(st.tuples(drafts, st.integers(0, 3)), max_size=8), data=st.data())
 def test_new_rows_are_encoded_as_single_ones_are(new: list[tuple[Draft, int]], data: st.DataObject) -> None:
-    fresh = dict(enumerate(new, 1))
+    every = dict(enumerate(new, 1))
+    moments = [(number, at_ms) for number, (_, at_ms) in every.items() if number == 1 or every[number - 1][1] != at_ms]
+    gone = data.draw(st.sets(st.sampled_from(sorted(every)))) if every else set[int]()
+    fresh = {number: kept for number, kept in every.items() if number not in gone}
     some = st.sets(st.sampled_from(sorted(fresh))) if fresh else st.just(set[int]())
     timed = {number: (data.draw(natural), data.draw(natural)) for number in data.draw(some)}
     delivered = {number: data.draw(sides) for number in data.draw(some)}
 
-    values = encode_fresh(fresh, timed, delivered)
+    values = encode_fresh({number: draft for number, (draft, _) in fresh.items()}, moments, timed, delivered)
 
     for (number, (draft, at_ms)), value in zip(fresh.items(), values, strict=True):
         due_ms, expires_ms = timed.get(number, (0, 0))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
@@ -136,6 +136,7 @@ def test_any_body_comes_back_as_it_was(body: bytes) -> None:
     assert body_of(command) == bytes_of(reply) == body
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 @given(
     lines=st.lists(st.one_of(COMMANDS.map(lambda c: encode_commands([c])[:-1]), NEARLY, st.just(b"x"), st.just(b""))),
     places=st.lists(st.integers(0, 10_000), max_size=6),

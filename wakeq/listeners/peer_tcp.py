@@ -26,7 +26,8 @@ PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0  # between two attempts to connect
 UNSENT_BYTES_MAX = 1 << 20  # beyond it the peer's process keeps what it has to say
 CONNECTIONS_MAX = 256  # a cluster has a few; who else connects is not let in
 ACCEPT_BACKLOG = 64
-UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up
+UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up ...
+KEEPALIVE_S = 1  # ... and asks so often: two followers have nothing to say that would show that one of them is gone
 
 logger = logging.getLogger("wakeq.peers")
 
@@ -181,7 +182,8 @@ class PeerTcp:
         tls = None if self._tls is None else self._tls.dialing
         made = asyncio.get_running_loop().create_connection(lambda: PeerTcpDoor(self, node_id), host, port, ssl=tls)
         try:
-            _transport, door = await asyncio.wait_for(made, HELLO_S_MAX)
+            async with asyncio.timeout(HELLO_S_MAX):  # `wait_for` would miss being told to end in the moment it is made
+                _transport, door = await made
         except ssl.SSLError as error:  # a certificate, most likely, which waiting will not mend
             self.refused(node_id, f"{host}:{port}", PeerRefused(f"no TLS with it: {error.reason or error}"))
             return False
@@ -210,3 +212,6 @@ class PeerTcp:
 def _set_options(connection: Any) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS_MAX)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S)

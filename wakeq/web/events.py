@@ -87,12 +87,20 @@ class Events:
         """Tell one watcher, until it goes or the broker stops."""
         if len(self._watchers) >= WATCHERS_MAX:
             raise Denied("BUSY", f"{WATCHERS_MAX} are watching already; close a page")
+        watcher: asyncio.Queue[Look | None] = asyncio.Queue(1)
+        self._watchers.add(watcher)  # at once: many may ask before the first one is answered
+        try:
+            return await self._tell(watcher, request, caller, query)
+        finally:
+            self._watchers.discard(watcher)
+
+    async def _tell(
+        self, watcher: "asyncio.Queue[Look | None]", request: web.Request, caller: Caller, query: EventsQuery
+    ) -> web.StreamResponse:
         if query.leader and (refusal := (await self._look()).refusal) is not None:
             raise refusal
         response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
         await response.prepare(request)
-        watcher: asyncio.Queue[Look | None] = asyncio.Queue(1)
-        self._watchers.add(watcher)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look_again())
         try:
@@ -100,8 +108,6 @@ class Events:
                 await give(request, response, b"data: " + msgspec.json.encode(told(look, query, caller)) + b"\n\n")
         except (ConnectionResetError, OSError):
             pass  # it went
-        finally:
-            self._watchers.discard(watcher)
         return response
 
     async def _look_again(self) -> None:

@@ -1,11 +1,14 @@
 """Bodies that are no longer in memory: read again when their turn comes, whatever happens meanwhile."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
-from wakeq.actors.messages import Follow, Refusal
+from wakeq.actors.messages import Follow, Loaded, Refusal
 from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_reads import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.commands import Draft
 from wakeq.storage.store import MESSAGES, REBUILD, Cut
 
@@ -53,7 +56,7 @@ def test_a_body_is_at_hand_until_the_store_has_it() -> None:
     bodies = Bodies()
     bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
 
-    fresh = bodies.collect()
+    fresh, _ = bodies.collect()
     while_flushing = [bodies.get(1), bodies.get(2)]
     bodies.flushed(lambda count: [2], CACHED_BYTES_MAX)
 
@@ -319,3 +322,76 @@ def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
 
     assert len(worker.take()) == 1
     assert client.fetch(Q)
+
+
+@pytest.mark.parametrize("end", ["PURGE", "DROP"])
+def test_what_was_read_for_an_earlier_incarnation_is_no_body_of_this_one(
+    broker: Broker, client: Client, end: str
+) -> None:
+    uid = client.publish(Q, "old")
+    evict(broker)
+    (row,) = broker.files.store.get_many([f"{Q}-{uid}".encode()])
+    late = Loaded([1], [row], (broker.queue(Q).ledger.id, None))  # it was read, and its mail is on the way
+    client.call(end, Q)
+    client.publish(Q, "new")
+    evict(broker)
+
+    broker.queue(Q).tell(late)
+    broker.settle()
+
+    assert client.fetch(Q)["msg"] == "new"
+
+
+def test_a_queue_that_is_emptied_fast_is_read_in_ever_larger_pieces(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(10):
+        client.call("PUB", Q, messages=["x"] * 400)
+    evict(broker)
+    pieces: list[int] = []
+    store = broker.assembly.files.store
+    get_many = store.get_many
+
+    def counted(keys: Sequence[bytes]) -> list[bytes | None]:
+        pieces.append(len(keys))
+        return get_many(keys)
+
+    monkeypatch.setattr(store, "get_many", counted)
+
+    for _ in range(40):
+        client.call("FET", Q, count=64)
+
+    assert pieces[:2] == [64, BODIES_AHEAD]
+    assert set(pieces[4:]) == {BODIES_AHEAD_MAX // 2}
+
+
+def test_every_message_at_hand_has_the_moment_of_its_publication() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 4), [Draft(b"")] * 3, 5)
+    bodies.publish([4], [Draft(b"")], 5)
+    bodies.publish([5, 6], [Draft(b"")] * 2, 7)
+    bodies.remove([5])
+
+    fresh = [bodies.kept(number) for number in (1, 4, 5, 6)]
+    _, moments = bodies.collect()
+    bodies.publish([7], [Draft(b"")], 9)
+    flushing = [bodies.kept(number) for number in (1, 4, 5, 6, 7)]
+    bodies.flushed(lambda count: [3, 6, 7], 1 << 20)
+
+    kept = [(Draft(b""), 5), (Draft(b""), 5), None, (Draft(b""), 7)]
+    assert fresh == kept
+    assert flushing == [*kept, (Draft(b""), 9)]
+    assert moments == [(1, 5), (5, 7)]
+    assert [bodies.kept(number) for number in (2, 3, 6, 7)] == [None, (Draft(b""), 5), (Draft(b""), 7), (Draft(b""), 9)]
+
+
+def test_what_is_handed_over_twice_before_it_is_stored_keeps_its_moments() -> None:
+    bodies = Bodies()
+    bodies.publish([1], [Draft(b"")], 5)
+    bodies.collect()
+    bodies.publish([2], [Draft(b"")], 6)
+
+    handed_over = bodies.collect()
+
+    assert handed_over == ({2: Draft(b"")}, [(2, 6)])
+    assert [bodies.kept(number) for number in (1, 2)] == [(Draft(b""), 5), (Draft(b""), 6)]

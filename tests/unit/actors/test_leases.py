@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker, Client
+from wakeq.actors import log_entries
 from wakeq.actors.leases import LEAVING_GRACE_MS, Leases
 from wakeq.actors.line import DEAD_MAX
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Publish
+from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Entry, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
+from wakeq.protocol.records import encode_entry
 
 Q = "q"
 
@@ -37,6 +39,17 @@ def test_an_older_lease_is_refused_and_changes_nothing(
     assert old["lease"] != new["lease"]
     assert client.finds_nothing(Q)
     assert worker.call("ACK", Q, uid=uid, lease=new["lease"]) == {"cmd": "okack", "uid": uid, "qname": Q}
+
+
+def test_leases_only_grow_through_a_purge_too(client: Client) -> None:
+    client.publish(Q)
+    before = client.fetch(Q)["lease"]
+
+    client.call("PURGE", Q)
+    client.publish(Q)
+    behind = client.fetch(Q)["lease"]
+
+    assert (before, behind) == ("1-1", "1-2")
 
 
 def test_an_acknowledgement_without_a_lease_is_taken_as_the_original_takes_it(
@@ -212,6 +225,24 @@ def test_a_lease_whose_end_was_refused_ends_again() -> None:
 
     assert leases.next_moment_ms() == until_ms + LEAVING_GRACE_MS
     assert leases.ran_out(until_ms + LEAVING_GRACE_MS) == [1]
+
+
+def test_what_the_log_cannot_take_stays_where_it_was(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uids = [client.publish(Q) for _ in range(2)]
+
+    def encode(entry: Entry, at_ms: int) -> bytes:
+        if isinstance(entry, Ack):
+            raise OverflowError("beyond a limit")
+        return encode_entry(entry, at_ms)
+
+    monkeypatch.setattr(log_entries, "encode_entry", encode)
+    replies = client.ask(*({"cmd": "ACK", "qname": Q, "uid": uid} for uid in uids))
+    broker.settle()
+
+    assert [reply["err"] for reply in replies] == ["BAD_FIELD"] * 2
+    assert [client.fetch(Q)["uid"] for _ in uids] == uids
 
 
 # What was acknowledged without a fetch ----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from wakeq.actors.monique_answers import FIRST_AFTER_MS
 from wakeq.actors.monique_exchange import _HANDLERS as HANDLERS
 from wakeq.actors.monique_exchange import FamilyEnded
 from wakeq.actors.monique_messages import Relayed
+from wakeq.protocol.wire.monique.messages import ID_CHARS
 
 
 def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Client) -> None:
@@ -33,6 +34,8 @@ def test_an_answer_on_the_queue_goes_out_and_is_gone(place: Place, worker: Clien
         ["error", "sum_it", "t1", "wakeq"],
         ["result", "sum_it", "t1", "me"],
     ]
+    ids = {tag.split(":")[2] for tag in tags}
+    assert [len(id) for id in ids] == [ID_CHARS] * 3, "each has one of its own"
     assert worker.figures("monique.answers")["size"] == 0
 
 

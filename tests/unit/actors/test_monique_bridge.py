@@ -5,6 +5,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, transfer
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place, failures_of
+from wakeq.actors import monique_bridge
 from wakeq.actors.messages import Answered, Refusal
 from wakeq.actors.monique_messages import Parcel, Pushed, Relayed
 from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
@@ -279,3 +280,17 @@ def test_an_answer_that_comes_behind_the_end_of_its_component_counts(place: Plac
     place.port.ids()
     place.connect(bridge, 1)
     assert place.port.ids() == []
+
+
+def test_so_many_late_tasks_are_remembered_and_not_one_more(
+    place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monique_bridge, "LATE_MAX", 2)
+    bridge = place.bridge(3)
+    place.client().ask(*[push(TASK, id=f"t{number}") for number in range(3)])
+
+    place.connect(bridge)
+    for number in range(3):
+        place.relay("result sum_it", pid=f"t{number}", id=f"r{number}")
+
+    assert worker.figures("sums")["acked"] == 2

@@ -142,8 +142,10 @@ def test_one_that_rests_gives_nothing_more_and_still_takes_answers(
     place.client().ask(push(TASK, id="t1"))
     place.exchange.tell(Relayed([transfer("result sum_it", pid="t1", id="r")]))  # it was read, and is on its way
 
+    assert worker.figures("sums")["waiting"] == 1
     bridge.tell(Rest())
     broker.settle()
+    assert worker.figures("sums")["waiting"] == 0, "or the queue would still hand out to it"
     place.client().ask(push(TASK, id="t2"))
     place.connect(bridge, 1, 2, 3)
     broker.advance(1)

@@ -11,6 +11,7 @@ from wakeq.actors import monique_controller
 from wakeq.actors.monique_controller import WAITING_MAX, Controller
 from wakeq.actors.monique_messages import Changed, Relayed
 from wakeq.actors.runtime import Process
+from wakeq.protocol.wire.monique.transfers import Transfer
 
 
 @pytest.fixture
@@ -78,6 +79,17 @@ def test_a_controller_keeps_so_many_and_says_what_it_drops(
     assert "no component takes them" in caplog.text
 
 
+def test_a_controller_gives_nobody_a_task_that_a_component_would_die_of(controlled: Any, place: Place) -> None:
+    port, controller, relay = controlled
+    port.room = {1: 5}
+    controller.tell(Changed([1]))
+    good = transfer("config a_b")
+
+    relay(Transfer(good.tag, b"no MessagePack"), good)
+
+    assert (len(port.sent), place.tally.dropped["to_controller"]) == (1, 1)
+
+
 def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     port, controller, relay = controlled
     task = transfer("config a_b", data=bytes(1000))
@@ -90,7 +102,7 @@ def test_a_controller_keeps_so_many_bytes(controlled: Any, place: Place, monkeyp
 
     assert (len(port.sent), place.tally.dropped["to_controller"]) == (2, 3)
     relay(*[task] * 3)
-    assert len(port.sent) == 5, "what was given waits no longer"
+    assert len(port.sent) == 5, "what is taken at once need not wait"
 
 
 def test_components_have_their_turns_and_who_can_take_nothing_is_passed_over(controlled: Any, place: Place) -> None:

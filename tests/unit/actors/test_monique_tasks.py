@@ -221,6 +221,7 @@ def test_a_kill_finds_a_task_although_there_are_more_than_can_be_remembered(
         place.kill(f"t{number}")
 
     assert worker.figures("sums")["size"] == 26
+    assert len(place.tasks._known) <= 10
 
 
 def test_a_kill_that_is_not_looked_for_because_there_are_too_many_is_said(

@@ -70,6 +70,43 @@ def test_a_message_that_is_named_twice_is_moved_once(broker: Broker, client: Cli
     assert client.figures(OTHER)["size"] == 1
 
 
+def test_one_step_moves_a_bounded_number_of_bytes_and_says_what_stays(broker: Broker, client: Client) -> None:
+    uids = [client.publish(Q, "x" * 1_000_000) for _ in range(9)]
+
+    moved = broker.operate(Q, lambda me: Move(me, Q, uids, OTHER))
+
+    assert [uid for uid, new in moved.uids.items() if new is None] == uids[8:], "eight of a million are within 8 MiB"
+    assert (client.figures(Q)["size"], client.figures(OTHER)["size"]) == (1, 8)
+
+
+def test_what_was_handed_out_and_is_not_written_down_yet_is_not_moved(broker: Broker, client: Client) -> None:
+    uids = [client.publish(Q), client.publish(Q)]
+    broker.log_disk.held = True
+    client.fetch(Q)
+    answers: list[Any] = []
+
+    broker.queue(Q).tell(Move(broker.runtime.spawn(Operator).asker(answers.append), Q, uids, OTHER))
+    broker.settle()
+    leaving = set(broker.queue(Q).leases.leaving)  # type: ignore[union-attr]
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert leaving == {2}
+    ((moved),) = answers
+    assert [uid for uid, new in moved.uids.items() if new is None] == uids[:1]
+
+
+def test_what_the_log_does_not_take_stays_and_is_handed_out(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+    broker.disk_full(True)
+
+    moved = broker.operate(Q, lambda me: Move(me, Q, [uid], OTHER))
+
+    assert (moved.uids, moved.refusal.code) == ({uid: None}, "DISK_FULL")
+    assert client.fetch(Q)["uid"] == uid
+
+
 def test_what_was_let_go_and_given_back_is_delivered_once(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,20 @@ from typing import Any
 import pytest
 
 from wakeq.actors.messages import Outcome
-from wakeq.actors.worker_replies import REFUSALS, draft_of, plain_draft_of, plain_drafts_of, published, runs_of
+from wakeq.actors.worker_replies import (
+    REFUSALS,
+    draft_of,
+    drafts_of,
+    plain_draft_of,
+    plain_drafts_of,
+    published,
+    runs_of,
+)
 from wakeq.protocol.commands import Result
 from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.uid import UidMaker
 from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker_commands import Item
 
 PROTOCOL_PAGE = Path(__file__).parents[3] / "docs" / "protocols" / "worker.md"
 LIMIT = 10
@@ -42,12 +51,27 @@ def test_plain_publishes_together_are_what_each_is_alone() -> None:
 
     long = [draft_of(wire.contents_of(each)[0], LIMIT) for each in pubs]
 
-    assert plain_drafts_of(pubs, LIMIT) == [plain_draft_of(each, LIMIT) for each in pubs] == long
+    assert [plain_draft_of(each, LIMIT) for each in pubs] == long
+    assert plain_drafts_of(pubs, LIMIT) == (long, False)
+    assert plain_drafts_of(pubs[:-1], LIMIT) == (long[:-1], True)
 
 
 @pytest.mark.parametrize("fields", NOT_PLAIN)
 def test_one_that_is_not_plain_sends_all_of_them_the_long_way(fields: dict[str, Any]) -> None:
     assert plain_drafts_of([pub(message="m"), pub(**fields)], LIMIT) is None
+
+
+@pytest.mark.parametrize("shared", [{}, {"priority": -3, "delay": 2, "expires": 4, "timeout": 5}, {"timeout": 0}])
+@pytest.mark.parametrize("messages", [["text", "", "é" * 5], [Item(message="m", priority=1), "text"]])
+def test_the_texts_of_a_batch_are_what_each_is_alone_and_known_to_be_alike(
+    messages: list[Any], shared: dict[str, Any]
+) -> None:
+    batch = pub(messages=messages, **shared)
+
+    drafts, alike = drafts_of(batch, LIMIT)
+
+    assert drafts == [draft_of(content, LIMIT) for content in wire.contents_of(batch)]
+    assert alike == (type(messages[0]) is str)
 
 
 def test_a_message_over_the_limit_is_refused_on_either_way() -> None:

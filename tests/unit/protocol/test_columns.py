@@ -82,3 +82,6 @@ def test_of_a_run_of_messages_those_that_live_are_found() -> None:
     assert columns.living_among(run) == [CHUNK - 2, CHUNK - 1, CHUNK + 1, CHUNK + 2]
     assert columns.living_among(range(CHUNK + 4, CHUNK + 7)) == [CHUNK + 4, CHUNK + 5]
     assert columns.living_among(range(9 * CHUNK, 9 * CHUNK + 2)) == []
+    assert columns.living_among([CHUNK + 1, CHUNK, 0, 1, -1]) == [CHUNK + 1, 1]
+    assert columns.living_among([0, 1]) == [1]
+    assert columns.living_among([]) == []

@@ -1,7 +1,7 @@
 """Entries byte by byte: what stands on disk may only change together with its page and version."""
 
 import struct
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -209,6 +209,26 @@ def test_what_is_packed_already_is_written_like_what_is_not(entry: Publish | Sta
     packed = msgspec.structs.replace(plain, packed=(pack_alike([1, 0, 3], drafts[0], ordinal), b"abcd"))
 
     assert encode_entry(packed, AT) == encode_entry(plain, AT)
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        {"atomic": False},
+        {"atomic": False, "session": "s", "ordinals": [7, 8, 9]},
+        {},
+        {"id": "i"},
+        {"session": "s", "ordinals": [7]},
+    ],
+    ids=str,
+)
+def test_what_is_known_to_be_alike_is_written_like_what_is_not(once: dict[str, Any]) -> None:
+    drafts = [Draft(body, -1, 5, 6, 7) for body in (b"a", b"", b"bcd")]
+    entry = Publish("q", drafts, **({"atomic": True, "worker": 9} | once))
+
+    alike = msgspec.structs.replace(entry, alike=True)
+
+    assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
 
 @pytest.mark.parametrize("kind", [Publish, Stash])

@@ -89,7 +89,8 @@ def test_new_rows_are_what_they_would_be_one_by_one() -> None:
     }
     columns, sides = {7: (20, 30)}, {8: Side(deliveries=1, until_ms=9)}
 
-    rows = encode_fresh(fresh, columns, sides)
+    moments = [(1, 10), (4, 11), (8, 10)]
+    rows = encode_fresh({number: draft for number, (draft, _) in fresh.items()}, moments, columns, sides)
 
     assert rows == [
         encode_row(

@@ -39,21 +39,22 @@ class Stored:
     def __init__(self) -> None:
         self.store = MemoryStore()
         self.ledger = Ledger("q-1", QUEUE_ID, Policies(), Limits())
-        self.fresh: dict[int, tuple[Draft, int]] = {}
+        self.fresh: dict[int, Draft] = {}
         self.index = 0
 
     def publish(self, *drafts: Draft, once: str = "", session: str = "") -> None:
         ordinals = list(range(1, len(drafts) + 1)) if session else []
         entry = Publish("q-1", list(drafts), id=once, session=session, ordinals=ordinals)
-        self.fresh.update(zip(self.ledger.publish(entry, 100), ((draft, 100) for draft in drafts), strict=True))
+        self.fresh.update(zip(self.ledger.publish(entry, 100), drafts, strict=True))
 
-    def part(self, *, gone: tuple[str, ...] = ()) -> Part:
+    def part(self, *, gone: tuple[int, ...] = ()) -> Part:
         ledger, fresh, self.fresh = self.ledger, self.fresh, {}
         delta = ledger.collect()
         return Part(
             "q-1",
             ledger.id,
             fresh,
+            [(1, 100)],
             {number: ledger.aliased[number] for number in fresh if number in ledger.aliased},
             {number: (ledger.published_due_of(number), ledger.expires_of(number)) for number in fresh},
             {number: ledger.sides[number] for number in fresh if number in ledger.sides},
@@ -135,7 +136,7 @@ def test_an_acknowledged_message_leaves_no_record(stored: Stored) -> None:
     stored.cut(stored.part())
     stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, [1], [(0, 0)]))
 
-    stored.cut(stored.part(gone=(UID(1),)))
+    stored.cut(stored.part(gone=(1,)))
 
     assert stored.records(MESSAGES) == stored.records(INDEX) == {}
     assert stored.records(QUEUES) != {}  # the queue is still there, empty
@@ -160,6 +161,24 @@ def test_publishers_and_imported_uids_have_records_with_a_checksum(stored: Store
     assert queue.aliases == {3: "old-1"}
     assert queue.ids == [("I", (7, 1, 1, 100))]
     assert [(name, session.outcomes) for name, session in queue.sessions] == [("S", {1: (7, 2, 1)})]
+
+
+def test_messages_that_left_in_any_order_take_only_their_own_records_along(stored: Stored) -> None:
+    stored.publish(*[Draft(b"")] * 8)
+    stored.cut(stored.part())
+
+    stored.cut(stored.part(gone=(7, 2, 4, 3)))
+
+    assert list(stored.records(MESSAGES)) == [key_of("q-1", UID(number)) for number in (1, 5, 6, 8)]
+
+
+def test_new_messages_are_stored_under_imported_uids_where_they_have_one(stored: Stored) -> None:
+    stored.publish(Draft(b""), Draft(b"", alias="line\nend"), Draft(b""))
+
+    stored.cut(stored.part())
+
+    uids = (UID(1), UID(3), "line\nend")
+    assert list(stored.records(MESSAGES)) == [key_of("q-1", uid) for uid in uids]
 
 
 def test_an_imported_message_that_is_gone_takes_its_uid_along(stored: Stored) -> None:
@@ -188,7 +207,7 @@ def test_ids_and_sessions_come_back_in_the_order_in_which_they_will_be_forgotten
     ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
     sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
 
-    stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
+    stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
 
     (queue,) = stored.load()
     assert [name for name, _ in queue.ids] == ["b", "c", "a"]
@@ -208,10 +227,12 @@ def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) ->
 
 
 def test_a_queue_that_does_not_exist_any_more_only_hands_over_what_is_gone(stored: Stored) -> None:
+    stored.publish(Draft(b"", alias="old-1"))
+    stored.cut(stored.part())
     stored.publish(Draft(b""))
     part = stored.part()
 
-    stored.cut(part._replace(queue_id=0, gone=["x"]))
+    stored.cut(part._replace(queue_id=0, delta=Delta(aliases_gone=["old-1"])), graves=(Grave("q-1", QUEUE_ID),))
 
     assert stored.records(MESSAGES) == stored.records(QUEUES) == {}
 
@@ -230,7 +251,7 @@ def test_numbers_across_chunks_come_back(stored: Stored) -> None:
     stored.publish(*[Draft(b"x")] * 1_200)
     stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, list(range(1, 600)), [(0, 0)] * 599))
     stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1_100], [500], 9), 2)
-    stored.fresh = {number: kept for number, kept in stored.fresh.items() if number >= 600}
+    stored.fresh = {number: draft for number, draft in stored.fresh.items() if number >= 600}
 
     stored.cut(stored.part())
 
@@ -283,7 +304,7 @@ def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> N
 
 
 def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
-    cut = stored.cut(Part("q-1", QUEUE_ID, {}, {}, {}, {}, {}, [], NOTHING, META, 1))
+    cut = stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
 
-    assert dict(cut.puts)[MESSAGES] == []
-    assert dict(cut.puts)[QUEUES] == [(ID.pack(QUEUE_ID), sealed(META))]
+    assert list(dict(cut.puts)[MESSAGES]) == []
+    assert list(dict(cut.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), sealed(META))]

@@ -168,6 +168,24 @@ def test_a_token_sees_and_changes_its_own_queues_only(tmp_path: Path) -> None:
     assert (mine, not_mine) == ([200] * 4, [403] * 10)
 
 
+def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None:
+    """Its error may say what is in the message."""
+
+    async def story(node: Asked) -> Any:
+        headers = msgspec.msgpack.encode({ORIGIN: "team.a", ORIGIN_UID: "gone"})
+        node.here.node.raft_log.tell(Propose([(Publish("team.a.dead", [Draft(b"4", headers=headers)]), None)]))
+        async with asyncio.timeout(10):
+            while '"size":2' not in (await node.answer(OWNER, "GET", "/api/v1/queue", queue="team.a.dead"))[1]:
+                await asyncio.sleep(0)
+        codes = {}
+        for secret in (WORKER, TEAM, SCRAPER):
+            _, text = await node.answer(secret, "GET", "/api/v1/messages/why", queue="team.a", uid="gone")
+            codes[secret] = msgspec.json.decode(text)["causes"][0]["code"]
+        return codes
+
+    assert told(tmp_path, story) == {WORKER: "gone", TEAM: "dead", SCRAPER: "dead"}
+
+
 def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> None:
     async def story(node: Asked) -> Any:
         refused = await node.ask(TEAM, "POST", "/messages/redrive", queue="team.a.dead")

@@ -205,6 +205,25 @@ def test_components_hear_what_was_published_just_before_a_clean_stop(run: Run, t
     assert heard == 100
 
 
+def test_what_components_have_sent_is_taken_when_the_broker_stops(run: Run, tmp_path: Path) -> None:
+    """Whoever sent it believes that it was delivered."""
+
+    async def test() -> None:
+        async with doors(config_file=config_json(tmp_path / "config.json")) as (place, addresses):
+            with zmq.Context() as context, context.socket(zmq.PUSH) as push:
+                push.connect(f"tcp://{addresses['scheduler-in']}")
+                push.send_multipart(packed(spec="a_b", type="data"))
+                assert place.doors._zmq is not None
+                while not place.doors._zmq._pulls()[0]._socket.poll(10):  # and the loop does not run meanwhile
+                    pass
+
+                place.doors.stop_reading()
+
+                await until(lambda: place.doors._tally.taken["zeromq"] == 1)
+
+    run(test)
+
+
 def test_controllers_that_are_added_to_the_file_are_opened(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

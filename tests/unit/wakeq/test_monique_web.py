@@ -28,11 +28,13 @@ class Answering(Noting):
 
 
 class Port:
-    def __init__(self, session: aiohttp.ClientSession, refusal: Callable[[], Refusal | None]) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, refusal: Callable[[], Refusal | None], *, wants_id_cookie: bool
+    ) -> None:
         self.clock = Clock()
         self.session = session
         self.subscribers: list[Answering] = []
-        self.path = MoniquePath(self.make, clock=self.clock, refusal=refusal)
+        self.path = MoniquePath(self.make, clock=self.clock, refusal=refusal, wants_id_cookie=wants_id_cookie)
         self.server = WebServer(greeting=None)
         self.server.add("GET", "/", self.path.handle)
         self.url = ""
@@ -50,9 +52,11 @@ class Port:
 
 
 @asynccontextmanager
-async def serving(refusal: Callable[[], Refusal | None] = lambda: None) -> AsyncIterator[Port]:
+async def serving(
+    refusal: Callable[[], Refusal | None] = lambda: None, *, wants_id_cookie: bool = False
+) -> AsyncIterator[Port]:
     async with aiohttp.ClientSession() as session:
-        port = Port(session, refusal)
+        port = Port(session, refusal, wants_id_cookie=wants_id_cookie)
         port.server.before_stop(port.path.close)
         port.url = f"http://127.0.0.1:{await port.server.start('127.0.0.1', 0)}"
         try:
@@ -168,6 +172,22 @@ def test_text_frames_that_are_no_text_are_read_too(run: Run) -> None:
 
             assert isinstance(subscriber.commands[-1], Bad)
             assert subscriber.closed is None
+
+    run(test)
+
+
+@pytest.mark.parametrize(("cookie", "status"), [(None, 400), ("id=", 400), ("xid=5", 400), ("a=b; id=5", 101)])
+def test_the_cookie_can_be_demanded(run: Run, cookie: str | None, status: int) -> None:
+    async def test() -> None:
+        async with serving(wants_id_cookie=True) as port:
+            headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+            headers |= {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="} | (
+                {} if cookie is None else {"Cookie": cookie}
+            )
+            async with port.session.get(port.url, headers=headers) as answer:
+                assert answer.status == status
+                if status == 400:
+                    assert await answer.read() == b"\x81\xa5error\xbduser id not found in cookies."
 
     run(test)
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+from contextlib import AsyncExitStack
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.helpers.node_here import node_here, run
 from wakeq.web import streaming
 from wakeq.web.backup import Backup
-from wakeq.web.events import Events, EventsQuery
+from wakeq.web.events import WATCHERS_MAX, Events, EventsQuery
 from wakeq.web.health import Health
 from wakeq.web.streaming import give
 
@@ -107,3 +110,15 @@ def test_a_backup_that_nobody_takes_ends_and_leaves_room_for_the_next(stuck: Any
         return backup._is_running, ended
 
     assert asyncio.run(back_up()) == (False, [BrokenPipeError])
+
+
+def test_no_more_than_may_watch_do_however_many_ask_at_once(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        async with node_here(tmp_path / "data") as here, AsyncExitStack() as opened:
+            url = f"{here.http}/api/v1/events?leader=true"
+            asked = [opened.enter_async_context(here.session.get(url)) for _ in range(WATCHERS_MAX + 8)]
+            return [answer.status for answer in await asyncio.gather(*asked)]
+
+    statuses = run(story())
+
+    assert (statuses.count(200), statuses.count(503)) == (WATCHERS_MAX, 8)

@@ -154,3 +154,38 @@ def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
     assert isinstance(verdict, GivenBack)
     assert "Resource temporarily unavailable" in verdict.reason
     assert verdict_on(pool, "return") == DONE
+
+
+def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    being_made, go, killed = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowChild:
+        """A child that is made slowly, and whose handler would never end."""
+
+        def __init__(self) -> None:
+            being_made.set()
+            assert go.wait(PATIENCE_S)
+
+        def run(self, _job: Job) -> None:
+            assert killed.wait(PATIENCE_S)
+
+        def kill(self) -> None:
+            killed.set()
+
+        def epitaph(self) -> str:
+            return "it was killed"
+
+    monkeypatch.setattr("wakeq.worker.processes.Child", SlowChild)
+    returned: Any = Returned()
+    pool = ProcessPool(1, returned)
+    pool.start()
+    job = job_of(process_tasks.send_pid)
+    pool.submit([job])
+    assert being_made.wait(PATIENCE_S)
+
+    pool.abandon(job)
+    go.set()
+
+    assert isinstance(returned.take(), Failed)
+    assert killed.is_set()
+    pool.stop()

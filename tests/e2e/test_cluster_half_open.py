@@ -1,0 +1,51 @@
+"""A node whose machine loses its power says nothing more, not even that its connections are over: the others find out.
+
+Followers have little to say to each other, so nothing that they send would tell them.  A network that is cut while the
+node is killed does what a power cut does.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.cluster import Cluster
+from tests.helpers.line_client import LineClient
+from tests.helpers.namespaces import Network, missing
+from tests.helpers.started import eventually
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing() or "never")]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network(3) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(network: Network, tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, 3, network=network) as made:
+        yield made
+
+
+def knows(node: BrokerProcess, other: int) -> bool:
+    """Whether a node is connected to another one."""
+    with LineClient(node.worker_address) as client:
+        members = client.ask("CLUSTER")["cluster"]["members"]
+    return any(member["node"] == other and member["is_connected"] for member in members)
+
+
+def test_followers_are_connected_again_after_one_of_them_lost_its_power(cluster: Cluster, network: Network) -> None:
+    first, second = sorted(cluster.followers(), key=cluster.nodes.index)  # the second one has to dial the first
+    one, two = cluster.nodes.index(first), cluster.nodes.index(second)
+    eventually(lambda: knows(first, two), "the followers are connected")
+
+    network.isolate(one)
+    first.kill()
+    eventually(lambda: network.connections(one) == 0, "the kernel has given up telling anybody")
+    network.heal()
+    first.start()
+
+    eventually(lambda: knows(first, two) and knows(second, one), "the followers are connected again")
