@@ -168,7 +168,8 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) ->
     level, level_of_tasks = ("warn", "warn") if verbose else ("error", "off")
     log.write_text(QUIET_LOG.replace("{level}", level).replace("{level_of_tasks}", level_of_tasks))
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
-    for key, value in (_settings(cores, log) | sockets_in(folder)).items():
+    sockets = sockets_in(folder) if mute else {}
+    for key, value in (_settings(cores, log) | sockets).items():
         builder = builder.config(key, value)
     with _ended_with_us(), shimmed_java(folder, mute=mute):
         return builder.getOrCreate()
@@ -211,7 +212,9 @@ def sockets_in(folder: Path) -> dict[str, str]:
     """Return the settings by which Spark and its workers meet in a folder that is ours alone.
 
     Else they do at a port of the loopback for whoever comes first: a client that looks for its broker where that was
-    until now is taken for a worker, and what it says first for the size of what follows.
+    until now is taken for a worker, and what it says first for the size of what follows.  At a socket of a folder,
+    though, a worker finds out that Spark has closed it, and tells of that with a traceback: so who wants silence has to
+    be mute.
     """
     fits = len(os.fsencode(folder)) + SOCKET_NAME_SIZE <= SOCKET_PATH_MAX
     return {

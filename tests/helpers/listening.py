@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LISTENING = "0A"
-LOOK_EVERY_S = 0.01
+LOOK_EVERY_S = 0.1  # a port of Spark waits for a program to start; to look oftener would keep that from its core
 
 
 def listening(pid: int) -> set[int]:

@@ -22,9 +22,11 @@ def needs_spark() -> None:
 
 @pytest.fixture(scope="session")
 def spark_session(needs_spark: None) -> Iterator[Any]:
-    """Start the session."""
-    with quiet_session("wakeq tests", cores=2) as session:
-        yield session
+    """Start the session, with sockets: at a port, a client of a broker that has ended would be taken for a worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_UDS_MODE", "true")
+        with quiet_session("wakeq tests", cores=2) as session:
+            yield session
 
 
 @pytest.fixture(autouse=True)
