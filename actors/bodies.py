@@ -31,10 +31,12 @@ def share_of(queues: int) -> int:
 
 def read_from(numbers: Sequence[int], values: Sequence[bytes | None], columns: Columns, queue: str) -> Found:
     """Return messages as the state store has them, but for those that are gone by now."""
-    if None in values or len(columns.living_among(numbers)) < len(numbers):
-        pairs = zip(numbers, values, strict=True)
-        stored = {number: value for number, value in pairs if value is not None and columns.lives(number)}
+    if len(columns.living_among(numbers)) < len(numbers):
+        stored = {number: value for number, value in zip(numbers, values, strict=True) if columns.lives(number)}
         numbers, values = list(stored), list(stored.values())
+    if None in values:  # whoever read it again would do so for ever
+        found = f"none: number {numbers[values.index(None)]} of queue {queue!r}"
+        raise DamagedFile("state/data.mdb", 0, found=found, expected="a message that is in the index", hint=REBUILD)
     rows = cast("Sequence[bytes]", values)
     try:
         return dict(zip(numbers, decode_drafts(rows), strict=True))

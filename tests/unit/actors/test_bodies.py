@@ -52,6 +52,25 @@ def test_a_stored_message_that_rotted_ends_the_node_which_says_where_it_stood(br
     ]
 
 
+@pytest.mark.parametrize("asked", ["FET", "PEEK"])
+def test_a_message_that_the_store_has_lost_ends_the_node_instead_of_being_read_for_ever(
+    broker: Broker, client: Client, asked: str
+) -> None:
+    uid = client.publish(Q)
+    evict(broker)
+    store = broker.files.store
+    store.commit(Cut(*store.applied(), (), [(MESSAGES, [f"{Q}-{uid}".encode()])]))
+
+    broker.may_fail = True
+    client.send({"cmd": asked, "qname": Q})
+    broker.settle()
+
+    assert [str(error) for error in broker.failures] == [
+        "state/data.mdb: at offset 0: expected a message that is in the index, found none: number 1 of queue 'q'; "
+        + REBUILD
+    ]
+
+
 def test_a_body_is_at_hand_until_the_store_has_it() -> None:
     bodies = Bodies()
     bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
