@@ -108,13 +108,13 @@ class QueueProcess(QueueSight):
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
+        self._give_up_reads(f"queue {self.name} is being rebuilt")
         if self.leases is not None:
             woken = Woken(self.name)
             for subscriber in (*self.leases.sleepers, *self.leases.woken):
                 subscriber.tell(woken)
             for waiter in self.leases.all_waits():
                 self._answer_nothing(waiter, waiter)
-        self._give_up_reads(f"queue {self.name} is being rebuilt")
         for message in (self._handling, *self.unread):
             match message:
                 case Committed(replies=Replies() as replies):  # its own answers come from the repetition

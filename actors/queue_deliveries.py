@@ -9,6 +9,7 @@ reader.  Above QueueReads it is the lower half of a queue process; what is commi
 from collections import deque
 
 import msgspec
+from msgspec.structs import replace
 
 from wakeq.actors.audience import NEVER, Waiter
 from wakeq.actors.leases import Leases
@@ -106,10 +107,7 @@ class QueueDeliveries(QueueReads):
             if numbers:
                 self._hand_out(numbers, message, want, now_ms)
             elif want.wait_ms and message.subscriber.alive:
-                until_ms = now_ms + want.wait_ms
-                worker, door, removes = message.worker, message.door, message.removes
-                who = (message.subscriber, message.ticket, want.place, want.count)
-                leases.wait(Waiter(*who, until_ms, worker, door, removes, want.timeout_ms))
+                leases.wait(_waiter_of(message, want, now_ms))
             else:
                 empty.append((message.ticket, want.place, None))
         if empty:
@@ -141,7 +139,7 @@ class QueueDeliveries(QueueReads):
         if not (missing or self._turns):
             self._deliver(numbers, fetch, want, now_ms)
             return
-        turn = Turn(numbers, fetch, want, bool(missing))
+        turn = Turn(numbers, _waiter_of(fetch, want, now_ms), bool(missing))
         if self._turns is NOTHING:
             self._turns = deque()
         self._turns.append(turn)
@@ -210,10 +208,13 @@ class QueueDeliveries(QueueReads):
             self._refuse_turns(refusal)
         turns = self._turns
         while turns and not turns[0].is_read_for:
-            if turns[0].fetch.subscriber.alive:
-                self._deliver_turn(turns.popleft(), now_ms)
-            else:
+            turn = turns[0]
+            if not turn.waiter.subscriber.alive:
                 self._take_again(now_ms)
+                continue
+            self._deliver_turn(turn, now_ms)
+            if not turn.is_read_for:
+                turns.popleft()  # not before: if it crashes this queue, its last words are for those in here
         self._read_ahead()
 
     def _deliver_turn(self, turn: Turn, now_ms: int) -> None:
@@ -223,42 +224,50 @@ class QueueDeliveries(QueueReads):
         numbers = [number for number in turn.numbers if self.ledger.lives(number) and number not in leases.leaving]
         missing = self.bodies.missing(numbers)
         if missing:  # by now
-            self._turns.appendleft(Turn(numbers, turn.fetch, turn.want, True))
-            self._read(missing, self._turns[0])
+            turn.numbers, turn.is_read_for = numbers, True
+            self._read(missing, turn)
         elif numbers:
-            self._deliver(numbers, turn.fetch, turn.want, now_ms)
+            self._deliver(numbers, turn.waiter, turn.waiter, now_ms)
         else:
-            self._answer_nothing(turn.fetch, turn.want)
+            self._wait_on(turn.waiter, now_ms)
 
     def _take_again(self, now_ms: int) -> None:
         """Who waits for what is read is gone: the next one gets it, as if he had never come."""
-        for turn in self._put_back_turns():
-            if turn.fetch.subscriber.alive:
-                numbers = self._take(turn.want.count or 1, now_ms)
-                self._turns.append(Turn(numbers, turn.fetch, turn.want, False))
+        waiters = [turn.waiter for turn in self._put_back_turns()]
+        self._turns.extend([Turn([], waiter, False) for waiter in waiters if waiter.subscriber.alive])
+        for turn in self._turns:
+            turn.numbers = self._take(turn.waiter.count or 1, now_ms)
 
     def _refuse_turns(self, refusal: Refusal) -> None:
         for turn in self._put_back_turns():
-            turn.fetch.subscriber.tell(Answered([(turn.fetch.ticket, turn.want.place, refusal)]))
+            waiter = turn.waiter
+            waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, refusal)]))
 
     def _put_back_turns(self) -> list[Turn]:
         """Put back what was taken, for the last first, so that everything comes to where it stood; return for whom."""
         turns = list(self._turns)
-        if turns:
-            self._turns.clear()
         if self.leases is not None:
             for turn in reversed(turns):
                 self.leases.put_back(turn.numbers, self._now_ms())
+        if turns:
+            self._turns.clear()
         return turns
 
     def _give_up_reads(self, why: str) -> None:
-        """Answer at once who waits for bodies: this process may be gone before they come."""
+        """Let nobody wait for bodies any more: those who want other messages wait on for these, if they would have."""
         turns = list(self._turns)
         if turns:
             self._turns.clear()
         for turn in turns:
-            self._answer_nothing(turn.fetch, turn.want)
+            self._wait_on(turn.waiter, self._now_ms())
         self._give_up_looks(why)
+
+    def _wait_on(self, waiter: Waiter, now_ms: int) -> None:
+        """Nothing is left of what was taken for a FET: it gets nothing, but not before its time."""
+        if self.leases is not None and waiter.until_ms > now_ms and waiter.subscriber.alive:
+            self.leases.wait(replace(waiter, ended=False))
+        else:
+            self._answer_nothing(waiter, waiter)
 
     def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
         fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))
@@ -294,8 +303,8 @@ class QueueDeliveries(QueueReads):
             numbers = self._take(waiter.count or 1, now_ms)
             if not numbers:
                 return
-            leases.end_wait(waiter)
             self._hand_out(numbers, waiter, waiter, now_ms)
+            leases.end_wait(waiter)  # not before: if that crashes this queue, its last words are for those who wait
 
     def _end_wait(self, waiter: Waiter, answer: Refusal | None) -> None:
         assert self.leases is not None, "only a leader lets wait"
@@ -306,6 +315,10 @@ class QueueDeliveries(QueueReads):
         if self.leases is not None:
             for waiter in self.leases.waits_of(message.subscriber, message.ticket):
                 self._end_wait(waiter, None)
+            for turn in self._turns:
+                waiter = turn.waiter
+                if waiter.subscriber is message.subscriber and waiter.ticket is message.ticket:
+                    waiter.until_ms = 0  # it gets what is read for it, or nothing
 
     def on_sleep(self, message: Sleep) -> None:
         asker = message.asker
@@ -327,3 +340,11 @@ class QueueDeliveries(QueueReads):
             self._settle(self._now_ms())
         else:
             self.leases.leave(message.numbers)
+
+
+def _waiter_of(fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> Waiter:
+    """Return a FET as one that waits, if only until now."""
+    if isinstance(want, Waiter):
+        return want
+    who = (fetch.subscriber, fetch.ticket, want.place, want.count)
+    return Waiter(*who, now_ms + want.wait_ms, fetch.worker, fetch.door, fetch.removes, want.timeout_ms)

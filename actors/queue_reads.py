@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from wakeq.actors.audience import Waiter
 from wakeq.actors.bodies import Bodies, Found, read_from
 from wakeq.actors.leases import Leases
 from wakeq.actors.messages import Answered, Asker, Loaded, Refusal
@@ -46,8 +47,7 @@ class Turn(msgspec.Struct, gc=False, eq=False):
     """A FET whose messages were taken out of the line, and not handed out yet."""
 
     numbers: list[int]
-    fetch: Any
-    want: Any
+    waiter: Waiter  # whose time is over at once, if it does not wait
     is_read_for: bool
 
 

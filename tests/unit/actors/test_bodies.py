@@ -1,12 +1,14 @@
 """Bodies that are no longer in memory: read again when their turn comes, whatever happens meanwhile."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
 from wakeq.actors.messages import Follow, Loaded, Refusal
+from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.queue_reads import BODIES_AHEAD, BODIES_AHEAD_MAX
 from wakeq.protocol.commands import Draft
@@ -341,6 +343,90 @@ def test_whoever_waits_for_a_read_is_answered_when_the_queue_crashes(
 
     assert len(worker.take()) == 1
     assert client.fetch(Q)
+
+
+def crash_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Give this method of queue processes a bug that shows once."""
+    sound, bugs = getattr(QueueProcess, name), [RuntimeError("a bug")]
+
+    def crashing(process: QueueProcess, *arguments: Any) -> Any:
+        if bugs:
+            raise bugs.pop()
+        return sound(process, *arguments)
+
+    monkeypatch.setattr(QueueProcess, name, crashing)
+
+
+@pytest.mark.parametrize("step", ["_deliveries", "_take"])
+def test_whoever_gets_what_was_read_is_answered_if_just_that_crashes_the_queue(
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    client.call("PUB", Q, messages=["1", "2"])
+    begin_to_read(broker, worker)
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    worker.close()  # so that everything is taken again
+
+    crash_once(monkeypatch, step)
+    end_reading(broker)
+    broker.settle()
+
+    assert client.words() == ["nomsg"]
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+
+
+def test_whoever_waits_is_answered_if_what_comes_for_him_crashes_the_queue(
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.send({"cmd": "FET", "qname": Q, "wait": 1})
+    broker.settle()
+
+    crash_once(monkeypatch, "_deliveries")
+    client.publish(Q)
+
+    assert worker.words() == ["nomsg"]
+    assert client.fetch(Q)
+
+
+@pytest.mark.parametrize("end", ["ACK", "PURGE"])
+def test_a_fetch_that_waits_goes_on_waiting_if_its_message_goes_while_it_is_read(
+    broker: Broker, client: Client, worker: Client, end: str
+) -> None:
+    uid = client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send(*[{"cmd": "FET", "qname": Q, "wait": 5, "cmd_id": number} for number in (1, 2)])
+    broker.settle()
+
+    client.ask({"cmd": end, "qname": Q, **({"uid": uid} if end == "ACK" else {})})
+    end_reading(broker)
+    broker.settle()
+    meanwhile = worker.take()
+    client.publish(Q, "new")
+    found = worker.take()
+    broker.advance(5)
+
+    assert meanwhile == []
+    assert [reply.get("msg") for reply in found] == ["new"]
+    assert worker.words() == ["nomsg"]
+    broker.check(Q)
+
+
+def test_a_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at_once_if_that_goes(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": "FET", "qname": Q, "wait": 5})
+    worker.send({"cmd": "STATS", "qname": Q})  # whoever says something else waits no longer
+    broker.settle()
+
+    client.ask({"cmd": "ACK", "qname": Q, "uid": uid})
+    end_reading(broker)
+    broker.settle()
+
+    assert worker.words() == ["nomsg", "stats"]
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])
