@@ -23,13 +23,13 @@ from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.messages import Append, Fetch, OwnEntry, Ready, Write
+from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
-UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait ...
-BEHIND_BYTES_MAX = 256 << 20  # ... and also when a voter that answers lacks so much
+UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait; also when a voter that answers lacks BEHIND_BYTES_MAX
 UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
 SYNC = Tick("sync")
 BEAT = Tick("beat")

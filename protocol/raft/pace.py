@@ -4,7 +4,7 @@
 
 Sending so much, and taking it, costs cores and disks that others need when they are shared, and there is time: a gap is
 closed evenly over some election timeouts, and no sooner.  What the leader appends meanwhile goes along, so nobody falls
-further behind by it.  Whom a majority needs is never held back.
+further behind by it.  Whom a majority needs is never held back, nor is anybody for whom clients have to wait.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from wakeq.protocol.raft.leader import Leader
 
 ELECTIONS_TO_CATCH_UP: Final = 12  # timeouts over which a gap is closed: 8.4 s with the default
+BEHIND_BYTES_MAX: Final = 256 << 20  # while a voter that answers lacks more, the leader's driver takes no proposals
 
 
 class Pace:
@@ -40,7 +41,8 @@ class Pace:
     def look(self, node_id: int, peer: Progress) -> bool:
         """See whether a peer is brought up at leisure from now on; return whether it is."""
         lacks_bytes = self._lacks_bytes(peer.next)
-        if lacks_bytes <= self._far_bytes or peer.mode is not Mode.REPLICATE or self._is_needed(node_id):
+        is_near = lacks_bytes <= self._far_bytes or peer.mode is not Mode.REPLICATE
+        if is_near or self._is_needed(node_id, lacks_bytes):
             peer.gap_bytes = 0
         elif not peer.gap_bytes:
             peer.gap_bytes = lacks_bytes
@@ -55,9 +57,11 @@ class Pace:
         log = self._leader.core.log
         return log.size_between(next_index - 1, log.last_index)
 
-    def _is_needed(self, node_id: int) -> bool:
-        """Whether nothing may be committed without this one; or leadership is being handed over to it."""
+    def _is_needed(self, node_id: int, lacks_bytes: int) -> bool:
+        """Whether nothing may be committed, or proposed, without this one; or it is being handed leadership."""
         leader, voters = self._leader, self._leader.core.members.voters
+        if node_id in voters and lacks_bytes > BEHIND_BYTES_MAX:
+            return True
         others = sum(self._keeps_up(voter) for voter in voters if voter != node_id)
         return others < majority(len(voters)) or node_id == leader.heir
 

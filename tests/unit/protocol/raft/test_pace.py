@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers.raft_actor import ENTRY_BYTES, SETTINGS
 from tests.helpers.raft_script import Scene
+from wakeq.protocol.raft import pace
 from wakeq.protocol.raft.pace import ELECTIONS_TO_CATCH_UP
 from wakeq.protocol.raft.progress import Progress
 
@@ -43,3 +44,15 @@ def test_steps_too_small_for_a_byte_of_it_close_a_gap_all_the_same(scene: Scene)
         scene.play("tick 1 1")
 
     assert far_behind(scene).allowance_bytes >= before + 10
+
+
+def test_nobody_is_held_back_for_whom_proposals_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    bytes_max = LACKING * ENTRY_BYTES // 2
+    leader = scene.actors[1].core.leader()
+    before = leader.behind_bytes()
+
+    monkeypatch.setattr(pace, "BEHIND_BYTES_MAX", bytes_max)
+    scene.play("tick 1 1")
+    scene.play("settle")
+
+    assert leader.behind_bytes() <= bytes_max < before
