@@ -12,10 +12,11 @@ import msgspec
 from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.delta import Delta
+from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.publishers import Once, Session
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.rows import Side, decode_row, encode_fresh, encode_row
+from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
 from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
 from wakeq.storage.pairs import Pairs
@@ -26,6 +27,7 @@ from wakeq.storage.store import (
     INDEX,
     MESSAGES,
     QUEUES,
+    REBUILD,
     Cut,
     Store,
     View,
@@ -119,9 +121,17 @@ def _put_messages(store: Store, part: Part, puts: Pairs) -> None:
     if part.rewrites:
         keys = [key_of(part.name, uid) for uid in part.rewrites]
         for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
-            row = decode_row(_found(value, key))
+            row = _to_rewrite(value, key)
             row.side = side
             puts.append((key, encode_row(row)))
+
+
+def _to_rewrite(value: bytes | None, key: bytes) -> Row:
+    try:
+        return decode_row(_found(value, key))
+    except BadRecord as error:
+        found = f"{error}: key {key!r}"
+        raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
 
 
 def _put_index(part: Part, puts: Pairs, deletes: list[bytes]) -> None:

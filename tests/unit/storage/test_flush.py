@@ -6,6 +6,7 @@ import pytest
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Ack, Delivered, Draft, Publish, Reason, Released
 from wakeq.protocol.delta import Delta
+from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits, Once, Session
 from wakeq.protocol.record_layout import BadRecord
@@ -25,7 +26,7 @@ from wakeq.storage.flush import (
     make_cut,
 )
 from wakeq.storage.memory import MemoryStore
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, sealed, unsealed
+from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, REBUILD, Cut, sealed, unsealed
 
 QUEUE_ID = 7
 UID = "0000007_0000000{}".format
@@ -284,12 +285,17 @@ def test_a_message_that_was_delivered_by_its_index_alone_stops_the_start(stored:
         stored.load()
 
 
-def test_a_message_that_is_missing_when_it_has_to_be_written_again_stops_the_cut(stored: Stored) -> None:
-    stored.overwrite(MESSAGES, delivered(stored), None)
+@pytest.mark.parametrize("value", [None, encode_row(Row(b"body"))[:-1] + b"X"], ids=["missing", "rotten"])
+def test_a_damaged_message_that_has_to_be_written_again_stops_the_cut_which_says_the_way_back(
+    stored: Stored, value: bytes | None
+) -> None:
+    stored.overwrite(MESSAGES, delivered(stored), value)
     stored.ledger.release(Released("q-1", QUEUE_ID, [1], [600], [(2, 9)], Reason.NACK))
 
-    with pytest.raises(BadRecord, match="0000007_00000001"):
+    with pytest.raises(DamagedFile, match=r"state/data\.mdb: .*0000007_00000001") as refused:
         stored.cut(stored.part())
+
+    assert refused.value.hint == REBUILD
 
 
 @pytest.mark.parametrize("table", [MESSAGES, INDEX, DEDUP])
