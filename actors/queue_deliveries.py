@@ -82,6 +82,7 @@ class QueueDeliveries(QueueReads):
         for waiter in leases.all_waits():
             waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
         self._refuse_turns(message.refusal)
+        self._refuse_looks(message.refusal)
 
     def _refusal(self) -> Refusal | None:
         """Return why this node may not answer now; it is asked in the same turn as the hand-out."""
@@ -260,7 +261,7 @@ class QueueDeliveries(QueueReads):
             self._turns.clear()
         for turn in turns:
             self._wait_on(turn.waiter, self._now_ms())
-        self._give_up_looks(why)
+        self._refuse_looks(Refusal("BUSY", f"{why}; try again"))
 
     def _wait_on(self, waiter: Waiter, now_ms: int) -> None:
         """Nothing is left of what was taken for a FET: it gets nothing, but not before its time."""

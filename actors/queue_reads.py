@@ -167,10 +167,9 @@ class QueueReads(Process):
         else:
             step(found)
 
-    def _give_up_looks(self, why: str) -> None:
-        """Answer at once who waits for a look at bodies: this process may be gone before they come."""
+    def _refuse_looks(self, refusal: Refusal) -> None:
+        """Answer at once who waits for a look at bodies: when they come, what it would say may hold no longer."""
         looks, self._looks = self._looks, NOTHING
-        refusal = Refusal("BUSY", f"{why}; try again")
         for look in looks.values():
             if look.asker is not None:
                 look.asker.process.tell(Answered([(look.asker.ticket, look.asker.place, refusal)]))

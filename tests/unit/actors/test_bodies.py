@@ -294,6 +294,27 @@ def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
         broker.check(Q)
 
 
+@pytest.mark.parametrize("asked", ["PEEK", "NACK"])
+def test_whoever_asked_for_a_body_hears_where_to_go_when_leadership_ends(
+    broker: Broker, client: Client, worker: Client, asked: str
+) -> None:
+    client.call("CREATE", Q, max_deliveries=1)
+    uid = client.publish(Q)
+    worker.fetch(Q)
+    broker.advance(0.1)
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send({"cmd": asked, "qname": Q, **({"uid": uid} if asked == "NACK" else {"state": "any"})})
+    broker.settle()
+
+    broker.queue(Q).tell(Follow(broker.queue(Q).term, Refusal("NOT_LEADER", "another one leads")))
+    broker.settle()
+
+    assert [reply["err"] for reply in worker.take()] == ["NOT_LEADER"]
+    end_reading(broker)
+    assert worker.take() == []
+
+
 @pytest.mark.parametrize("end", ["ACK", "PURGE", "DROP"])
 def test_a_fetch_whose_message_goes_while_it_is_read_gets_nothing(
     broker: Broker, client: Client, worker: Client, end: str
