@@ -46,7 +46,7 @@ CANCELS_MAX = 10_000  # kills that wait for a queue to be looked through
 class Keeping(NamedTuple):
     """The ticket of a publish."""
 
-    tasks: list[Task]
+    tasks: list[Task]  # none when it was answered
 
 
 @dataclass(slots=True)
@@ -142,7 +142,9 @@ class Tasks(QueueUser):
     def on_answered(self, message: Answered) -> None:
         for ticket, _, answer in message.answers:
             if isinstance(ticket, Keeping):
-                self._kept(ticket.tasks, answer)
+                if tasks := ticket.tasks.copy():  # else it is told twice: the queue was rebuilt meanwhile
+                    ticket.tasks.clear()
+                    self._kept(tasks, answer)
             elif isinstance(ticket, Looked):
                 self._looked(ticket, answer)
             elif isinstance(ticket, Acknowledged):

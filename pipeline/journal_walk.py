@@ -154,15 +154,15 @@ def _active_pieces(segment: OpenSegment) -> Iterator[Piece]:
 
 def _check_end(segment: OpenSegment, offset: int, index: int) -> None:
     """Raise if the record that is not right here once was: one behind it was written when all before it was synced."""
-    rest = segment.read(offset, segment.size_bytes - offset)
-    if batch_start_after(rest, seed=segment.seed, bad_index=index) is None:
-        return
-    rest = segment.read(offset, segment.size_bytes - offset)
-    if not _walk_checked(rest, segment.seed, index)[0]:  # else it was being written when it was read first
-        raise DamagedFile(
-            segment.path, offset, found="what fails its checksum, and right entries behind it", hint=RESTORE,
-            expected=f"entry {index}",
-        )  # fmt: skip
+    for _ in range(2):  # what was written, or cut off, while it was read the first time is so no longer the second time
+        rest = segment.read(offset, segment.size_bytes - offset)
+        is_right = bool(_walk_checked(rest, segment.seed, index)[0])
+        if is_right or batch_start_after(rest, seed=segment.seed, bad_index=index) is None:
+            return
+    raise DamagedFile(
+        segment.path, offset, found="what fails its checksum, and right entries behind it", hint=RESTORE,
+        expected=f"entry {index}",
+    )  # fmt: skip
 
 
 def _walk_checked(data: bytes, seed: int, expected: int) -> tuple[list[int], int]:

@@ -87,8 +87,7 @@ class Setting:
         """Return the value in the setting's type, or raise BadSettings."""
         fitting = self._fitting(value)
         if fitting is None:
-            found = shown(value) if isinstance(value, bool) else repr(value)
-            raise BadSettings(f"{self.name} is {found} ({origin}); it must be {self.described()}")
+            raise BadSettings(f"{self.name} is {as_found(value)} ({origin}); it must be {self.described()}")
         return fitting
 
     def _fitting(self, value: object) -> object | None:
@@ -139,6 +138,11 @@ def declared(model: type[Any], prefix: str = "") -> Iterator[Setting]:
     for item in items:
         if "section" in item.metadata:
             yield from declared(item.metadata["section"], f"{prefix}{item.name}.")
+
+
+def as_found(value: object) -> str:
+    """Return a value that does not fit as its layer had it."""
+    return shown(value) if isinstance(value, bool) else repr(value)
 
 
 def shown(value: object, unit: str = "") -> str:

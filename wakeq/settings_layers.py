@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from wakeq.protocol.errors import BadSettings
-from wakeq.setting import ENVIRONMENT_PREFIX
+from wakeq.setting import ENVIRONMENT_PREFIX, as_found
 from wakeq.settings import KNOWN, Settings, value_of
 from wakeq.settings_rules import check_together
 
@@ -79,7 +79,9 @@ def _checked(name: str, value: object, origin: str) -> object:
     if name in KNOWN:
         return KNOWN[name].checked(value, origin)
     if name in SECTIONS:
-        raise BadSettings(f"{name} is {value!r} ({origin}); it is a section: write [{name}] and its settings below it")
+        raise BadSettings(
+            f"{name} is {as_found(value)} ({origin}); it is a section: write [{name}] and its settings below it"
+        )
     names = BY_ENVIRONMENT_NAME if name.startswith(ENVIRONMENT_PREFIX) else KNOWN
     raise BadSettings(f"unknown setting {name} ({origin}); {_nearest(name, names)}")
 

@@ -231,6 +231,32 @@ def test_what_has_the_focus_keeps_it_while_the_figures_change(tmp_path: Path) ->
     assert told(tmp_path, story) == [["orders"] * 3, "orders", "kept"]
 
 
+def test_what_is_counted_while_a_node_follows_is_no_rate_when_it_leads_again(tmp_path: Path) -> None:
+    """While it follows it knows no queues, and so no totals: what is there afterwards has not just come in."""
+    looks = """
+        const names = ["ready", "delayed", "leased", "bytes", "published", "acked", "released", "dead"];
+        const look = (at_ms, published, error) => "data: " + JSON.stringify({
+          at_ms, error, queues: [], queues_total: 0, figures: {}, cluster: {},
+          totals: Object.fromEntries(names.map((name) => [name, name === "published" ? published : 0])) }) + "\\n\\n";
+        const [fetched, told] = [window.fetch, look(1000, 100, "") + look(1500, 0, "it follows") + look(2000, 100, "")];
+        let answers = [new Response(told)];
+        window.fetch = (target, more) => !String(target).includes("/events") ? fetched(target, more)
+          : answers.length ? Promise.resolve(answers.pop()) : new Promise(() => {});
+        const filter = document.querySelector("#main input");
+        filter.value = "orders";
+        filter.dispatchEvent(new Event("input"));
+    """
+
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
+        await page.go(here.http)
+        await page.until("document.querySelector('#link').textContent === 'live'")
+        await page.run(f"{{ {looks} }}")
+        await page.until("document.querySelector('#link').textContent.startsWith('no connection')")
+        return await page.run("[...document.querySelectorAll('.card')].map((card) => card.textContent)[3]")
+
+    assert told(tmp_path, story) == "Published0 /s"
+
+
 def test_messages_show_up_by_themselves_and_the_focus_stays_where_they_go(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("orders", b"1")

@@ -2,7 +2,7 @@
 
 The loop is not the engine's: a handler that forgets to await holds up the others here, but no lease.  An abandoned
 handler is cancelled; if it goes on all the same, its place is filled by another one.  If not even the cancelling comes
-to its turn, nothing will start here any more, and the pool is worn out.
+to its turn, or nothing else behind it, nothing will start here any more, and the pool is worn out.
 """
 
 import asyncio
@@ -31,15 +31,22 @@ class CoroutinePool:
         self._waiting: deque[Job] = deque()
         self._running: dict[Job, asyncio.Task[Verdict]] = {}
         self._left: set[Job] = set()  # those of them that were abandoned; they take no places
-        self._held_up_since_s: float | None = None  # the loop has not come to what it was told then
+        self._abandoned_s: deque[float] = deque()  # when, of those from which the loop has not come back yet
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="wakeq-coroutines", daemon=True)
         self._stopped = False
 
     @property
     def worn_out(self) -> bool:
-        since_s = self._held_up_since_s
-        return len(self._left) > LEFT_MAX or (since_s is not None and self._clock() - since_s >= HUNG_S)
+        return len(self._left) > LEFT_MAX or self._held_up_s >= HUNG_S
+
+    @property
+    def _held_up_s(self) -> float:
+        """For how long the loop has not come back from a handler that was abandoned."""
+        try:
+            return self._clock() - self._abandoned_s[0]
+        except IndexError:
+            return 0.0
 
     @property
     def _room(self) -> int:
@@ -57,8 +64,7 @@ class CoroutinePool:
         return taken_back(self._waiting)
 
     def abandon(self, job: Job) -> bool:
-        if self._held_up_since_s is None:
-            self._held_up_since_s = self._clock()
+        self._abandoned_s.append(self._clock())
         self._tell(partial(self._cancel, job))
         return True
 
@@ -101,11 +107,11 @@ class CoroutinePool:
         self._end_if_idle()
 
     def _cancel(self, job: Job) -> None:
-        self._held_up_since_s = None
         if task := self._running.get(job):
             task.cancel()
             self._left.add(job)
             self._fill()
+        self._loop.call_soon(self._abandoned_s.popleft)  # behind the handler, which now hears of it
 
     def _end_if_idle(self) -> None:
         if self._stopped and not self._running:

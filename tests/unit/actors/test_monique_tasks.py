@@ -1,6 +1,7 @@
 """Tasks on a broker by hand: what is kept on its queue, what is said of it, and what is killed."""
 
 import json
+from typing import Any
 
 import msgpack
 import pytest
@@ -10,10 +11,11 @@ from tests.helpers.monique_by_hand import push, subscribe, transfer
 from tests.helpers.monique_place import BODY_BYTES_MAX, TASK, Place, kinds
 from tests.helpers.recorder import Recorder
 from wakeq.actors import monique_tasks
-from wakeq.actors.messages import Answered, Asker, Pressure, Propose, Refusal
+from wakeq.actors.messages import Answered, Asker, Committed, Pressure, Propose, Refusal
 from wakeq.actors.monique_messages import Cancel, Relayed
 from wakeq.actors.monique_queues import ANSWER_MS_MAX, PAGE, Looked, QueueUser
 from wakeq.actors.operator_messages import Page
+from wakeq.actors.queue import QueueProcess
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Draft, Publish
 from wakeq.protocol.wire.monique.commands import Error, PushedFromMq, PushedToMq
@@ -397,3 +399,27 @@ def test_components_are_not_read_on_while_too_much_is_on_its_way_to_the_disk(
     broker.settle()
     assert may_read_on(port) == [("t1",), ("t2", "t3", "t4", "t5", "t6"), ("t7",)]
     assert worker.figures("sums")["size"] == 7
+
+
+def test_a_queue_that_crashes_and_says_again_what_it_has_kept_says_nothing_new(
+    broker: Broker, place: Place, worker: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive, crashes = QueueProcess.on_receive, [True]
+
+    def receive_and_crash(process: QueueProcess, message: Any) -> None:
+        receive(process, message)
+        is_task = type(message) is Committed and any(type(item[3]) is Publish for item in message.items)
+        if is_task and crashes:
+            crashes.pop()
+            raise ZeroDivisionError("after everything was done")
+
+    monkeypatch.setattr(QueueProcess, "on_receive", receive_and_crash)
+    client = place.client()
+
+    replies = client.ask(push(TASK, id="t1"))
+    broker.settle()
+
+    assert not crashes
+    assert kinds(replies + client.take()) == [PushedToMq]
+    assert kinds(client.ask(push(TASK, id="t2"))) == [PushedToMq]
+    assert worker.figures("sums")["size"] == 2

@@ -62,6 +62,32 @@ def test_what_is_written_while_the_end_is_looked_at_is_no_damage(
     assert [row[0] for row in short(tmp_path)] == [1]
 
 
+def test_what_is_cut_off_while_the_end_is_looked_at_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node that follows another leader from now on: what it had not confirmed is not what it was."""
+    files = JournalFiles(tmp_path)
+    for body in ("a", "b", "c"):
+        files.write(publish(body))
+    log = tmp_path / "consensus" / "raft.log"
+    whole = log.read_bytes()
+    second = HEADER_BYTES + (len(whole.rstrip(b"\0")) - HEADER_BYTES) // 3  # all three are of one size
+    half_written = whole[:second] + bytes(100) + whole[second + 100 :]
+    log.write_bytes(half_written)
+    read, looks = OpenSegment.read, list[int]()
+
+    def read_before_it_is_cut_off(segment: OpenSegment, offset: int, size: int) -> bytes:
+        data = read(segment, offset, size)
+        looks.append(offset)
+        if looks.count(second) == 2:
+            log.write_bytes(whole[:second])
+        return data
+
+    monkeypatch.setattr(OpenSegment, "read", read_before_it_is_cut_off)
+
+    assert [row[0] for row in short(tmp_path)] == [1]
+
+
 def test_a_damaged_block_of_a_sealed_segment_says_so(tmp_path: Path) -> None:
     files = JournalFiles(tmp_path / "data")
     files.write(JOBS, publish("a" * 1000))

@@ -249,6 +249,32 @@ def test_what_the_server_refused_is_not_wanted_of_the_next_connection(line: Line
     assert session.await_answer(make("sum_it", 1)) is not None  # so it is asked for again
 
 
+def test_what_was_refused_together_with_something_else_is_wanted_if_it_was_asked_for_again(line: Line) -> None:
+    session = line.session
+    session.subscribe([("a_b", "data"), ("too_long", "*")])
+    session.subscribe([("a_b", "data")])
+    line.answer(Error("no"), Subscribed(()))
+    line.said()
+
+    session.disconnected()
+    line.connect()
+
+    assert line.said() == [Subscribe((Subscription("a_b", "data"),))]
+
+
+def test_what_was_refused_twice_is_not_wanted(line: Line) -> None:
+    session = line.session
+    for _ in range(2):
+        session.subscribe([("too_long", "*")])
+    line.answer(Error("no"), Error("no"))
+    line.said()
+
+    session.disconnected()
+    line.connect()
+
+    assert line.said() == []
+
+
 def test_what_the_server_has_not_agreed_to_is_said_once_and_apart(line: Line) -> None:
     session = line.session
     session.subscribe([("a_b", "data")])

@@ -99,6 +99,7 @@ def test_what_does_not_fit_in_the_environment_is_said(environment: dict[str, str
         ("host = ", "is not TOML"),
         ("queue = 3", "queue is 3 (file"),
         ("queue = 3", "write [queue] and its settings below"),
+        ("queue = true", "queue is true (file"),
         ("[loging]", "unknown setting loging"),
         ("[log]\n[log.segment]", "unknown setting log.segment"),
         ("[queue]\npriority_min = 5\npriority_max = 4", "exchange them"),

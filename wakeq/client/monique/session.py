@@ -216,11 +216,20 @@ class Session:
             raise NotTheProtocol("it answers what was not asked")
         asked = self._asked.popleft()
         if isinstance(reply, Error) and asked.noted is not None:
-            for subscription in asked.added:
-                asked.noted.pop(subscription, None)
+            self._no_longer(asked.added, asked.noted)
         if asked.ticket is None:
             return None
         return Answer(asked.ticket, Refused(reply.error) if isinstance(reply, Error) else reply)
+
+    def _no_longer(self, refused: tuple[Subscription, ...], noted: dict[Subscription, None]) -> None:
+        """Note them no longer; one that is asked for again meanwhile depends on what is answered to that."""
+        for subscription in refused:
+            for later in self._asked:
+                if later.noted is noted and isinstance(later.command, Subscribe) and subscription in later.command.data:
+                    later.added += (subscription,)
+                    break
+            else:
+                noted.pop(subscription, None)
 
     def _arrived(self, post: Post) -> None:
         if post.pid in self.awaited and post.type in ANSWERS:

@@ -20,6 +20,11 @@ let [before, stop, wanted, show] = [null, null, {}, () => {}];
 const perSecond = (now, then, seconds) => (seconds > 0 ? Math.max(0, now - then) / seconds : 0);
 
 function remember(look) {
+  live.look = look;
+  if (look.error) { // its totals are none, and no count grows from there
+    [before, live.rates, live.totals] = [null, new Map(), {}];
+    return;
+  }
   const seconds = before ? (look.at_ms - before.at_ms) / 1000 : 0;
   const known = new Map((before?.queues ?? []).map((queue) => [queue.name, queue]));
   const seen = new Map();
@@ -35,7 +40,7 @@ function remember(look) {
   live.rates = seen;
   live.totals = Object.fromEntries(Object.entries(look.totals).map(([name, value]) =>
     [name, [...(live.totals[name] ?? []), before ? perSecond(value, before.totals[name], seconds) : 0].slice(-LOOKS)]));
-  [before, live.look] = [look, look];
+  before = look;
 }
 
 function status(text, kind) {

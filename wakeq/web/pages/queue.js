@@ -23,7 +23,7 @@ export function queue(main, name) {
       const { messages } = await call("GET", "/messages", { queue: name, state, count: 50 });
       if (state === asked) put(list, messageTable(name, messages, refresh));
     } catch (error) {
-      put(list, h("p", { class: "bad" }, error.message));
+      if (state === asked) put(list, h("p", { class: "bad" }, error.message));
     }
   };
   const chosen = (which) => {

@@ -195,6 +195,38 @@ def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_wa
     pool.stop()
 
 
+def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_was_abandoned() -> None:
+    """As one that cleans up, and waits without an await while it does."""
+    now_s = [1000.0]
+    returned: Any = Returned()
+    pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
+    pool.start()
+    inside, cleans_up, go = threading.Event(), threading.Event(), threading.Event()
+
+    async def tidy() -> None:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleans_up.set()
+            assert go.wait(PATIENCE_S)  # with no await
+
+    (hanging,) = jobs_of(tidy, 1)
+    pool.submit([hanging])
+    assert inside.wait(PATIENCE_S)
+
+    pool.abandon(hanging)
+    assert cleans_up.wait(PATIENCE_S)
+    assert not pool.worn_out
+    now_s[0] += HUNG_S
+    assert pool.worn_out
+
+    go.set()
+    assert returned.take()[0] is hanging
+    assert not pool.worn_out
+    pool.stop()
+
+
 def test_a_pool_that_never_began_leaves_no_loop_open() -> None:
     returned: Any = Returned()
     pool = CoroutinePool(1, returned)
