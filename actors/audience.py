@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 
 NEVER = 1 << 62  # milliseconds: later than any moment
 
@@ -38,11 +38,11 @@ class Audience:
 
     def __init__(self) -> None:
         self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
-        self._waiting: dict[Any, list[Waiter]] = NOTHING
+        self._waiting: dict[Any, list[Waiter]] = EMPTY_DICT
         self._first_wait_ms = NEVER
         self._ended = 0  # of the waiters
-        self.sleepers: OrderedDict[Any, None] = NOTHING
-        self.woken: dict[Any, int] = NOTHING  # woken and not fetched yet -> until when we count on it
+        self.sleepers: OrderedDict[Any, None] = EMPTY_DICT
+        self.woken: dict[Any, int] = EMPTY_DICT  # woken and not fetched yet -> until when we count on it
 
     def take_over(self, other: "Audience") -> None:
         """Go on with those of another one, which is not used any more."""
@@ -100,7 +100,7 @@ class Audience:
     def sleep(self, subscriber: Any) -> None:
         if self.woken:
             self.woken.pop(subscriber, None)
-        if self.sleepers is NOTHING:
+        if self.sleepers is EMPTY_DICT:
             self.sleepers = OrderedDict()
         self.sleepers[subscriber] = None
 

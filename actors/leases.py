@@ -21,7 +21,7 @@ from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import PAUSE_MS_MAX, Token
-from wakeq.protocol.empty import NONE, NOTHING
+from wakeq.protocol.empty import EMPTY_DICT, EMPTY_SET
 from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.priority import h4_order, qa_order
@@ -56,13 +56,13 @@ class Leases(Audience):
         self.sequence = 0
         self.available = Line(order_for(ledger.policies))
         self.held: dict[int, Held] = {}
-        self.leaving: set[int] = NONE
+        self.leaving: set[int] = EMPTY_SET
         self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
         self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
         self.expiries: Calendar | None = None
         self._ends: LeaseEnds | None = None  # made by the first lease
         self._holders: Holders | None = None
-        self._withheld: dict[int, None] = NOTHING  # would be available, were they not leaving
+        self._withheld: dict[int, None] = EMPTY_DICT  # would be available, were they not leaving
         self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
         self.pause_changed()
         self.rebuild(now_ms)
@@ -233,7 +233,7 @@ class Leases(Audience):
         self._withhold(numbers)
 
     def _withhold(self, numbers: Iterable[int]) -> None:
-        if self._withheld is NOTHING:
+        if self._withheld is EMPTY_DICT:
             self._withheld = {}
         self._withheld.update(dict.fromkeys(numbers))
 
@@ -405,7 +405,7 @@ class Leases(Audience):
         chosen = []
         while self.sleepers and ready > len(self.woken):
             subscriber, _ = self.sleepers.popitem(last=False)
-            if self.woken is NOTHING:
+            if self.woken is EMPTY_DICT:
                 self.woken = {}
             self.woken[subscriber] = now_ms + WOKEN_GRACE_MS
             chosen.append(subscriber)

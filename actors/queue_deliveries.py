@@ -34,7 +34,7 @@ from wakeq.actors.messages import (
 from wakeq.actors.queue_reads import QueueReads, Services, Turn
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, Delivered
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.publishers import Limits
 
 LOOK_AGAIN_MS = 50
@@ -53,7 +53,7 @@ class QueueDeliveries(QueueReads):
 
     def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
         super().__init__(name, services, limits, supervisor)
-        self._turns: deque[Turn] = NOTHING  # what was taken out of the line leaves in this order
+        self._turns: deque[Turn] = EMPTY_DICT  # what was taken out of the line leaves in this order
 
     @property
     def is_deserted(self) -> bool:
@@ -141,7 +141,7 @@ class QueueDeliveries(QueueReads):
             self._deliver(numbers, fetch, want, now_ms)
             return
         turn = Turn(numbers, _waiter_of(fetch, want, now_ms), bool(missing))
-        if self._turns is NOTHING:
+        if self._turns is EMPTY_DICT:
             self._turns = deque()
         self._turns.append(turn)
         if missing:

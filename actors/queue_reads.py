@@ -17,7 +17,7 @@ from wakeq.actors.leases import Leases
 from wakeq.actors.messages import Answered, Asker, Loaded, Refusal
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.outcomes import Note
 from wakeq.protocol.publishers import Limits
@@ -86,7 +86,7 @@ class QueueReads(Process):
         self._since_read = 0
         self._ahead = BODIES_AHEAD
         self._reading = False
-        self._looks: dict[int, Look] = NOTHING  # what waits for a read, but for FETs
+        self._looks: dict[int, Look] = EMPTY_DICT  # what waits for a read, but for FETs
 
     @property
     def exists(self) -> bool:
@@ -160,7 +160,7 @@ class QueueReads(Process):
         missing = [number for number in numbers if number not in found]
         if missing:
             look = Look(lambda read: step(found | read), asker)
-            if self._looks is NOTHING:
+            if self._looks is EMPTY_DICT:
                 self._looks = {}
             self._looks[id(look)] = look
             self._read(missing, look)
@@ -169,7 +169,7 @@ class QueueReads(Process):
 
     def _refuse_looks(self, refusal: Refusal) -> None:
         """Answer at once who waits for a look at bodies: when they come, what it would say may hold no longer."""
-        looks, self._looks = self._looks, NOTHING
+        looks, self._looks = self._looks, EMPTY_DICT
         for look in looks.values():
             if look.asker is not None:
                 look.asker.process.tell(Answered([(look.asker.ticket, look.asker.place, refusal)]))

@@ -1,7 +1,7 @@
 """A queue's state on its way to the state store and back.  Pure: in and out go ledgers, parts and stored queues."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
@@ -10,10 +10,9 @@ from wakeq.actors.bodies import Moments
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.delta import Totals
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.ledger import Ledger
 from wakeq.storage.flush import Part, StoredQueue
-
-NOTHING: dict[Any, Any] = {}  # for what most queues have none of: thousands of parts are made at once
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -45,7 +44,7 @@ def part_of(
 ) -> Part:
     """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
     delta = ledger.collect()
-    sides, aliased, rewrites = ledger.sides, ledger.aliased, NOTHING
+    sides, aliased, rewrites = ledger.sides, ledger.aliased, EMPTY_DICT
     if delta.touched:
         touched = [number for number in delta.touched if number not in fresh]
         rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
@@ -54,9 +53,9 @@ def part_of(
         ledger.id,
         fresh,
         moments,
-        {number: aliased[number] for number in fresh if number in aliased} if aliased else NOTHING,
-        _columns_of(ledger, fresh) if ledger.has_moments else NOTHING,
-        {number: replace(sides[number]) for number in fresh if number in sides} if sides else NOTHING,
+        {number: aliased[number] for number in fresh if number in aliased} if aliased else EMPTY_DICT,
+        _columns_of(ledger, fresh) if ledger.has_moments else EMPTY_DICT,
+        {number: replace(sides[number]) for number in fresh if number in sides} if sides else EMPTY_DICT,
         rewrites,
         gone,
         delta,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from wakeq.protocol.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.commands import Draft
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.fifo import is_run
 
 MASK = CHUNK - 1
@@ -31,8 +31,8 @@ class Columns:
         self.only_sizes = True  # whether no message ever had a priority, delay, expiry or timeout of its own
         self.has_moments = False  # whether any message ever had a delay or an expiry
         self.has_timeouts = False  # whether any message ever had its own
-        self.aliases: dict[str, int] = NOTHING  # uids of imported messages
-        self.aliased: dict[int, str] = NOTHING
+        self.aliases: dict[str, int] = EMPTY_DICT  # uids of imported messages
+        self.aliased: dict[int, str] = EMPTY_DICT
         self.living = 0
         self.bytes = 0
         self._dirty_chunks: dict[int, None] = {}  # in no order; an empty dict is a third of an empty set
@@ -184,7 +184,7 @@ class Columns:
 
     def keep_alias(self, number: int, alias: str) -> None:
         """Keep the uid that an imported message has."""
-        if self.aliases is NOTHING:
+        if self.aliases is EMPTY_DICT:
             self.aliases, self.aliased = {}, {}
         self.aliases[alias] = number
         self.aliased[number] = alias

@@ -14,7 +14,7 @@ from wakeq.protocol.chunks import CHUNK_SHIFT
 from wakeq.protocol.columns import MASK, Columns
 from wakeq.protocol.commands import ANY_TOKEN, Delivered, Extended, Reason, Released, Result, Results
 from wakeq.protocol.delta import Totals
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.rows import Side
 from wakeq.protocol.staging import UNENDING_MS
 
@@ -33,7 +33,7 @@ class Deliveries(Columns):
     def clear(self) -> None:
         """Begin with nothing."""
         super().clear()
-        self.sides: dict[int, Side] = NOTHING
+        self.sides: dict[int, Side] = EMPTY_DICT
         self.out = 0
         self.totals = Totals()
         self._touched: set[int] | None = None  # made when needed: an idle queue is to be small
@@ -72,7 +72,7 @@ class Deliveries(Columns):
         """Note that messages are out; of one that is gone nothing is noted, and its result is UNKNOWN."""
         if entry.queue_id != self.id:
             return [_UNKNOWN] * len(entry.numbers)
-        if self.sides is NOTHING:
+        if self.sides is EMPTY_DICT:
             self.sides = {}
         sides, known = self.sides, self.sides.get
         delivered = 0
@@ -145,7 +145,7 @@ class Deliveries(Columns):
 
     def restore_side(self, number: int, side: Side) -> None:
         """Take back what was written down of a message that has been delivered."""
-        if self.sides is NOTHING:
+        if self.sides is EMPTY_DICT:
             self.sides = {}
         self.sides[number] = side
         self.out += side.until_ms > 0

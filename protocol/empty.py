@@ -7,5 +7,5 @@ a container of its own first; to put something in here by mistake raises.
 from types import MappingProxyType
 from typing import Any, Final
 
-NOTHING: Final[Any] = MappingProxyType({})
-NONE: Final[Any] = frozenset()
+EMPTY_DICT: Final[Any] = MappingProxyType({})
+EMPTY_SET: Final[Any] = frozenset()

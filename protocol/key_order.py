@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, merge
 from typing import Protocol
 
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 
 STALE_KEYS_MIN = 64  # keys without numbers that the heap always tolerates
 WORD_BITS = 10  # a word of the bitmap covers 1,024 keys
@@ -37,7 +37,7 @@ class KeyHeap:
 
     def __init__(self) -> None:
         self._heap: list[int] = []
-        self._stale: dict[int, None] = NOTHING  # keys in the heap that are not inside
+        self._stale: dict[int, None] = EMPTY_DICT  # keys in the heap that are not inside
 
     def __bool__(self) -> bool:
         return len(self._heap) > len(self._stale)
@@ -58,7 +58,7 @@ class KeyHeap:
         heappop(self._heap)
 
     def drop(self, key: int) -> None:
-        if self._stale is NOTHING:
+        if self._stale is EMPTY_DICT:
             self._stale = {}
         self._stale[key] = None
         if len(self._stale) > max(STALE_KEYS_MIN, len(self._heap) // 2):

@@ -29,7 +29,7 @@ from wakeq.protocol.commands import (
 )
 from wakeq.protocol.deliveries import Deliveries
 from wakeq.protocol.delta import Delta
-from wakeq.protocol.empty import NOTHING
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.fifo import is_run
 from wakeq.protocol.publishers import Limits, Once, Publishers, Session
 from wakeq.protocol.rows import Side
@@ -60,7 +60,7 @@ class Ledger(Deliveries):
         self.paused_until_ms = 0  # nothing is handed out before; it outlives an incarnation, but not the queue
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
         self._aliases_lost: tuple[str, ...] = ()  # of incarnations that are dead: no prefix tells what they left behind
-        self.aliased = NOTHING
+        self.aliased = EMPTY_DICT
         self.cancelled: Sequence[int] = ()  # places in the last Ack of what had never been out
         self.begin(queue_id, policies)
 

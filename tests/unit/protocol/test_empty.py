@@ -2,14 +2,14 @@
 
 import pytest
 
-from wakeq.protocol.empty import NONE, NOTHING
+from wakeq.protocol.empty import EMPTY_DICT, EMPTY_SET
 
 
 def test_nobody_can_put_something_into_what_all_share() -> None:
     with pytest.raises(TypeError):
-        NOTHING["a"] = 1
+        EMPTY_DICT["a"] = 1
     with pytest.raises(AttributeError):
-        NONE.add(1)
+        EMPTY_SET.add(1)
 
-    assert not NOTHING
-    assert not NONE
+    assert not EMPTY_DICT
+    assert not EMPTY_SET
