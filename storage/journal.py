@@ -3,13 +3,15 @@
     segments that the log no longer needs --> journal/raft.log.<first index>, until they are too old or too many
     what became of the entries            --> journal/outcomes.<first index>, as long as there are segments to tell of
 
-Belongs to threads: segments to the one that writes the log, outcomes to the one that writes the state.  A segment is
-moved, never copied or opened; nobody waits for what is written here.  Must never hold up or fail what the broker
-promises because history cannot be kept: only the disk's own errors rise.
+Belongs to threads: segments to the one that writes the log, outcomes to the one that writes the state; where the disk is
+needed for more, any thread removes segments under their hands.  A segment is moved, never copied or opened; nobody waits
+for what is written here.  Must never hold up or fail what the broker promises because history cannot be kept: only the
+disk's own errors rise.
 """
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -45,7 +47,7 @@ class Journal:
         make_folder(directory)
 
     def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self._segments())
+        return sum(stat.st_size for _, stat in self._found())
 
     def take(self, path: Path) -> None:
         """Take a segment out of the log's directory: afterwards it is here, or gone if nothing is kept."""
@@ -60,7 +62,7 @@ class Journal:
 
     def trim(self) -> None:
         """Remove what is too old or too much, the oldest first; a segment was last written when it was sealed."""
-        found = [(path, path.stat()) for path in self._segments()]
+        found = self._found()
         held = sum(stat.st_size for _, stat in found)
         oldest_s = self._now_s() - self.keep.seconds
         for path, stat in found:
@@ -85,6 +87,14 @@ class Journal:
 
     def _segments(self) -> list[Path]:
         return sorted(self.directory.glob(SEGMENT_PREFIX + DIGITS))
+
+    def _found(self) -> list[tuple[Path, os.stat_result]]:
+        """Return the segments with what is known of them; one that is removed in this moment is not there."""
+        found = []
+        for path in self._segments():
+            with suppress(FileNotFoundError):
+                found.append((path, path.stat()))
+        return found
 
     def _remove(self, path: Path) -> None:
         try:

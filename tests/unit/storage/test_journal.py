@@ -123,3 +123,15 @@ def test_outcomes_leave_with_the_entries_that_they_are_of(tmp_path: Path) -> Non
 
     assert names(tmp_path) == [21]
     assert [path.name for path in sorted((tmp_path / "journal").glob("outcomes.*"))] == [f"outcomes.{21:019d}"]
+
+
+def test_a_segment_that_another_thread_removes_in_this_moment_fails_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path, Keep(10_000, 1 << 30))
+    assert log.journal is not None
+    write_segments(log, 2)
+    log.cut_below(11)
+    (tmp_path / "journal" / f"raft.log.{0:019d}").symlink_to("nowhere")  # it is listed, and then is not there
+
+    log.journal.trim()
+
+    assert log.journal.size_bytes() == (tmp_path / "journal" / f"raft.log.{1:019d}").stat().st_size
