@@ -3,8 +3,8 @@
     segments that the log no longer needs --> journal/raft.log.<first index>, until they are too old or too many
     what became of the entries            --> journal/outcomes.<first index>, as long as there are segments to tell of
 
-Belongs to threads: segments to the one that writes the log, outcomes to the one that writes the state; where the disk is
-needed for more, any thread removes segments under their hands.  A segment is moved, never copied or opened; nobody waits
+Belongs to threads: segments to the one that writes the log, outcomes to the one that writes the state; when the disk is
+needed for more, another thread removes segments meanwhile.  A segment is moved, never copied or opened; nobody waits
 for what is written here.  Must never hold up or fail what the broker promises because history cannot be kept: only the
 disk's own errors rise.
 """
