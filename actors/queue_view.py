@@ -44,8 +44,16 @@ def counts_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> tuple[int, 
     leased = ledger.out if leases is None else len(leases.held)
     size = max(0, ledger.living - leased)
     ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
-    stashed = 0 if ledger.staging is None else ledger.staging.stashed
-    return ready, max(0, size - ready - stashed), leased
+    return ready, max(0, size - ready - _stashed(ledger)), leased
+
+
+def _stashed(ledger: Ledger) -> int:
+    return 0 if ledger.staging is None else ledger.staging.stashed
+
+
+def _published(ledger: Ledger) -> int:
+    """Return how many were ever published: what is only stashed is not yet, and what is dropped never was."""
+    return ledger.totals.published - _stashed(ledger)
 
 
 def gauges_of(
@@ -70,7 +78,7 @@ def gauges_of(
         subscribers,
         paused_until_ms,
         oldest_ready_ms,
-        totals.published,
+        _published(ledger),
         totals.delivered,
         totals.acked,
         totals.released,
@@ -108,12 +116,13 @@ def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, 
         "delayed": delayed,
         "leased": leased,
         "staged": 0 if staging is None else staging.claimed,
-        "stashed": 0 if staging is None else staging.stashed,
+        "stashed": _stashed(ledger),
         "size": max(0, ledger.living - leased),
         "bytes": ledger.bytes,
         "sleepers": 0 if leases is None else len(leases.sleepers),
         "waiting": 0 if leases is None else len(leases.all_waits()),
         **msgspec.to_builtins(ledger.totals),
+        "published": _published(ledger),
         "policies": as_dict(ledger.policies),
     }
 

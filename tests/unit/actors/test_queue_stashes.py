@@ -26,6 +26,20 @@ def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> No
     assert fetched(client) == ["a", "b", "c"]
 
 
+def test_what_is_stashed_counts_as_published_when_it_is_and_the_count_never_falls(client: Client) -> None:
+    client.publish("q", "before")
+    stash(client, "t1", "a", "b")
+    stash(client, "dropped", "x")
+    counts = [client.figures("q")["published"]]
+
+    unstash(client, 1, ("t1", 2))
+    counts.append(client.figures("q")["published"])
+    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
+    counts.append(client.figures("q")["published"])
+
+    assert counts == [1, 3, 3]
+
+
 @pytest.mark.parametrize("follow_ups", [[], [{"qname": "next", "message": "x"}]])
 def test_what_is_stashed_is_not_acknowledged_by_who_guesses_its_uid(client: Client, follow_ups: list[Json]) -> None:
     published = publish(client, "seen")[0]
