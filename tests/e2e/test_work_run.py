@@ -96,6 +96,25 @@ def test_code_that_is_broken_is_waited_for(broker: BrokerProcess, tmp_path: Path
         assert "SyntaxError" in worker.errors
 
 
+def test_a_worker_does_not_outlive_what_reloads_it(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, SHOP.format(word="tea"))
+    with Client(broker.address) as client, run(broker, tmp_path, "--reload") as reloader:
+        client.publish("jobs", {"name": "one"})
+        reloader.line()
+        (child,) = Path(f"/proc/{reloader.pid}/task/{reloader.pid}/children").read_text().split()
+
+        reloader.signal(signal.SIGKILL)
+
+        eventually(lambda: has_ended(child), "its worker has ended with it")
+
+
+def has_ended(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
 def test_a_signal_ends_it_also_while_it_waits_for_a_change(broker: BrokerProcess, tmp_path: Path) -> None:
     write(tmp_path, "this is no Python")
     with run(broker, tmp_path, "--reload") as worker:

@@ -14,9 +14,11 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 
 from wakeq.cli.output import say
+from wakeq.worker.parent import die_with
 
 LOOK_EVERY_S = 1
 BY_SIGNAL = 128  # and the signal's number
@@ -40,7 +42,7 @@ class Reloader:
             signal.signal(number, self._on_signal)
         while True:
             before = snapshot(self._directory)
-            with subprocess.Popen(self._command, process_group=0) as self._process:  # Ctrl-C comes to us alone
+            with self._start() as self._process:
                 changed = self._watch(self._process, before)
                 if changed:
                     self._process.terminate()
@@ -52,6 +54,10 @@ class Reloader:
                 say(f"the worker ended with status {status}; it starts again when a file changes")
                 while snapshot(self._directory) == before:
                     time.sleep(LOOK_EVERY_S)
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        """Start the command: Ctrl-C comes to us alone, and it does not live on without us."""
+        return subprocess.Popen(self._command, process_group=0, preexec_fn=partial(die_with, os.getpid()))
 
     def _watch(self, process: "subprocess.Popen[bytes]", before: Snapshot) -> bool:
         """Return when a file has changed, or, with False, when the process has ended."""
