@@ -244,6 +244,12 @@ class QueueDeliveries(QueueReads):
             waiter = turn.waiter
             waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, refusal)]))
 
+    def _put_off_turns(self, now_ms: int) -> None:
+        """A pause holds from now on, also for what was taken out of the line and did not leave yet."""
+        if self.ledger.paused_until_ms > now_ms:
+            for turn in self._put_back_turns():
+                self._wait_on(turn.waiter, now_ms)
+
     def _put_back_turns(self) -> list[Turn]:
         """Put back what was taken, for the last first, so that everything comes to where it stood; return for whom."""
         turns = list(self._turns)
