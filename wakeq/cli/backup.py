@@ -228,7 +228,8 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     if as_json and (dry_run or not steps):
         print_json(facts)
     elif not as_json:
-        print_facts({"damage": found.damage or "none was found", "to do": steps or "nothing"})
+        nothing = "start the broker on it" if found.damage and not found.hopeless else "nothing"
+        print_facts({"damage": found.damage or "none was found", "to do": steps or nothing})
         if found.hopeless:
             say(found.hopeless)
     if steps and not dry_run:
