@@ -126,7 +126,7 @@ def _directory(settings: Settings) -> Iterator[Finding]:
         yield Finding(GOOD, "data", f"{path} is empty; the first start makes a data directory of it")
     else:
         directory = DataDirectory.read_only(path)
-        who = f", in use by process {directory.holder_pid}" if directory.holder_pid else ""
+        who = f", in use by process {directory.holder_pid}" if directory.holder_pid is not None else ""
         yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{who}")
     for warning in warnings_of(_existing(path)):
         yield Finding(NOTE, "data", warning)
