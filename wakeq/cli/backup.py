@@ -100,10 +100,10 @@ def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--into", metavar="QUEUE", help="All messages into this queue.")
+@click.option("--to", metavar="QUEUE", help="All messages into this queue.")
 @json_option
 @click.pass_obj
-def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> None:
+def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> None:
     """Publish the JSON lines of FILE (or standard input), as export prints them.
 
     Queues that are missing are made with their policies.  Each message is published once even if this is repeated
@@ -111,7 +111,7 @@ def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> 
     """
     import asyncio
 
-    sums = asyncio.run(_publish_all(broker.address, _lines_in(file), into))
+    sums = asyncio.run(_publish_all(broker.address, _lines_in(file), to))
     print_json(sums) if as_json else click.echo(f"{sums['messages']} messages were sent to {sums['queues']} queues")
 
 

@@ -81,7 +81,7 @@ def pub(
 @click.option(
     "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
 )
-@click.option("--count", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
+@click.option("--limit", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -97,7 +97,7 @@ def fetch(
     broker: Broker,
     queue: str,
     wait_s: int,
-    count: int,
+    limit: int,
     timeout_s: int | None,
     acknowledge: bool,
     raw: bool,
@@ -109,7 +109,7 @@ def fetch(
     lease are said on standard error.  Ends with status 3 if there was nothing.
     """
     with broker.connect() as client:
-        messages = client.fetch_many(queue, count, wait=wait_s, timeout=timeout_s)
+        messages = client.fetch_many(queue, limit, wait=wait_s, timeout=timeout_s)
         if not messages:
             say(f"{queue_name(queue)} has nothing to fetch now; --wait S waits for a message")
             return EXIT_NOTHING

@@ -69,7 +69,7 @@ def test_every_error_is_one_line_and_its_documented_status(
     [
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
         (["pub"], 2, "try `wakeq pub --help`"),
-        (["fetch", "q", "--count", "0"], 2, "'--count'"),
+        (["fetch", "q", "--limit", "0"], 2, "'--limit'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
         (["queue", "update", "q"], 2, "nothing to change"),
         (["queue", "list", "--broker", "b:1"], 2, "--broker stands before the verb: `wakeq --broker ... queue list`"),

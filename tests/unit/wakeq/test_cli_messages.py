@@ -81,7 +81,7 @@ def test_fetch_with_json_gives_everything_one_message_a_line(
 ) -> None:
     fake.messages = [message(headers={"a": "b"}), message(uid="u2", body=b"\xff")]
 
-    main(["fetch", "q", "--count", "2", "--json", "--ack"])
+    main(["fetch", "q", "--limit", "2", "--json", "--ack"])
 
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
