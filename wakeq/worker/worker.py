@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
 from wakeq.client.credentials import Tls
@@ -31,6 +31,9 @@ from wakeq.worker.service import Service
 from wakeq.worker.stop import Signals, refuse_in_child
 from wakeq.worker.task import Mode, Outbox, Task, check_settings, mode_of
 from wakeq.worker.threads import ThreadPool
+
+if TYPE_CHECKING:
+    from wakeq.client.blocking import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -74,8 +77,9 @@ class Worker:
         self._grace_s = grace
         self._trace_parent = trace_parent
         self._token, self._tls = token, tls
-        self._outbox: Outbox | None = None
-        self._outbox_lock = threading.Lock()
+        self._outbox: Outbox | None = None  # in place of a connection of our own
+        self._connection: Client | None = None
+        self._connection_lock = threading.Lock()
         self._service: Service | None = None
 
     # Tasks --------------------------------------------------------------------------------------------------
@@ -130,12 +134,21 @@ class Worker:
 
     def _client(self) -> Outbox:
         """The connection for publishing, made when it is first needed."""
-        with self._outbox_lock:
-            if self._outbox is None:
+        if self._outbox is not None:
+            return self._outbox
+        with self._connection_lock:
+            if self._connection is None:
                 from wakeq.client.blocking import Client  # a worker that publishes nothing has no second connection
 
-                self._outbox = Client(self.address, token=self._token, tls=self._tls)
-            return self._outbox
+                self._connection = Client(self.address, token=self._token, tls=self._tls)
+            return self._connection
+
+    def _disconnect(self) -> None:
+        """Close it, since its handlers have ended; who publishes later makes another one."""
+        with self._connection_lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     # Work ---------------------------------------------------------------------------------------------------
 
@@ -163,6 +176,7 @@ class Worker:
                     left = signals.wait_for(service.ended)
             finally:
                 self._service = None
+                self._disconnect()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -187,7 +201,10 @@ class Worker:
             return 0
         service, self._service = self._service, None
         service.stop(self._grace_s if grace is None else grace)
-        return service.wait()
+        try:
+            return service.wait()
+        finally:
+            self._disconnect()
 
     def __enter__(self) -> Self:
         self.start()
