@@ -16,7 +16,7 @@ from typing import Any, cast
 from wakeq.actors.door import Admission, Told
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import Broken, Heard, Writable
-from wakeq.listening import Server, accept, bound_socket
+from wakeq.listening import Server, accept
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer import NO_CLUSTER, Frame, FrameReader, Hello, check_hello, encode
 from wakeq.tls import PeerTls
@@ -152,10 +152,10 @@ class PeerTcp:
     def node_id(self) -> int:
         return self.hello().node_id
 
-    async def start(self, host: str, port: int) -> None:
-        """Let other nodes connect."""
+    async def start(self, bound: socket.socket) -> None:
+        """Let other nodes connect at a bound socket."""
         self._server = await accept(
-            await bound_socket(host, port),
+            bound,
             lambda: PeerTcpDoor(self),
             backlog=ACCEPT_BACKLOG,
             tls=None if self._tls is None else self._tls.accepting,

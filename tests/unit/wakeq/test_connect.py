@@ -11,6 +11,7 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Answering, Clock
 from wakeq.actors.access import Access
 from wakeq.actors.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.listening import bound_socket
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import PING, PONG, frame
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Pong
@@ -53,7 +54,7 @@ async def serving(**limits: object) -> AsyncIterator[Port]:
         for path in ("/connect", "/connect/"):
             port.server.add("GET", path, port.connect.handle)
         port.server.before_stop(port.connect.close)
-        port.url = f"http://127.0.0.1:{await port.server.start('127.0.0.1', 0)}"
+        port.url = f"http://127.0.0.1:{await port.server.start(await bound_socket('127.0.0.1', 0))}"
         try:
             yield port
         finally:
