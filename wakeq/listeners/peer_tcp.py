@@ -29,6 +29,8 @@ ACCEPT_BACKLOG = 64
 UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up ...
 KEEPALIVE_S = 1  # ... and asks so often: two followers have nothing to say that would show that one of them is gone
 
+HUNG_UP = "it hung up before it said which node it is; its log says why, or it wants TLS (tls.peer_ca_file)"
+
 logger = logging.getLogger("wakeq.peers")
 
 
@@ -45,6 +47,7 @@ class PeerTcpDoor(asyncio.Protocol):
         self._early: list[Frame] = []  # came before anybody was there to hear it
         self._deadline: asyncio.TimerHandle | None = None
         self.is_full = False
+        self.is_closed_here = False
         self.lost = asyncio.get_running_loop().create_future()
 
     # --- the socket's side ---
@@ -129,6 +132,7 @@ class PeerTcpDoor(asyncio.Protocol):
             self._transport.write(b"".join(map(encode, frames)))
 
     def close(self, reason: str) -> None:
+        self.is_closed_here = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -190,7 +194,10 @@ class PeerTcp:
         except (OSError, UnicodeError) as error:  # a timeout is one too; and a name that cannot be one of a host
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
-        return bool(await door.lost)
+        was_of_use = bool(await door.lost)
+        if not (was_of_use or door.is_closed_here):
+            self.refused(node_id, f"{host}:{port}", PeerRefused(HUNG_UP))
+        return was_of_use
 
     def refused(self, expected: int | None, where: str, error: PeerRefused) -> None:
         """Say once what is wrong with an address."""
