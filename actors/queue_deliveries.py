@@ -163,7 +163,7 @@ class QueueDeliveries(QueueReads):
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
         if self.ledger.policies.lease == "strict":
-            waiter = self._promise(_waiter_of(fetch, want, now_ms), now_ms)
+            waiter = self._promise(fetch, want, now_ms)
             held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]), waiter)
             self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         else:
@@ -171,8 +171,11 @@ class QueueDeliveries(QueueReads):
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
         self._handed_out(len(numbers))
 
-    def _promise(self, waiter: Waiter, now_ms: int) -> Waiter | None:
+    def _promise(self, fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> Waiter | None:
         """Remember a FET that would wait on if its delivery came to nothing; None if it would not."""
+        if type(want) is Want and not want.wait_ms:
+            return None
+        waiter = _waiter_of(fetch, want, now_ms)
         if waiter.until_ms <= now_ms:
             return None
         if self._promised is EMPTY_DICT:
