@@ -11,13 +11,15 @@ import time
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
-from wakeq.cli.output import print_json, say
-from wakeq.client import Message
-from wakeq.protocol.errors import QueueNotFound
+from wakeq.cli.output import moment, print_json, say
+from wakeq.client import Client, Message
+from wakeq.protocol.commands import PAUSE_MS_MAX
+from wakeq.protocol.errors import QueueNotFound, WakeqError
 from wakeq.protocol.wire.worker import text_of
 from wakeq.protocol.wire.worker_commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
 SECONDS = click.IntRange(min=0)
+HELD = {"delayed": "delayed", "leased": "with workers", "staged": "claimed by a pipeline"}  # what a fetch does not get
 
 
 def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -111,7 +113,7 @@ def fetch(
     with broker.connect() as client:
         messages = client.fetch_many(queue, count, wait=wait_s, timeout=timeout_s)
         if not messages:
-            say(f"{queue_name(queue)} has nothing to fetch now; --wait S waits for a message")
+            say(why_nothing(client, queue))
             return EXIT_NOTHING
         for message in messages:
             print_message(message, as_json=as_json, raw=raw, leased=not acknowledge)
@@ -119,6 +121,21 @@ def fetch(
         if acknowledge:  # only now that it has been printed
             client.ack_many(messages)
     return 0
+
+
+def why_nothing(client: Client, queue: str) -> str:
+    """What stands between somebody who fetched and the messages that the queue has, if it has any."""
+    try:
+        found = client.stats(queue)
+    except WakeqError:  # there is none after all, or who may fetch may not look: it is only a hint
+        found = {}
+    paused_until_ms = found.get("paused_until_ms", 0)
+    if paused_until_ms:
+        until = "" if paused_until_ms == PAUSE_MS_MAX else f" until {moment(paused_until_ms)}"
+        return f"{queue_name(queue)} is paused{until}; `wakeq queue resume` lets it hand out again"
+    held = [f"{found[state]} {words}" for state, words in HELD.items() if found.get(state)]
+    but = f" ({', '.join(held)})" if held else ""
+    return f"{queue_name(queue)} has nothing to fetch now{but}; --wait S waits for a message"
 
 
 @click.command()

@@ -9,7 +9,9 @@ import pytest
 
 from tests.helpers.scripted_client import FakeClient, give_on_standard_input, message
 from wakeq.cli import main
+from wakeq.cli.output import moment
 from wakeq.protocol import errors
+from wakeq.protocol.commands import PAUSE_MS_MAX
 
 
 def test_pub_prints_the_uid(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,6 +107,35 @@ def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys
     assert (status, output) == (3, "")
     assert said.startswith("wakeq: queue q has nothing")
     assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7, "timeout": None})
+
+
+@pytest.mark.parametrize(
+    ("stats", "reason"),
+    [
+        ({"delayed": 2, "leased": 1, "staged": 0}, "has nothing to fetch now (2 delayed, 1 with workers); --wait S"),
+        ({"paused_until_ms": PAUSE_MS_MAX, "delayed": 2}, "is paused; `wakeq queue resume` lets it hand out again"),
+        ({"paused_until_ms": 1000}, f"is paused until {moment(1000)};"),
+        (errors.Forbidden("the token may not look"), "has nothing to fetch now; --wait S"),
+    ],
+)
+def test_fetch_of_nothing_says_what_is_in_the_way(
+    fake: type[FakeClient],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    stats: dict[str, int] | errors.WakeqError,
+    reason: str,
+) -> None:
+    def answer(_self: FakeClient, name: str) -> object:
+        if name == "stats" and isinstance(stats, errors.WakeqError):
+            raise stats
+        return stats if name == "stats" else []
+
+    monkeypatch.setattr(fake, "answer", answer)
+
+    status = main(["fetch", "q"])
+
+    assert status == 3
+    assert capsys.readouterr().err.startswith(f"wakeq: queue q {reason}")
 
 
 def test_what_is_gone_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
