@@ -44,6 +44,10 @@ from wakeq.protocol.errors import WakeqError
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write that no file name comes with
 KIND_OF_NUMBER = re.compile(r"a valid (integer|float)(?: range)?\b")  # click's words
 KINDS_OF_NUMBERS = {"integer": "a whole number", "float": "a number"}
+ELSEWHERE = {  # what verbs are called where people come from
+    "worker": "run", "start": "serve", "server": "serve", "publish": "pub", "put": "pub", "send": "pub", "get": "fetch",
+    "sub": "work", "consume": "work", "status": "top", "queues": "queue list", "info": "queue stats",
+}  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -160,5 +164,16 @@ def _explain_usage(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
         verb, path = path.removeprefix("wakeq "), "wakeq"
         what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {verb}`"
+    if isinstance(mistake, click.UsageError) and (meant := _meant(mistake)):
+        what = f"{mistake.message.rstrip('.')}; did you mean `wakeq {meant}`?"
     say(f"{what}; try `{path} --help`")
     return EXIT_USAGE
+
+
+def _meant(mistake: click.UsageError) -> str | None:
+    """The verb that somebody wants who took its name elsewhere, or left out the group that it is in."""
+    no_such_verb = re.fullmatch(r"No such command '(\w+)'\.", mistake.message)
+    if no_such_verb is None or mistake.ctx is None or mistake.ctx.command is not cli:
+        return None
+    name = no_such_verb[1]
+    return f"queue {name}" if name in queue.commands else ELSEWHERE.get(name)

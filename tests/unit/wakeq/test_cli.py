@@ -68,6 +68,8 @@ def test_every_error_is_one_line_and_its_documented_status(
     ("arguments", "status", "words"),
     [
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
+        (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`?; try `wakeq --help`"),
+        (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`?; try `wakeq --help`"),
         (["pub"], 2, "try `wakeq pub --help`"),
         (["fetch", "q", "--count", "0"], 2, "'--count'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
