@@ -14,11 +14,12 @@ from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
 from wakeq.cli.output import moment, print_json, say
 from wakeq.client import Client, Message
 from wakeq.protocol.commands import PAUSE_MS_MAX
-from wakeq.protocol.errors import QueueNotFound, WakeqError
+from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound, WakeqError
 from wakeq.protocol.wire.worker import text_of
 from wakeq.protocol.wire.worker_commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
 SECONDS = click.IntRange(min=0)
+ASK_AGAIN_S = 0.1  # while a broker starts
 HELD = {"delayed": "delayed", "leased": "with workers", "staged": "claimed by a pipeline"}  # what a fetch does not get
 
 
@@ -194,19 +195,34 @@ def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | No
 
 
 @click.command()
+@click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Ask again for so long until it does.")
 @json_option
 @click.pass_obj
-def ping(broker: Broker, as_json: bool) -> None:
-    """Ask the broker whether it answers."""
-    with broker.connect() as client:
-        version = client.broker_version
-        began_s = time.monotonic()
-        client.ping()
-        took_ms = round((time.monotonic() - began_s) * 1000, 3)
+def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
+    """Ask the broker whether it answers.
+
+    With --wait a script that has just started it goes on when it serves.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            version, took_ms = _ping(broker)
+            break
+        except BrokerUnreachable:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(ASK_AGAIN_S)
     if as_json:
         print_json({"broker": broker.address, "version": version, "took_ms": took_ms})
     else:
         click.echo(f"{broker.address} answers in {took_ms} ms; wakeq {version}")
+
+
+def _ping(broker: Broker) -> tuple[str, float]:
+    with broker.connect() as client:
+        began_s = time.monotonic()
+        client.ping()
+        return client.broker_version, round((time.monotonic() - began_s) * 1000, 3)
 
 
 def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -> None:

@@ -173,3 +173,23 @@ def test_a_nack_may_be_no_failure_or_for_good(
     main(["nack", "q", "u1", *options])
 
     assert fake.calls[-1] == ("nack", ("q", "u1"), {"delay": None, "lease": None, **fields})
+
+
+def test_ping_with_wait_asks_until_the_broker_has_started(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(span_s: float) -> None:
+        pauses.append(span_s)
+        if len(pauses) == 3:
+            fake.error = None
+
+    monkeypatch.setattr("wakeq.cli.messages.time.sleep", pause)
+    fake.error = errors.BrokerUnreachable("no broker answers")
+
+    assert main(["ping"]) == 69
+    assert pauses == []
+    assert main(["ping", "--wait", "60"]) == 0
+    assert len(pauses) == 3
+    assert "answers in" in capsys.readouterr().out
