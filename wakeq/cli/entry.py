@@ -67,7 +67,7 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     envvar="WAKEQ_HTTP",
     default=None,
     show_envvar=True,
-    help="The HTTP port of the broker, for verbs of operators; 127.0.0.1:8080 if nothing is said.",
+    help="The HTTP port of the broker, for verbs of operators; 8080 beside a worker port 2601.",
 )
 @click.option(
     "--token-file",

@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.scripted_client import FakeClient
 from wakeq.cli import main
+from wakeq.cli.common import Broker
 from wakeq.cli.output import plain
 from wakeq.cli.reference import MEANINGS, STATUSES, tree
 from wakeq.protocol import errors
@@ -28,6 +29,32 @@ def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monk
         ("connect", "there:1"),
         ("connect", "elsewhere:2"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("broker", "http", "found"),
+    [
+        ("127.0.0.1:2601", None, "127.0.0.1:8080"),
+        ("prod", None, "prod:8080"),
+        ("a:2601,[::1]:2601", None, "a:8080,[::1]:8080"),
+        ("127.0.0.1:2601,127.0.0.1:2611", None, "127.0.0.1:8080"),  # the leader is found from there
+        ("127.0.0.1:2701", "127.0.0.1:8081", "127.0.0.1:8081"),
+    ],
+)
+def test_operators_are_sent_to_the_broker_that_is_named(broker: str, http: str | None, found: str) -> None:
+    assert Broker(broker, http).http_address == found
+
+
+def test_no_other_broker_is_operated_than_the_one_that_is_named(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be one at the usual port of this machine, and it would be paused in its place."""
+    monkeypatch.delenv("WAKEQ_HTTP", raising=False)
+
+    status = main(["--broker", "127.0.0.1:2701", "queue", "pause", "jobs"])
+
+    assert status == 2
+    assert "the HTTP port of 127.0.0.1:2701 is not known; name it: --http 127.0.0.1:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
