@@ -40,7 +40,7 @@ class Broker:
 
     @property
     def http_address(self) -> str:
-        """The HTTP ports of this broker, never of another one: the usual one, where the worker port is the usual one."""
+        """The HTTP ports of this broker, never of another one: the usual one where its worker port is the usual one."""
         if self.http:
             return self.http
         nodes = [parse_address(one.strip()) for one in self.address.split(",") if one.strip()]
