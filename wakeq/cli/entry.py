@@ -51,7 +51,18 @@ ELSEWHERE = {  # what verbs are called where people come from
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=HELP)
+class Verbs(click.Group):
+    """The verbs, shown by what somebody is about to do."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, verbs in KINDS.items():
+            with formatter.section(title):
+                room = formatter.width - width - 6
+                formatter.write_dl([(f"{verb.name or '':{width}}", verb.get_short_help_str(room)) for verb in verbs])
+
+
+@click.group(cls=Verbs, context_settings=HELP)
 @click.option(
     "--broker",
     metavar="HOST:PORT",
@@ -93,14 +104,17 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
     os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
 
-VERBS = (
-    *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
-    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, bench, completion),
-)
-for verb in VERBS:
-    cli.add_command(verb)
-for verb in (backup, restore, export, import_, repair):
-    cli.add_command(verb)
+KINDS: dict[str, tuple[click.Command, ...]] = {
+    "Messages": (pub, fetch, ack, nack, touch),
+    "Workers": (run, work),
+    "Queues, and what is in them": (queue, top, why, leases, connections),
+    "A broker": (serve, ping, alive, doctor, bench, config, token, cluster),
+    "Its data": (backup, restore, export, import_, inspect, repair),
+    "Other doors, and your shell": (pipeline, taskflux, monique, completion),
+}
+for kind in KINDS.values():
+    for verb in kind:
+        cli.add_command(verb)
 for verb in (pause, resume, move, requeue):
     queue.add_command(verb)
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from tests.helpers.scripted_client import FakeClient
 from wakeq.cli import main
 from wakeq.cli.common import Broker
+from wakeq.cli.entry import cli
 from wakeq.cli.output import plain
 from wakeq.cli.reference import MEANINGS, STATUSES, tree
 from wakeq.protocol import errors
@@ -226,6 +228,13 @@ def test_config_show_says_where_a_value_came_from(
     assert rows["http_port"][1:3] == ["1", f"file {file}"]
     assert rows["worker_port"][1:3] == ["5", "flag"]
     assert rows["upgrade"][1:3] == ["no", "flag"]
+
+
+def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+
+    shown = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
+    assert sorted(shown) == sorted(cli.commands)
 
 
 def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
