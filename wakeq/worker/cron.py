@@ -75,6 +75,16 @@ class Cron:
                 yield datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone).astimezone(UTC)
 
 
+def read_moments(when: str | int, zone: str = "UTC") -> Cron | Every:
+    """Seconds, or the text of a cron."""
+    match when:
+        case int():
+            return Every(when)
+        case str():
+            return read_cron(when, zone)
+    raise TypeError(f"{when!r} is no schedule; give whole seconds, or text as '30 6 * * mon-fri'")
+
+
 def read_cron(text: str, zone: str = "UTC") -> Cron:
     """Read five fields, or a nickname as @daily.  ValueError says what is wrong with which of them."""
     fields = NICKNAMES.get(text, text).lower().split()

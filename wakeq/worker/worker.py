@@ -23,7 +23,7 @@ from wakeq.client.credentials import Tls
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.coroutines import CoroutinePool
-from wakeq.worker.cron import Every, read_cron
+from wakeq.worker.cron import read_moments
 from wakeq.worker.engine import Engine
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pool import Pool, Returns
@@ -136,8 +136,7 @@ class Worker:
         `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
         moment at which no instance runs is left out, and one that ends by itself (drain, limit) leaves all out.
         """
-        moments = Every(when) if isinstance(when, int) else read_cron(when, zone)
-        schedule = Schedule(call, dict(arguments or {}), moments)
+        schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
         schedule.check()
         self.schedules.append(schedule)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeq.worker.cron import Every, read_cron
+from wakeq.worker.cron import Every, read_cron, read_moments
 
 BEGIN = "2026-11-18T10:30"  # a Wednesday
 
@@ -82,6 +82,11 @@ def test_the_hour_that_comes_twice_counts_once() -> None:
 def test_what_is_wrong_is_named(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         read_cron(text)
+
+
+def test_what_is_neither_seconds_nor_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="60.0 is no schedule"):
+        read_moments(60.0)  # type: ignore[arg-type]
 
 
 def test_a_zone_that_is_not_known_is_named() -> None:
