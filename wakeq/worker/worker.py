@@ -13,7 +13,7 @@ Defining tasks and publishing them needs no running worker: a web server imports
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
@@ -23,14 +23,16 @@ from wakeq.client.credentials import Tls
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.coroutines import CoroutinePool
+from wakeq.worker.cron import read_moments
 from wakeq.worker.engine import Engine
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pool import Pool, Returns
 from wakeq.worker.retry import RETRY, Retry
 from wakeq.worker.service import Service
 from wakeq.worker.stop import Signals, refuse_in_child
-from wakeq.worker.task import Mode, Outbox, Task, check_settings, mode_of
+from wakeq.worker.task import Mode, Outbox, Publisher, Task, check_settings, mode_of
 from wakeq.worker.threads import ThreadPool
+from wakeq.worker.timetable import Schedule, Timetable
 
 if TYPE_CHECKING:
     from wakeq.client.blocking import Client
@@ -72,6 +74,7 @@ class Worker:
             raise ValueError(f"Worker: prefetch is {prefetch}; it is a number of messages, 0 or more")
         self.address = address
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.schedules: list[Schedule] = []
         self.concurrency = concurrency  # may be changed until it runs
         self._prefetch = prefetch
         self._grace_s = grace
@@ -122,6 +125,24 @@ class Worker:
             return task
 
         return decorate
+
+    def schedule(
+        self,
+        call: Publisher[...],
+        when: str | int,
+        *,
+        zone: str = "UTC",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish a task at its moments while this worker runs: once each, however many instances run.
+
+        `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone`, or a number of seconds.
+        `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
+        moment at which no instance runs is left out, and one that ends by itself (drain, limit) leaves all out.
+        """
+        schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
+        schedule.check()
+        self.schedules.append(schedule)
 
     @contextmanager
     def publishing_to(self, outbox: Outbox) -> Iterator[None]:
@@ -220,7 +241,12 @@ class Worker:
         if self._service is not None:
             raise RuntimeError("this worker runs already")
         self.check()
-        self._service = Service(lambda: self._make_engine(drain=drain, limit=limit), grace_s=self._grace_s)
+        stays = not drain and limit is None
+        self._service = Service(
+            lambda: self._make_engine(drain=drain, limit=limit),
+            grace_s=self._grace_s,
+            timetable=Timetable(self.schedules) if self.schedules and stays else None,
+        )
         return self._service
 
     def _signalled(self, count: int) -> None:
