@@ -329,6 +329,13 @@ class Leases(Audience):
 
     # --- time ------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nobody wants anything and nothing falls due: most queues are so at most times."""
+        if self.waiters or self.sleepers or self.woken:
+            return False
+        return not (self._ends or self.delayed or self.expiries or self.ends or self.resumes_ms)
+
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
         moment_ms = NEVER if self._ends is None else self._ends.first_ms

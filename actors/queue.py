@@ -151,7 +151,8 @@ class QueueProcess(QueueSight):
                 answers.append((asker.process, (ticket, asker.place, Outcome(self.name, queue_id, results))))
         self._applying = 0
         (message.replies or Replies((self.name,))).done(self.name, answers)
-        if self.leases is not None:
+        leases = self.leases
+        if leases is not None and not leases.is_at_rest:
             self._settle(self._now_ms())
 
     def _note_unchanged(self, entry: Entry, index: int, results: Results) -> None:
