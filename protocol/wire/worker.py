@@ -8,7 +8,7 @@ list suffers.  Must never raise for what a peer sent, except that a client's `de
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
