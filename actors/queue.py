@@ -104,7 +104,9 @@ class QueueProcess(QueueSight):
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
         self._last_words()
-        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value))
+        told = [message.items for message in (self._handling, *self.unread) if type(message) is Committed]
+        unanswered = [item for items in told for item in items]
+        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""

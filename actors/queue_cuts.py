@@ -76,12 +76,11 @@ class QueueCuts(QueueRebuilds):
         applied: tuple[int, int, int],
         snapshots: Process,
     ) -> None:
-        super().__init__(store, disk, services, settings)
+        super().__init__(store, log, disk, services, settings)
         self.applied = applied  # index, term, moment of the last entry that was handed to its queues
         self.reusable_bytes = 0  # that the state store can take before its file grows, as of the last cut
         self.flushed_index = applied[0]
         self.flushes = 0
-        self._log = log
         self._snapshots = snapshots
         self._listed_in = 0  # first index of the segment in which all queues were last listed for readers of the log
         self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries

@@ -120,43 +120,38 @@ class Queues(QueueCuts):
                     mine.append(item)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
-        if len(batches) > 1:
+        if batches:
             self._tell_each(batches)
-        else:
-            for name, mine in batches.items():
-                self._tell(name, mine)
         if self._noops:
             self._open_terms()
         return len(items), barrier
 
     def _tell(self, name: str, items: list[Item]) -> None:
         """Hand a queue its entries; one that has just crashed or is being rebuilt finds them when it is."""
-        told = self._told.get(name)
-        if told is None:
-            self._told[name] = [*items]  # not the very list that is in the mail: this one grows
-        else:
-            told += items
+        self._told.setdefault(name, []).extend(items)
         if name not in self._halted and name not in self._rebuilding:
             self._processes[name].tell(Committed(items))
 
     def _tell_each(self, batches: dict[str, list[Item]]) -> None:
-        """The same for many queues: they answer together."""
+        """The same for entries as they stand in the log, to one queue or many, who then answer together."""
         told, processes = self._told, self._processes
         lacking = {*self._halted, *self._rebuilding}
-        replies, mail, dead = Replies(batches), [], []
+        replies, mail, dead = Replies(batches) if len(batches) > 1 else None, [], []
         for name, items in batches.items():
-            before = told.get(name)
-            if before is None:
-                told[name] = [*items]
-            else:
-                before += items
+            kept = told.get(name)
+            if kept is None:
+                kept = told[name] = []
             if name in lacking or not (process := processes[name]).alive:
+                kept += items
                 dead.append(name)
-            else:
-                mail.append((process, Committed(items, replies)))
+                continue
+            # Of a publish, the most there are and the heaviest, only the index: what is applied is on this disk.
+            kept += [item[0] if type(item[3]) is Publish else item for item in items]
+            mail.append((process, Committed(items, replies)))
         self.runtime.tell_each(mail)
-        for name in dead:  # it will be rebuilt, and answer then
-            replies.done(name)
+        if replies is not None:
+            for name in dead:  # it will be rebuilt, and answer then
+                replies.done(name)
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Keep the catalog; return whether there is a queue to apply the entry."""
