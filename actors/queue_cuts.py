@@ -198,12 +198,13 @@ class QueueCuts(QueueRebuilds):
         """Ask the next queues: if all were asked at once, whoever comes meanwhile would stand behind all of them."""
         names, self._unasked = self._unasked[:SLICE_QUEUES], self._unasked[SLICE_QUEUES:]
         self._owing = set(names)
-        collect = Collect(self._cut, self)
-        for name in names:
-            if name in self._processes:  # else it is being rebuilt, and is asked when it is
-                self._processes[name].tell(collect)
+        self._tell_slice(names, Collect(self._cut, self))  # who is being rebuilt is asked when he is
         if not names:
             self._write_cut()
+
+    def _tell_slice(self, names: list[str], message: Collect | Flushed) -> None:
+        processes = self._processes
+        self.runtime.tell_each([(processes[name], message) for name in names if name in processes])
 
     def on_collected(self, message: Collected) -> None:
         if message.cut != self._cut or self._parts is None or message.part.name not in self._owing:
@@ -298,9 +299,7 @@ class QueueCuts(QueueRebuilds):
 
     def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
         """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""
-        for name in names[:SLICE_QUEUES]:
-            if name in self._processes:
-                self._processes[name].tell(flushed)
+        self._tell_slice(names[:SLICE_QUEUES], flushed)
         if len(names) > SLICE_QUEUES:
             self.tell(StillToTell(flushed, names[SLICE_QUEUES:]))
             return

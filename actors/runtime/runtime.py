@@ -210,12 +210,15 @@ class Runtime:
     def tell_each(self, mail: Iterable[tuple[Process, object]]) -> None:
         """Tell many processes, each something of its own; on the runtime's own thread."""
         assert get_ident() == self.thread, "tell one by one from other threads"
-        wake = self.wake
+        ready, mailboxes = self._ready, self._mailboxes
         for process, message in mail:
-            if process._mail is None:
-                wake(process, message)
-            else:
-                process._mail.append(message)
+            box = process._mail
+            if box is None:  # `wake` spelled out: where it matters they are thousands
+                box = process._mail = mailboxes.pop() if mailboxes else deque()
+                ready.append(process)
+            box.append(message)
+        if ready and not self._scheduled:
+            self._schedule()
 
     def arrive(self, process: Process, message: object) -> None:
         """Take what a socket brought.  What arrives alone is handled before this returns, with all that comes of it.
