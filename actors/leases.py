@@ -70,6 +70,9 @@ class Leases(Audience):
     def rebuild(self, now_ms: int) -> None:
         """Build everything from the ledger: what is out, what is delayed, what is available."""
         ledger = self.ledger
+        if ledger.only_sizes and not ledger.sides:  # nothing but what was published and waits
+            self.available.extend(0, list(ledger.living_numbers()))
+            return
         for number, side in ledger.sides.items():
             if side.until_ms:
                 self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
