@@ -86,8 +86,11 @@ class StateView:
                 return
             records, count = iter(cursor), SCAN_RECORDS_FIRST
             while batch := _some_of(records, count):  # one by one they cost three times as much
-                count = min(2 * count, SCAN_RECORDS)
-                self._resident.check()
+                if count < SCAN_RECORDS:
+                    count *= 2
+                    self._resident.used()  # a start makes as many small scans as there are queues
+                else:
+                    self._resident.check()
                 if prefix and not batch[-1][0].startswith(prefix):
                     yield from takewhile(lambda record: record[0].startswith(prefix), batch)
                     return
