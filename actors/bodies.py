@@ -81,7 +81,7 @@ class Bodies:
 
     def publish(self, numbers: Sequence[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages."""
-        first = next(iter(numbers))
+        first = numbers[0]
         if not self._moments or self._moments[-1][1] != at_ms:
             self._moments.append((first, at_ms))
         if len(drafts) == 1:

@@ -55,6 +55,9 @@ class Leases(DueMoments):
     def rebuild(self, now_ms: int) -> None:
         """Build everything from the ledger: what is out, what is delayed, what is available."""
         ledger = self.ledger
+        if ledger.only_sizes and not ledger.sides:  # nothing but what was published and waits
+            self.available.extend(0, list(ledger.living_numbers()))
+            return
         for number, side in ledger.sides.items():
             if side.until_ms:
                 self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
@@ -297,6 +300,13 @@ class Leases(DueMoments):
         return new
 
     # --- time ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nobody wants anything and nothing falls due: most queues are so at most times."""
+        if self.waiters or self.sleepers or self.woken:
+            return False
+        return not (self._ends or self.delayed or self.expiries or self.ends or self.resumes_ms)
 
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""

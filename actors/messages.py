@@ -298,6 +298,7 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
     index: int  # the entry that it could not apply, 0 if it was none
     reason: str
     error: BaseException | None = None
+    unanswered: Sequence[Item] = ()  # that it had been told and had not answered yet
 
 
 class Abandon(msgspec.Struct, frozen=True, gc=False):

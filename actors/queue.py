@@ -105,7 +105,9 @@ class QueueProcess(QueueSight):
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
         self._last_words()
-        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value))
+        told = [message.items for message in (self._handling, *self.unread) if type(message) is Committed]
+        unanswered = [item for items in told for item in items]
+        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
@@ -151,7 +153,8 @@ class QueueProcess(QueueSight):
             else:
                 answers.append((asker.process, (ticket, asker.place, Outcome(self.name, queue_id, results))))
         self._applying = 0
-        if self.leases is not None:
+        leases = self.leases
+        if leases is not None and not leases.is_at_rest:
             self._settle(self._now_ms())
         (message.replies or Replies((self.name,))).done(self.name, answers)
 

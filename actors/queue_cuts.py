@@ -76,12 +76,11 @@ class QueueCuts(QueueRebuilds):
         applied: tuple[int, int, int],
         snapshots: Process,
     ) -> None:
-        super().__init__(store, disk, services, settings)
+        super().__init__(store, log, disk, services, settings)
         self.applied = applied  # index, term, moment of the last entry that was handed to its queues
         self.reusable_bytes = 0  # that the state store can take before its file grows, as of the last cut
         self.flushed_index = applied[0]
         self.flushes = 0
-        self._log = log
         self._snapshots = snapshots
         self._listed_in = 0  # first index of the segment in which all queues were last listed for readers of the log
         self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries
@@ -199,12 +198,13 @@ class QueueCuts(QueueRebuilds):
         """Ask the next queues: if all were asked at once, whoever comes meanwhile would stand behind all of them."""
         names, self._unasked = self._unasked[:SLICE_QUEUES], self._unasked[SLICE_QUEUES:]
         self._owing = set(names)
-        collect = Collect(self._cut, self)
-        for name in names:
-            if name in self._processes:  # else it is being rebuilt, and is asked when it is
-                self._processes[name].tell(collect)
+        self._tell_slice(names, Collect(self._cut, self))  # who is being rebuilt is asked when he is
         if not names:
             self._write_cut()
+
+    def _tell_slice(self, names: list[str], message: Collect | Flushed) -> None:
+        processes = self._processes
+        self.runtime.tell_each([(processes[name], message) for name in names if name in processes])
 
     def on_collected(self, message: Collected) -> None:
         if message.cut != self._cut or self._parts is None or message.part.name not in self._owing:
@@ -299,9 +299,7 @@ class QueueCuts(QueueRebuilds):
 
     def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
         """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""
-        for name in names[:SLICE_QUEUES]:
-            if name in self._processes:
-                self._processes[name].tell(flushed)
+        self._tell_slice(names[:SLICE_QUEUES], flushed)
         if len(names) > SLICE_QUEUES:
             self.tell(StillToTell(flushed, names[SLICE_QUEUES:]))
             return

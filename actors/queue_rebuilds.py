@@ -1,6 +1,7 @@
 """QueueRebuilds: what becomes of a queue that crashes, and of the entry that it cannot apply.
 
     Crashed --> read from the state store, told again what it was told since the last cut --> leads again
+    plain publishes are not kept for that once a queue has them: they are read from the log
     the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
 
 The second part of Queues.  It never gives up an answer: what the queue had not answered comes from the repetition.
@@ -9,7 +10,7 @@ What is set aside is so on every node: one whose store has it already begins aga
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -31,13 +32,16 @@ from wakeq.actors.queue_registry import QueueRegistry, Settings
 from wakeq.protocol.commands import (
     CreateQueue,
     Noop,
+    Publish,
     Result,
     SetAside,
 )
 from wakeq.protocol.errors import StorageError
 from wakeq.protocol.outcomes import WHOLE
+from wakeq.protocol.record_reader import decode_entry
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.flush import StoredQueue, load_queues
+from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
 CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count together if they are no further apart
@@ -46,23 +50,27 @@ SEQUENCES_A_MS = 1_000  # more than a queue delivers: so the sequences of a rebu
 
 logger = logging.getLogger("wakeq.queues")
 
+Told = Item | int  # a bare index: a publish that a living queue was told; it can be read from the log of this node
+
 
 class Reread(msgspec.Struct, frozen=True, gc=False):
-    """What the state store knows of a queue that crashed."""
+    """What the state store knows of a queue that crashed, and what the log knows of what it was told since."""
 
     name: str
     stored: StoredQueue | None
+    published: dict[int, Item]
     error: BaseException | None
 
 
 class QueueRebuilds(QueueRegistry):
     """Queues that crash, and what is set aside for it."""
 
-    def __init__(self, store: Store, disk: Disk, services: Services, settings: Settings) -> None:
+    def __init__(self, store: Store, log: SegmentedLog, disk: Disk, services: Services, settings: Settings) -> None:
         super().__init__(services, settings)
         self._store = store
+        self._log = log
         self._disk = disk
-        self._told: dict[str, list[Item]] = {}  # since the last cut was begun; rebuilds a queue that crashes
+        self._told: dict[str, list[Told]] = {}  # since the last cut was begun; rebuilds a queue that crashes
         self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
         self._aside: set[int] = set()
         self._foreseen: dict[int, SetAside] = {}  # of these, what a start finds further on in the log
@@ -115,6 +123,7 @@ class QueueRebuilds(QueueRegistry):
         if isinstance(message.error, StorageError):
             raise message.error
         del self._processes[name]
+        self._keep(name, message.unanswered)
         key = name, message.index
         now_ms = self._services.now_ms()
         recent = [at_ms for at_ms in self._crashes.get(key, ()) if key[1] or now_ms - at_ms < CRASHES_WITHIN_MS]
@@ -127,6 +136,13 @@ class QueueRebuilds(QueueRegistry):
         else:
             raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
+    def _keep(self, name: str, unanswered: Sequence[Item]) -> None:
+        """Keep what a queue has not answered with those who asked for it: that comes from the repetition."""
+        published = {item[0]: item for item in unanswered if type(item[3]) is Publish}
+        told = self._told.get(name)
+        if told and published:
+            self._told[name] = [published.get(one, one) if isinstance(one, int) else one for one in told]
+
     def _rebuild(self, name: str) -> None:
         """From the state store, and what the queue was told since; a cut that is being written is waited for."""
         self._rebuilding.add(name)
@@ -134,15 +150,16 @@ class QueueRebuilds(QueueRegistry):
             self._reread(name)
 
     def _reread(self, name: str) -> None:
-        store = self._store
+        store, log = self._store, self._log
+        wanted = [one for one in self._told.get(name, ()) if isinstance(one, int)]
 
-        def work() -> StoredQueue | None:
+        def work() -> Reread:
+            published = read_published(log, wanted)
             with store.read() as view:
-                return next((stored for stored in load_queues(view, name)), None)
+                return Reread(name, next((stored for stored in load_queues(view, name)), None), published, None)
 
-        def done(result: StoredQueue | BaseException | None) -> None:
-            error = result if isinstance(result, BaseException) else None
-            self.tell(Reread(name, None if isinstance(result, BaseException) else result, error))
+        def done(result: Reread | BaseException) -> None:
+            self.tell(Reread(name, None, {}, result) if isinstance(result, BaseException) else result)
 
         self._disk.submit(work, done)
 
@@ -158,10 +175,11 @@ class QueueRebuilds(QueueRegistry):
             process.restore(message.stored)
         told = self._told.get(name)
         if told:
-            for item in told:
+            items = [message.published[one] if isinstance(one, int) else one for one in told]
+            for item in items:
                 if not self._is_left(item):
                     self._answer_aside(item)
-            process.tell(Committed([item for item in told if self._is_left(item)]))
+            process.tell(Committed([item for item in items if self._is_left(item)]))
         if self.term:  # not before all that its predecessor proposed is applied
             self._unled.add(name)
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
@@ -181,7 +199,10 @@ class QueueRebuilds(QueueRegistry):
     def _say_halted(self) -> None:
         """Have the log see to it, again and again, that what queues cannot apply is set aside."""
         for name, aside in self._halted.items():
-            term = next((item[1] for item in self._told.get(name, ()) if item[0] == aside.index), 0)
+            told = (
+                one for one in self._told.get(name, ()) if not isinstance(one, int)
+            )  # it was not answered, so is whole
+            term = next((item[1] for item in told if item[0] == aside.index), 0)
             self._services.raft_log.tell(Halted(aside, term))
 
     # --- entries that are set aside ----------------------------------------------------------------------------------
@@ -209,7 +230,7 @@ class QueueRebuilds(QueueRegistry):
             del self._halted[name]
             self._rebuild(name)
         for name, told in self._told.items():  # others that had a part in it
-            if name in self._processes and any(told_item[0] == entry.index for told_item in told):
+            if name in self._processes and any(index_of(one) == entry.index for one in told):
                 self._processes[name].tell(Abandon(entry.index))
         return False
 
@@ -222,3 +243,21 @@ class QueueRebuilds(QueueRegistry):
         entry, asker = item[3], item[4]
         count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
         self._answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))
+
+
+def index_of(told: Told) -> int:
+    """Return the index of something that a queue was told."""
+    return told if isinstance(told, int) else told[0]
+
+
+def read_published(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, Item]:
+    """Return these entries from the log, in the thread of whoever may wait for a disk."""
+    found: dict[int, Item] = {}
+    if not wanted:
+        return found
+    missing = set(wanted)
+    for index, term, payload in log.entries(min(missing), max(missing)):
+        if index in missing:
+            entry, at_ms = decode_entry(payload)
+            found[index] = (index, term, at_ms, entry, None)
+    return found

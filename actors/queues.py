@@ -120,26 +120,38 @@ class Queues(QueueCuts):
                     mine.append(item)
         last = items[-1]
         self.applied = last[0], last[1], last[2]
-        replies = Replies(batches) if len(batches) > 1 else None
-        for name, mine in batches.items():
-            if not self._tell(name, mine, replies) and replies is not None:
-                replies.done(name)  # it will be rebuilt, and answer then
+        if batches:
+            self._tell_each(batches)
         if self._noops:
             self._open_terms()
         return len(items), barrier
 
-    def _tell(self, name: str, items: list[Item], replies: Replies | None = None) -> bool:
-        """Hand a queue its entries; False if it has just crashed or is being rebuilt, and finds them when it is."""
-        told = self._told.get(name)
-        if told is None:
-            self._told[name] = [*items]  # not the very list that is in the mail: this one grows
-        else:
-            told += items
-        if name in self._halted or name in self._rebuilding:
-            return False
-        process = self._processes[name]
-        process.tell(Committed(items, replies))
-        return process.alive
+    def _tell(self, name: str, items: list[Item]) -> None:
+        """Hand a queue its entries; one that has just crashed or is being rebuilt finds them when it is."""
+        self._told.setdefault(name, []).extend(items)
+        if name not in self._halted and name not in self._rebuilding:
+            self._processes[name].tell(Committed(items))
+
+    def _tell_each(self, batches: dict[str, list[Item]]) -> None:
+        """The same for entries as they stand in the log, to one queue or many, who then answer together."""
+        told, processes = self._told, self._processes
+        lacking = {*self._halted, *self._rebuilding}
+        replies, mail, dead = Replies(batches) if len(batches) > 1 else None, [], []
+        for name, items in batches.items():
+            kept = told.get(name)
+            if kept is None:
+                kept = told[name] = []
+            if name in lacking or not (process := processes[name]).alive:
+                kept += items
+                dead.append(name)
+                continue
+            # Of a publish, the most there are and the heaviest, only the index: what is applied is on this disk.
+            kept += [item[0] if type(item[3]) is Publish else item for item in items]
+            mail.append((process, Committed(items, replies)))
+        self.runtime.tell_each(mail)
+        if replies is not None:
+            for name in dead:  # it will be rebuilt, and answer then
+                replies.done(name)
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
         """Keep the catalog; return whether there is a queue to apply the entry."""

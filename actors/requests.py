@@ -192,9 +192,11 @@ class Requests(Process):
                 if not ticket.missing or ticket.replies[place] is not None:
                     continue  # told twice: the queue was rebuilt meanwhile
                 command = ticket.commands[place]
-                is_published = type(command) is wire.Pub and type(answer) is Outcome  # the most frequent by far
-                ticket.replies[place] = (reply_publish if is_published else self._reply_to)(command, answer)
                 ticket.missing -= 1
+                if type(command) is wire.Pub and type(answer) is Outcome:  # the most frequent by far
+                    ticket.replies[place] = reply_publish(command, answer)
+                    continue
+                ticket.replies[place] = self._reply_to(command, answer)
                 if len(ticket.commands) == 1 and self._is_apart(ticket):
                     self._in_flight -= 1
                     self._door.send(ticket.replies)

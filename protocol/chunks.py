@@ -61,8 +61,9 @@ class Chunk:
 
     def copied(self) -> "Chunk":
         """Return columns of their own."""
-        copy = Chunk()
+        copy = Chunk.__new__(Chunk)  # whose constructor would make columns to be thrown away
         copy.sizes, copy.living, copy.only_sizes = self.sizes[:], self.living, self.only_sizes
+        copy.priorities = copy.dues = copy.expiries = copy.timeouts = None
         if not self.only_sizes:
             for name, _, _ in _COLUMNS:
                 column = getattr(self, name)

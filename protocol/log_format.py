@@ -227,39 +227,30 @@ class Walk:
         self.problem = ""
 
     def __iter__(self) -> Iterator[tuple[int, int, bytes]]:
-        size = CHUNK_BYTES
-        while self.offset < self._end:
+        """Yield (index, term, payload); a start reads hundreds of thousands, so it is one loop."""
+        unpack, crc, seed, expected, size = RECORD.unpack_from, crc32, self._seed, self.next_index, CHUNK_BYTES
+        while self.offset < self._end and not self.problem:
             chunk = self._read(self.offset, min(size, self._end - self.offset))
-            position = 0
-            for index, term, payload in self._records_in(chunk):
-                yield index, term, payload
-                position += RECORD_BYTES + len(payload)
-                self.next_index = index + 1
+            view = memoryview(chunk)
+            limit, position = len(chunk) - RECORD_BYTES, 0
+            while position <= limit:
+                length, checksum, index, term, _place = unpack(chunk, position)
+                body = position + RECORD_BYTES
+                stop = body + length
+                if index != expected:
+                    self.problem = f"a record with index {index}"
+                    break
+                if stop > len(chunk):
+                    break
+                if crc(view[position + 8 : stop], seed) != checksum:
+                    self.problem = f"a record with a wrong checksum ({checksum:08x})"
+                    break
+                yield index, term, chunk[body:stop]
+                expected += 1
+                position = stop
             self.offset += position
-            if self.problem:
-                return
-            size = CHUNK_BYTES if position else self._bytes_of_next(chunk)
-
-    def _records_in(self, chunk: bytes) -> Iterator[tuple[int, int, bytes]]:
-        """Yield the whole records of a chunk; leave `problem` behind when one is wrong."""
-        unpack, crc, seed, expected = RECORD.unpack_from, crc32, self._seed, self.next_index
-        view = memoryview(chunk)
-        limit, position = len(chunk) - RECORD_BYTES, 0
-        while position <= limit:
-            length, checksum, index, term, _place = unpack(chunk, position)
-            body = position + RECORD_BYTES
-            stop = body + length
-            if index != expected:
-                self.problem = f"a record with index {index}"
-                return
-            if stop > len(chunk):
-                return
-            if crc(view[position + 8 : stop], seed) != checksum:
-                self.problem = f"a record with a wrong checksum ({checksum:08x})"
-                return
-            yield index, term, chunk[body:stop]
-            expected += 1
-            position = stop
+            self.next_index = expected
+            size = CHUNK_BYTES if position or self.problem else self._bytes_of_next(chunk)
 
     def _bytes_of_next(self, chunk: bytes) -> int:
         """Return how much to read for a record longer than a chunk; say so if the file does not hold it."""

@@ -72,6 +72,9 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if len(drafts) == 1 and not (entry.id or entry.session):  # the way of those who publish to many queues
         head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, 1, at_ms, 0, entry.worker, len(name))
         body, priority, delay_ms, expires_ms, timeout_ms, headers, alias = astuple(drafts[0])
+        if not (headers or alias):
+            item = _pack_item(0, 0, len(body), 0, delay_ms, priority, expires_ms, timeout_ms, 0)
+            return b"".join((head, name, item, body))
         raw = alias.encode()
         item = _pack_item(0, len(headers), len(body), 0, delay_ms, priority, expires_ms, timeout_ms, len(raw))
         return b"".join((head, name, item, body, headers, raw))

@@ -88,10 +88,16 @@ def encode_fresh(
     it.
     """
     numbers, drafts = list(fresh), list(fresh.values())
-    starts = [bisect_left(numbers, first) for first, _ in moments]
     simple = not (sides or columns)
     values: list[bytes] = []
     crc32, pack = zlib.crc32, _CRC.pack
+    if simple and [first for first, _ in moments] == numbers:  # each came by itself
+        simple = not any([d.headers or d.priority or d.timeout_ms for d in drafts])
+        if simple:
+            heads = [_plain_head(at_ms) for _, at_ms in moments]
+            alone = zip([d.body for d in drafts], heads, strict=True)
+            return [head + pack(crc32(body, head_crc)) + body for body, (head, head_crc) in alone]
+    starts = [bisect_left(numbers, first) for first, _ in moments]
     for (start, end), (_, at_ms) in zip(pairwise([*starts, len(numbers)]), moments, strict=True):
         run = drafts[start:end]
         head, head_crc = _plain_head(at_ms)

@@ -97,7 +97,10 @@ def make_cut(
         if delta.aliases_gone:
             deletes[MESSAGES] += [key_of(part.name, uid) for uid in delta.aliases_gone]
         if part.queue_id:
-            _put_messages(store, part, puts[MESSAGES])
+            if part.fresh:
+                _put_fresh(part, puts[MESSAGES])
+            if part.rewrites:
+                _put_rewrites(store, part, puts[MESSAGES])
             _put_index(part, puts[INDEX], deletes[INDEX])
             if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or part.aliases:
                 _put_publishers(part, puts[DEDUP], deletes[DEDUP])
@@ -109,21 +112,22 @@ def make_cut(
     return Cut(*applied, list(puts.items()), list(deletes.items()))
 
 
-def _put_messages(store: Store, part: Part, puts: Pairs) -> None:
-    if part.fresh:
-        numbers = list(part.fresh)
-        keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
-        if part.aliases:
-            known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
-            keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
-        puts.keys += keys
-        puts.values += encode_fresh(part.fresh, part.moments, part.columns, part.sides)
-    if part.rewrites:
-        keys = [key_of(part.name, uid) for uid in part.rewrites]
-        for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
-            row = _to_rewrite(value, key)
-            row.side = side
-            puts.append((key, encode_row(row)))
+def _put_fresh(part: Part, puts: Pairs) -> None:
+    numbers = list(part.fresh)
+    keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
+    if part.aliases:
+        known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
+        keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
+    puts.keys += keys
+    puts.values += encode_fresh(part.fresh, part.moments, part.columns, part.sides)
+
+
+def _put_rewrites(store: Store, part: Part, puts: Pairs) -> None:
+    keys = [key_of(part.name, uid) for uid in part.rewrites]
+    for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
+        row = _to_rewrite(value, key)
+        row.side = side
+        puts.append((key, encode_row(row)))
 
 
 def _to_rewrite(value: bytes | None, key: bytes) -> Row:

@@ -19,6 +19,8 @@ from typing import Final
 RESIDENT_BYTES_MAX: Final = 32 * 1024 * 1024  # of mapped files in this process, before ours are given up
 CHECK_EVERY: Final = 64  # uses between two looks at the size, which costs some microseconds
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_MALLOC_TRIM = getattr(_LIBC, "malloc_trim", None)  # glibc has it
 _STATUS = Path("/proc/self/statm")
 _MAPS = Path("/proc/self/maps")
 
@@ -32,7 +34,6 @@ class ResidentPages:
         self._lock = threading.Lock()  # held while the map moves or goes, and while its pages are given up
         self._uses = 0
         self._works = _STATUS.exists() and hasattr(mmap, "MADV_DONTNEED")
-        self._libc = ctypes.CDLL(None, use_errno=True) if self._works else None
 
     def used(self) -> None:
         """Count one small use of the map; now and then look whether too much of it is resident."""
@@ -49,9 +50,7 @@ class ResidentPages:
         """Tell the kernel that no page of the file is needed."""
         with self._lock:
             for start, size in self._ranges():
-                self._libc.madvise(  # type: ignore[union-attr]
-                    ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(mmap.MADV_DONTNEED)
-                )
+                _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(mmap.MADV_DONTNEED))
 
     @contextmanager
     def moving(self) -> Iterator[None]:
@@ -75,3 +74,9 @@ class ResidentPages:
 def mapped_file_bytes() -> int:
     """Return how much of this process's resident memory is pages of files."""
     return int(_STATUS.read_bytes().split()[2]) * os.sysconf("SC_PAGESIZE")
+
+
+def give_freed_back() -> None:
+    """Let the allocator return what much work has left it with; it keeps that for ever otherwise."""
+    if _MALLOC_TRIM is not None:
+        _MALLOC_TRIM(0)

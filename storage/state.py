@@ -33,8 +33,9 @@ from wakeq.storage.environment import (
     open_environment,
     open_tables,
 )
+from wakeq.storage.gate import Gate
 from wakeq.storage.pairs import Pairs
-from wakeq.storage.resident import ResidentPages
+from wakeq.storage.resident import ResidentPages, give_freed_back
 from wakeq.storage.store import (
     APPLIED_KEY,
     DEDUP,
@@ -43,6 +44,7 @@ from wakeq.storage.store import (
     INDEX,
     MESSAGES,
     META,
+    QUEUES,
     SWEEP_RECORDS,
     Applied,
     Arranged,
@@ -59,6 +61,7 @@ GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it c
 SCAN_RECORDS: Final = 256  # that a scan takes from the map together ...
 SCAN_RECORDS_FIRST: Final = 8  # ... but not at first, for what has a prefix may be one or two
 SCAN_BYTES: Final = 1 << 20  # and no more than have so many bytes
+SPREAD_QUEUES: Final = 1_024  # a cut of more queues touches so many pages that they are not kept for the next one
 
 
 class StateView:
@@ -83,8 +86,11 @@ class StateView:
                 return
             records, count = iter(cursor), SCAN_RECORDS_FIRST
             while batch := _some_of(records, count):  # one by one they cost three times as much
-                count = min(2 * count, SCAN_RECORDS)
-                self._resident.check()
+                if count < SCAN_RECORDS:
+                    count *= 2
+                    self._resident.used()  # a start makes as many small scans as there are queues
+                else:
+                    self._resident.check()
                 if prefix and not batch[-1][0].startswith(prefix):
                     yield from takewhile(lambda record: record[0].startswith(prefix), batch)
                     return
@@ -114,7 +120,7 @@ class StateStore:
         self._env = env
         self._tables = tables
         self._read_only = read_only
-        self._gate = _Gate()
+        self._gate = Gate()
         self._resident = ResidentPages(path)
         self._writer: int | None = None
         self._failure: StorageError | None = None  # once set, nothing is accepted any more
@@ -159,6 +165,8 @@ class StateStore:
         tables = arrange(cut)
         self._transact(partial(self._write, tables, encode_applied(cut.applied)))
         self._applied = cut.applied
+        if any(table.table == QUEUES and len(table.puts) > SPREAD_QUEUES for table in tables):
+            self._open_anew()
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""
@@ -219,6 +227,27 @@ class StateStore:
         with self._gate.closed(GROW_WAIT_S), self._resident.moving():
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
 
+    def _open_anew(self) -> None:
+        """Give back the memory of the pages that the last transaction touched: LMDB keeps it until it is closed.
+
+        Not while anybody looks: he would find his view closed.  Then it is given back another time.
+        """
+        with self._gate.closed_if_empty() as is_closed:
+            if not is_closed:
+                return
+            try:
+                map_bytes = self._env.info()["map_size"]
+                with self._resident.moving():
+                    self._env.close()
+                    self._env = open_environment(self._path.parent, map_bytes, read_only=False)
+                self._tables = open_tables(self._env, self._path, None, None, read_only=False)
+            except (lmdb.Error, OSError) as error:
+                self._latch(error)
+            except StorageError as error:
+                self._failure = error
+                raise
+        give_freed_back()
+
     def _latch(self, error: lmdb.Error | OSError) -> NoReturn:
         """Give up for good: LMDB itself would accept the next transaction as if nothing had been lost."""
         self._failure = commit_failed(self._path, error)
@@ -273,7 +302,7 @@ class StateStore:
     def stats(self) -> StoreStats:
         """Return what an operator watches."""
         self._refuse_after_failure()
-        with explained(self._path):
+        with explained(self._path), self._resident.moving():
             readers = _reader_transactions(self._env.readers())
         with self._reading(META) as txn:
             info, main = self._env.info(), self._env.stat()
@@ -294,46 +323,13 @@ class StateStore:
     def reader_check(self) -> int:
         """Release what dead readers pin; return how many there were."""
         self._refuse_after_failure()
-        with explained(self._path):
+        with explained(self._path), self._resident.moving():
             return self._env.reader_check()
 
     def close(self) -> None:
         """End all use; closing twice does nothing."""
         with self._resident.moving():
             self._env.close()
-
-
-class _Gate:
-    """Lets views through, and closes for the moment when the map is exchanged under them."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._inside = 0
-        self._is_closed = False
-
-    @contextlib.contextmanager
-    def passed(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_closed)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify_all()
-
-    @contextlib.contextmanager
-    def closed(self, wait_s: float) -> Iterator[None]:
-        with self._changed:
-            self._is_closed = True
-            self._changed.wait_for(lambda: self._inside == 0, wait_s)
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._is_closed = False
-                self._changed.notify_all()
 
 
 def _some_of(records: Iterator[tuple[bytes, bytes]], count: int) -> list[tuple[bytes, bytes]]:

@@ -6,7 +6,6 @@ The only place that does so.  It knows no rule of queues and no byte of a protoc
 """
 
 import asyncio
-import ctypes
 import logging
 import socket
 from typing import Any
@@ -34,6 +33,7 @@ from wakeq.security import Security
 from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.storage.journal import Keep
+from wakeq.storage.resident import give_freed_back
 
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
 HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
@@ -41,7 +41,6 @@ LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 HEARTBEATS_AN_ELECTION = 10
 TRIM_AFTER_BYTES = 32 << 20  # of the log
-_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
 
 logger = logging.getLogger("wakeq.node")
 
@@ -264,9 +263,9 @@ class Node:
 
     def _give_memory_back(self) -> None:
         """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
-        if self.files.log.written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES and _MALLOC_TRIM is not None:
+        if self.files.log.written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
             self._trimmed_bytes = self.files.log.written_bytes
-            self.assembly.reader_disk.submit(lambda: _MALLOC_TRIM(0), lambda _: None)
+            self.assembly.reader_disk.submit(give_freed_back, lambda _: None)
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():

@@ -10,7 +10,7 @@ but by `call_soon`: without one, `run_until_idle` serves the mail.  Two runtimes
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from threading import get_ident
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -207,6 +207,19 @@ class Runtime:
         if not self._scheduled:
             self._schedule()
 
+    def tell_each(self, mail: Iterable[tuple[Process, object]]) -> None:
+        """Tell many processes, each something of its own; on the runtime's own thread."""
+        assert get_ident() == self.thread, "tell one by one from other threads"
+        ready, mailboxes = self._ready, self._mailboxes
+        for process, message in mail:
+            box = process._mail
+            if box is None:  # `wake` spelled out: where it matters they are thousands
+                box = process._mail = mailboxes.pop() if mailboxes else deque()
+                ready.append(process)
+            box.append(message)
+        if ready and not self._scheduled:
+            self._schedule()
+
     def arrive(self, process: Process, message: object) -> None:
         """Take what a socket brought.  What arrives alone is handled before this returns, with all that comes of it.
 
@@ -329,9 +342,27 @@ class Runtime:
         assert mail is not None
         if mail is DEAD:  # it ended while it stood on the run queue: in on_start, after telling itself
             return
+        try:
+            if len(mail) == 1 and type(mail[0]) is not Envelope:  # so it is with nearly all, where there are many
+                self.messages += 1
+                process.on_receive(mail.popleft())
+            else:
+                self._serve_several(process, mail)
+        except Exception as error:
+            self.end(process, error)
+        finally:
+            if process._mail is mail:
+                if mail:
+                    self._ready.append(process)
+                else:
+                    process._mail = None
+                    if len(self._mailboxes) < MAILBOXES_MAX:
+                        self._mailboxes.append(mail)
+
+    def _serve_several(self, process: Process, mail: deque[Any]) -> None:
+        """Have it handle what is in its mailbox, at most MAIL_BUDGET of it, and nothing behind its end."""
         receive = process.on_receive
-        budget = min(len(mail), MAIL_BUDGET)
-        left = budget
+        budget = left = min(len(mail), MAIL_BUDGET)
         try:
             while left:
                 left -= 1
@@ -342,17 +373,8 @@ class Runtime:
                         break
                 else:
                     receive(message)
-        except Exception as error:
-            self.end(process, error)
         finally:
             self.messages += budget - left
-            if process._mail is mail:
-                if mail:
-                    self._ready.append(process)
-                else:
-                    process._mail = None
-                    if len(self._mailboxes) < MAILBOXES_MAX:
-                        self._mailboxes.append(mail)
 
     def _open(self, process: Process, envelope: Envelope) -> None:
         """Handle a stop, an ask, or what a ref of pykka's has sent."""

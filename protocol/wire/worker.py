@@ -8,7 +8,7 @@ list suffers.  Must never raise for what a peer sent, except that a client's `de
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -275,35 +275,30 @@ def _frame_of(said: Block | PubBlock) -> bytes:
     return frame(_ENCODER.encode(msgspec.structs.replace(said, block=b"")), said.block)
 
 
-def _check_all(commands: list[Command]) -> list[Command | Bad]:
+def _check_all(commands: list[Any]) -> list[Command | Bad]:
     """Check what the types could not state.  Of plain PUBs, FETs and ACKs that is the name; one just seen is good."""
-    checked = cast(list[Command | Bad], commands)
     name: str | None = None  # the last name that was found good
     for place, command in enumerate(commands):
         kind = type(command)
         if kind is Pub:
-            pub = cast(Pub, command)
-            text = pub.msg if pub.message is None else pub.message
-            plain = text is not None and not (pub.messages or pub.enc or pub.headers)
+            text = command.msg if command.message is None else command.message
+            plain = text is not None and not (command.messages or command.enc or command.headers)
         elif kind is Ack:
-            ack = cast(Ack, command)
-            plain = ack.uid is not None and not (ack.uids or ack.leases or ack.publish)
+            plain = command.uid is not None and not (command.uids or command.leases or command.publish)
         elif kind in CHECKS:
             plain = kind is Fet
         else:
             continue
-        if plain and cast(Pub, command).qname == name:
-            continue
         try:
-            good: Any = command if plain else CHECKS[kind](command)
-            name = good.qname
-            if plain and name is not None:
-                check_name(name)
+            if plain:
+                if command.qname != name:
+                    name = check_name(command.qname)
+            else:
+                good = commands[place] = CHECKS[kind](command)
+                name = good.qname
         except Refused as error:
-            checked[place], name = Bad(error, command.cmd_id), None
-        else:
-            checked[place] = good
-    return checked
+            commands[place], name = Bad(error, command.cmd_id), None
+    return commands
 
 
 # --- The client's side ---

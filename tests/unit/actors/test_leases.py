@@ -1,18 +1,22 @@
 """Leases by the clients' eyes: who may end a delivery, in what order things seem to happen, and what stays in line."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import log_entries
+from wakeq.actors.audience import NEVER, Waiter
 from wakeq.actors.leases import LEAVING_GRACE_MS, Leases
 from wakeq.actors.line import DEAD_MAX
+from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Entry, Publish
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.records import encode_entry
+from wakeq.protocol.staging import STASH
 
 Q = "q"
 
@@ -225,6 +229,66 @@ def test_a_lease_whose_end_was_refused_ends_again() -> None:
 
     assert leases.next_moment_ms() == until_ms + LEAVING_GRACE_MS
     assert leases.ran_out(until_ms + LEAVING_GRACE_MS) == [1]
+
+
+def _sleeps(leases: Leases) -> None:
+    leases.sleep("somebody")
+
+
+def _waits(leases: Leases) -> None:
+    leases.wait(Waiter("somebody", None, 0, 1, 9_000, 0, 0))
+
+
+def _has_been_woken(leases: Leases) -> None:
+    leases.sleep("somebody")
+    _publish(leases, Draft(b""))
+    leases.to_wake(1)
+
+
+def _is_paused(leases: Leases) -> None:
+    leases.ledger.paused_until_ms = 9_000
+    leases.pause_changed()
+
+
+def _has_something_out(leases: Leases) -> None:
+    _publish(leases, Draft(b""))
+    leases.hand_out(leases.take(1, 1), None, 0, 1)
+
+
+def _has_a_stash(leases: Leases) -> None:
+    leases.ends = StagedEnds()
+    leases.ends.set((STASH, "s"), {0: 9_000})
+
+
+def _publish(leases: Leases, draft: Draft) -> None:
+    leases.published(leases.ledger.publish(Publish(Q, [draft]), 1), 1, lambda: 1)
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        _sleeps,
+        _waits,
+        _has_been_woken,
+        _is_paused,
+        _has_something_out,
+        _has_a_stash,
+        lambda leases: _publish(leases, Draft(b"", delay_ms=5_000)),
+        lambda leases: _publish(leases, Draft(b"", expires_ms=5_000)),
+    ],
+)
+def test_a_queue_is_at_rest_only_if_nobody_wants_anything_and_nothing_falls_due(
+    happens: Callable[[Leases], None],
+) -> None:
+    leases = Leases(Ledger(Q, 1, Policies(), Limits()), 1, 0)
+    _publish(leases, Draft(b""))
+    assert leases.is_at_rest
+    assert leases.next_moment_ms() == NEVER
+    leases.take(1, 1)
+
+    happens(leases)
+
+    assert not leases.is_at_rest
 
 
 def test_what_the_log_cannot_take_stays_where_it_was(

@@ -98,3 +98,22 @@ def test_new_rows_are_what_they_would_be_one_by_one() -> None:
         )
         for n, (d, at_ms) in fresh.items()
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("gone", [(), (2,), (3,), (2, 4)])
+def test_new_messages_that_came_one_by_one_have_their_own_moments_whichever_of_them_went(gone: tuple[int, ...]) -> None:
+    moments = [(1, 10), (2, 11), (3, 12)]  # the third brought two
+    published = {1: 10, 2: 11, 3: 12, 4: 12}
+    left = {number: Draft(b"%d" % number) for number in published if number not in gone}
+
+    rows = encode_fresh(left, moments, {}, {})
+
+    assert rows == [encode_row(Row(draft.body, published_ms=published[n])) for n, draft in left.items()]
+
+
+def test_one_that_came_by_itself_and_has_more_than_a_body_keeps_it() -> None:
+    fresh = {1: Draft(b"a"), 2: Draft(b"b", priority=3)}
+
+    rows = encode_fresh(fresh, [(1, 10), (2, 11)], {}, {})
+
+    assert rows == [encode_row(Row(b"a", published_ms=10)), encode_row(Row(b"b", priority=3, published_ms=11))]

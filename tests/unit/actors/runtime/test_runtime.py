@@ -45,6 +45,21 @@ def test_mail_between_two_processes_keeps_its_order(steps: list[tuple[int, int, 
     assert runtime.messages == total + len(steps)
 
 
+def test_who_is_told_together_with_others_gets_his_own_mail_behind_what_he_had() -> None:
+    orders: list[list[str]] = [[], [], []]
+    runtime = Runtime()
+    idle, busy, ended = (runtime.spawn(Recorder, order) for order in orders)
+    ended.stop()
+    runtime.run_until_idle()
+
+    busy.tell("before")
+    runtime.tell_each([(idle, "idle"), (busy, "busy"), (ended, "ended")])
+    runtime.run_until_idle()
+
+    assert orders == [["idle"], ["before", "busy"], []]
+    assert idle.idle
+
+
 def test_a_busy_process_lets_the_others_have_their_share() -> None:
     order: list[str] = []
     runtime = Runtime()
