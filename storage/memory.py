@@ -109,6 +109,9 @@ class MemoryStore:
                 self._own(GRAVES).delete(queue_id)
             return False
 
+    def rest(self) -> None:
+        """Give back what was needed for writing: here nothing was."""
+
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these keys in MESSAGES, all of one moment."""
         with self._open():

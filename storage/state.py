@@ -44,7 +44,6 @@ from wakeq.storage.store import (
     INDEX,
     MESSAGES,
     META,
-    QUEUES,
     SWEEP_RECORDS,
     Applied,
     Arranged,
@@ -61,7 +60,6 @@ GROW_WAIT_S: Final = 5.0  # how long a full map waits for open views before it c
 SCAN_RECORDS: Final = 256  # that a scan takes from the map together ...
 SCAN_RECORDS_FIRST: Final = 8  # ... but not at first, for what has a prefix may be one or two
 SCAN_BYTES: Final = 1 << 20  # and no more than have so many bytes
-SPREAD_QUEUES: Final = 1_024  # a cut of more queues touches so many pages that they are not kept for the next one
 
 
 class StateView:
@@ -165,8 +163,6 @@ class StateStore:
         tables = arrange(cut)
         self._transact(partial(self._write, tables, encode_applied(cut.applied)))
         self._applied = cut.applied
-        if any(table.table == QUEUES and len(table.puts) > SPREAD_QUEUES for table in tables):
-            self._open_anew()
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""
@@ -174,6 +170,31 @@ class StateStore:
             if view.count(GRAVES) == 0:
                 return False
         return self._transact(partial(self._sweep, limit))
+
+    def rest(self) -> None:
+        """Give back the memory that was needed to write much: of each page of its largest cut LMDB keeps a copy.
+
+        It does so until it is closed, so it is opened anew.  Not while anybody looks: he would find his view closed.
+        """
+        self._claim_thread()
+        self._refuse_after_failure()
+        with self._gate.closed_if_empty() as is_closed:
+            if is_closed:
+                self._open_anew()
+        give_freed_back()
+
+    def _open_anew(self) -> None:
+        try:
+            map_bytes = self._env.info()["map_size"]
+            with self._resident.moving():
+                self._env.close()
+                self._env = open_environment(self._path.parent, map_bytes, read_only=False)
+            self._tables = open_tables(self._env, self._path, None, None, read_only=False)
+        except (lmdb.Error, OSError) as error:
+            self._latch(error)
+        except StorageError as error:
+            self._failure = error
+            raise
 
     def _write(self, tables: list[Arranged], applied: bytes, txn: "lmdb.Transaction[bytes]") -> None:
         for table, puts, deletes in tables:
@@ -226,27 +247,6 @@ class StateStore:
         """Double the map.  Views are waited for; those that stay are closed, and say so when read."""
         with self._gate.closed(GROW_WAIT_S), self._resident.moving():
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
-
-    def _open_anew(self) -> None:
-        """Give back the memory of the pages that the last transaction touched: LMDB keeps it until it is closed.
-
-        Not while anybody looks: he would find his view closed.  Then it is given back another time.
-        """
-        with self._gate.closed_if_empty() as is_closed:
-            if not is_closed:
-                return
-            try:
-                map_bytes = self._env.info()["map_size"]
-                with self._resident.moving():
-                    self._env.close()
-                    self._env = open_environment(self._path.parent, map_bytes, read_only=False)
-                self._tables = open_tables(self._env, self._path, None, None, read_only=False)
-            except (lmdb.Error, OSError) as error:
-                self._latch(error)
-            except StorageError as error:
-                self._failure = error
-                raise
-        give_freed_back()
 
     def _latch(self, error: lmdb.Error | OSError) -> NoReturn:
         """Give up for good: LMDB itself would accept the next transaction as if nothing had been lost."""

@@ -117,13 +117,16 @@ class View(Protocol):
 
 
 class Store(Protocol):
-    """One node's state.  All of `commit` and `sweep` on one thread; everything else from any."""
+    """One node's state.  All of `commit`, `sweep` and `rest` on one thread; everything else from any."""
 
     def commit(self, cut: Cut) -> None:
         """Bring the state to the cut's index; what returns is on disk."""
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""
+
+    def rest(self) -> None:
+        """Give back the memory that was only needed for writing: there is nothing to write for the moment."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these keys in MESSAGES, all of one moment."""

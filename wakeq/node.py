@@ -41,6 +41,7 @@ LOOK_AGAIN_S = 0.001
 READER_CHECK_S = 10.0
 HEARTBEATS_AN_ELECTION = 10
 TRIM_AFTER_BYTES = 32 << 20  # of the log
+REST_AFTER_BYTES = 4 << 20  # of the log, all of it in the state store
 
 logger = logging.getLogger("wakeq.node")
 
@@ -58,7 +59,7 @@ class Node:
         self._threads: list[DiskThread] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
-        self._trimmed_bytes = 0
+        self._rested_bytes = self._trimmed_bytes = 0
         self._plan = plan_of(settings, self.security.peer_tls)
         self._peers: PeerTcp | None = None
         self._peer_port: socket.socket | None = None
@@ -262,10 +263,18 @@ class Node:
         self.settings = settings
 
     def _give_memory_back(self) -> None:
-        """Let the allocator return what much writing has left it with; it keeps that for ever otherwise."""
-        if self.files.log.written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
-            self._trimmed_bytes = self.files.log.written_bytes
-            self.assembly.reader_disk.submit(give_freed_back, lambda _: None)
+        """Have what much writing has left behind given back, best when there is nothing to write any more."""
+        written_bytes = self.files.log.written_bytes
+        if not self.queues.unflushed_bytes and written_bytes - self._rested_bytes > REST_AFTER_BYTES:
+            self._rested_bytes = self._trimmed_bytes = written_bytes
+            self.assembly.state_disk.submit(self.files.store.rest, self._rested)
+        elif written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
+            self._trimmed_bytes = written_bytes
+            self.assembly.reader_disk.submit(give_freed_back, self._rested)
+
+    def _rested(self, result: BaseException | None) -> None:
+        if result is not None:
+            self._fail(result)
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None and not self.failed.done():

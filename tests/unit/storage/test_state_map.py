@@ -11,8 +11,7 @@ import pytest
 from tests.helpers.state_by_hand import numbered, open_store, put
 from wakeq.protocol.errors import Busy, StorageError
 from wakeq.storage import state
-from wakeq.storage.flush import ID
-from wakeq.storage.store import MESSAGES, QUEUES, Cut
+from wakeq.storage.store import MESSAGES
 
 MAP_BYTES = 1 << 20
 
@@ -82,15 +81,9 @@ print(store.applied().log_index, store.stats().records[1])
     writer.close()
 
 
-def spread(index: int) -> Cut:
-    """Return a cut of two queues with a message each."""
-    queues = [(ID.pack(number), b"meta") for number in (1, 2)]
-    return Cut(index, 1, 0, [(QUEUES, queues), (MESSAGES, numbered(2 * index, 2 * index + 2))])
-
-
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What is opened, where two queues are many already."""
+    """What is opened, once for each time."""
     opened: list[Path] = []
     open_environment = state.open_environment
 
@@ -98,33 +91,52 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         opened.append(directory)
         return open_environment(directory, map_bytes, read_only=read_only)
 
-    monkeypatch.setattr(state, "SPREAD_QUEUES", 1)
     monkeypatch.setattr(state, "open_environment", noted)
     return opened
 
 
-def test_after_a_cut_of_many_queues_the_file_is_opened_anew_and_has_all(directory: Path, opened: list[Path]) -> None:
+def test_a_store_that_rests_is_opened_anew_and_has_all(directory: Path, opened: list[Path]) -> None:
     store = open_store(directory)
 
     for index in (1, 2, 3):
-        store.commit(spread(index))
-        store.commit(put(index, numbered(100 + index, 101 + index)))
+        store.commit(put(index, numbered(index, index + 1)))
+        store.rest()
 
     assert len(opened) == 1 + 3
-    assert store.stats().records[MESSAGES] == 9
+    assert store.stats().records[MESSAGES] == 3
     assert store.applied().log_index == 3
     assert store.reader_check() == 0
     store.close()
 
 
-def test_a_map_that_has_grown_stays_so_when_the_file_is_opened_anew(directory: Path, opened: list[Path]) -> None:
+def test_a_store_that_rests_keeps_no_memory_for_what_was_written(directory: Path) -> None:
+    code = f"""
+import os, pathlib
+from tests.helpers.state_by_hand import numbered, open_store, put
+def private_bytes():
+    _, resident, shared = pathlib.Path("/proc/self/statm").read_bytes().split()[:3]
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGESIZE")
+store = open_store(pathlib.Path({str(directory)!r}))
+before = private_bytes()
+store.commit(put(1, numbered(0, 20_000, size=1_000)))
+kept = private_bytes() - before
+store.rest()
+print(kept, private_bytes() - before)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+    kept, left = map(int, out.split())
+    assert kept > 16 << 20
+    assert left < 8 << 20
+
+
+def test_a_map_that_has_grown_stays_so_after_a_rest(directory: Path) -> None:
     store = open_store(directory, map_bytes=MAP_BYTES)
     store.commit(put(1, numbered(10, 5000, size=1000)))
     map_bytes = store.stats().map_bytes
 
-    store.commit(spread(2))
+    store.rest()
 
-    assert len(opened) == 2
     assert store.stats().map_bytes == map_bytes > MAP_BYTES
     store.close()
 
@@ -133,43 +145,43 @@ def test_a_view_keeps_the_file_from_being_opened_anew_and_sees_what_it_saw(direc
     store = open_store(directory)
     store.commit(put(1, numbered(0, 1)))
     with store.read() as view:
-        store.commit(spread(2))
+        store.commit(put(2, numbered(1, 2)))
+        store.rest()
 
         assert view.count(MESSAGES) == 1
         assert len(opened) == 1
 
-    store.commit(spread(3))
+    store.rest()
     assert len(opened) == 2
     store.close()
 
 
-def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path, opened: list[Path]) -> None:
+def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path) -> None:
     store = open_store(directory)
-    key = numbered(2, 3)[0][0]
-    found: list[list[bytes | None]] = []
+    ((key, value),) = numbered(2, 3)
+    found: set[bytes | None] = set()
     done = threading.Event()
 
     def read() -> None:
         while not done.is_set():
-            found.append(store.get_many([key]))
+            found.update(store.get_many([key]))
 
-    store.commit(spread(1))
+    store.commit(put(1, numbered(2, 3)))
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
     for _ in range(50):
-        store.commit(spread(1))
+        store.rest()
     done.set()
     for reader in readers:
         reader.join()
 
-    assert found
-    assert None not in [value for values in found for value in values]
+    assert found == {value}
     store.close()
 
 
 def test_a_file_that_cannot_be_opened_anew_is_not_used_any_more(
-    directory: Path, opened: list[Path], monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(directory)
 
@@ -178,10 +190,10 @@ def test_a_file_that_cannot_be_opened_anew_is_not_used_any_more(
 
     monkeypatch.setattr(state, "open_environment", fail)
     with pytest.raises(StorageError, match="too many open files"):
-        store.commit(spread(1))
+        store.rest()
 
     with pytest.raises(StorageError, match="not used since"):
-        store.commit(spread(2))
+        store.commit(put(1, numbered(0, 1)))
     with pytest.raises(StorageError, match="not used since"), store.read():
         pass
     store.close()
