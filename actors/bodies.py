@@ -5,14 +5,17 @@ only if it is among the next to go.  Everything else is read again when its turn
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from wakeq.protocol.columns import Columns
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.fifo import is_run
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import decode_drafts
+from wakeq.protocol.runs import Runs, Stretch
 from wakeq.storage.store import REBUILD
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
@@ -58,94 +61,97 @@ def _check(row: bytes, number: int, queue: str) -> None:
 class Bodies:
     """Bodies by message number.
 
-    Those that the store does not have stand in the order of their numbers, with the moments of their publication aside:
-    an object for each message less.
+    Those that the store does not have lie in runs, with the moments of their publication aside: nothing for each
+    message but its body.
     """
 
-    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_moments", "fresh")
+    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_fresh", "_moments")
 
     def __init__(self) -> None:
+        self._fresh = Runs()
+        self._flushing = Runs()
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
-        self.fresh: dict[int, Draft] = {}
+        self._fresh.clear()
         self._moments: Moments = []
-        self._flushing: dict[int, Draft] = {}
+        self._flushing.clear()
         self._flushing_moments: Moments = []
         self._cached: dict[int, Kept] = {}
         self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self._flushing) + len(self._cached)
+        return self._fresh.living + self._flushing.living + len(self._cached)
 
     def publish(self, numbers: Sequence[int], drafts: Sequence[Draft], at_ms: int) -> None:
-        """Take the bodies of new messages."""
-        first = next(iter(numbers))
+        """Take the bodies of new messages, whose numbers follow one another."""
+        first = numbers[0]
         if not self._moments or self._moments[-1][1] != at_ms:
             self._moments.append((first, at_ms))
-        if len(drafts) == 1:
-            self.fresh[first] = drafts[0]
-            return
-        self.fresh.update(zip(numbers, drafts, strict=False))
+        self._fresh.append(first, drafts)
 
     def kept(self, number: int) -> Kept | None:
-        for drafts, moments in ((self.fresh, self._moments), (self._flushing, self._flushing_moments)):
-            draft = drafts.get(number)
+        for runs, moments in ((self._fresh, self._moments), (self._flushing, self._flushing_moments)):
+            draft = runs.get(number)
             if draft is not None:
                 return draft, _moment_of(number, moments)
         return self._cached.get(number)
 
     def get(self, number: int) -> Draft | None:
-        draft = self.fresh.get(number) or self._flushing.get(number)
-        if draft is None and number in self._cached:
-            draft = self._cached[number][0]
-        return draft
+        kept = self.kept(number)
+        return None if kept is None else kept[0]
 
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
         """Return bodies that are all at hand."""
-        fresh, cached = self.fresh, self._cached
-        try:  # mostly they are all in one of them
-            if numbers[0] in fresh:
-                return [fresh[number] for number in numbers]
-            return [cached[number][0] for number in numbers]
-        except KeyError:
-            drafts = [self.get(number) for number in numbers]
+        cached = self._cached
+        if numbers[0] in cached:  # mostly they are all in one of them
+            with suppress(KeyError):
+                return [cached[number][0] for number in numbers]
+        elif is_run(numbers):
+            found = self._fresh.between(numbers[0], numbers[-1] + 1)
+            if found is not None:
+                return found
+        drafts = [self.get(number) for number in numbers]
         assert None not in drafts, "read before"
         return [draft for draft in drafts if draft is not None]
 
-    def missing(self, numbers: Iterable[int]) -> list[int]:
+    def missing(self, numbers: Sequence[int]) -> list[int]:
         """Return those that have to be read."""
-        fresh, cached, flushing = self.fresh, self._cached, self._flushing
-        return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
+        fresh, cached, flushing = self._fresh, self._cached, self._flushing
+        if numbers and is_run(numbers) and fresh.has(numbers[0], numbers[-1] + 1):
+            return []
+        since = min(fresh.first, flushing.first)
+        return [
+            n for n in numbers
+            if n not in cached and (n < since or not (fresh.has(n, n + 1) or flushing.has(n, n + 1)))
+        ]  # fmt: skip
 
     def load(self, read: Found) -> None:
         """Keep what was read, until the next look at the line."""
         self._filled_bytes = 0
         self._cached.update(read)
 
-    def remove(self, numbers: Iterable[int]) -> list[int]:
-        """Forget messages; return those that the store knows or will know of."""
-        fresh, flushing, cached = self.fresh, self._flushing, self._cached
-        stored = []
-        for number in numbers:
-            if fresh.pop(number, None) is None:
-                flushing.pop(number, None)
-                if cached.pop(number, None) is not None:
-                    self._filled_bytes = 0
-                stored.append(number)
+    def remove(self, numbers: Sequence[int]) -> list[int]:
+        """Forget messages, all of them known; return those that the store knows or will know of."""
+        fresh, flushing, cached = self._fresh, self._flushing, self._cached
+        if numbers and numbers[0] >= fresh.first and is_run(numbers):
+            fresh.remove(numbers[0], numbers[-1] + 1)
+            return []
+        stored = [number for number in numbers if number < fresh.first or not fresh.remove(number, number + 1)]
+        for number in stored:
+            if flushing.living:
+                flushing.remove(number, number + 1)
+            if cached.pop(number, None) is not None:
+                self._filled_bytes = 0
         return stored
 
-    def collect(self) -> tuple[dict[int, Draft], Moments]:
+    def collect(self) -> tuple[list[Stretch], Moments]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        handed_over, moments = self.fresh.copy(), self._moments  # they belong to another thread from now on
+        handed_over, moments = self._fresh.hand_over(), self._moments  # they belong to another thread from now on
+        self._flushing.take_over(self._fresh)
+        self._flushing_moments = self._flushing_moments + moments
         self._moments = []
-        if self._flushing:
-            self._flushing.update(handed_over)
-            self._flushing_moments = self._flushing_moments + moments
-            self.fresh.clear()
-        else:
-            self.fresh, self._flushing, self._flushing_moments = self._flushing, self.fresh, moments
         return handed_over, moments
 
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
@@ -157,7 +163,7 @@ class Bodies:
         is_filled = bytes_max > self._filled_bytes // 2 > 0
         if not is_filled:
             self._fill(line, bytes_max)
-        self._flushing.clear()  # not another dict: what is made while memory is full is in the way of giving it back
+        self._flushing.clear()
         self._flushing_moments = []
 
     def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:

@@ -6,7 +6,7 @@ All plain commands of a run for one queue make one entry.  Whether an entry is a
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from wakeq.actors.messages import Asker, Leaving, Propose
@@ -44,18 +44,17 @@ class RingCommands(Requests):
 
     def _publish(self, run: Sequence[Any]) -> None:
         """Make one entry of all plain publishes to a queue."""
-        plain = plain_drafts_of(run, self._services.limits.message_bytes_max)
-        if plain is None:
+        drafts = plain_drafts_of(run, self._services.limits.message_bytes_max)
+        if drafts is None:
             self._publish_mixed(run)
             return
-        drafts, alike = plain
         gathered = _by_queue(run, drafts)
         names = tuple(gathered)
         pending = self._begin(run, names)
         door, worker = self._door.kind, self._worker
         items: list[Proposed] = [
             (
-                Publish(name, mine, door=door, worker=worker, alike=alike),
+                Publish(name, mine, door=door, worker=worker),
                 Asker(self, pending, places if len(places) > 1 else places[0]),
             )
             for name, (mine, places) in gathered.items()
@@ -74,7 +73,7 @@ class RingCommands(Requests):
                 if pub.n is not None and not self._session:
                     raise BadField("n needs a session: send HELLO with one first")
                 if _is_whole(pub):
-                    whole = self._whole(pub, *drafts_of(pub, limit))
+                    whole = self._whole(pub, drafts_of(pub, limit))
                     if name in gathered:  # what came before goes before
                         items.append(self._gathered_entry(name, gathered.pop(name), run, pending))
                     items.append((whole, Asker(self, pending, place)))
@@ -120,7 +119,7 @@ class RingCommands(Requests):
         entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
         return entry, Asker(self, pending, places if len(places) > 1 else places[0])
 
-    def _whole(self, pub: wire.Pub, drafts: list[Draft], alike: bool) -> Publish:
+    def _whole(self, pub: wire.Pub, drafts: Sequence[Draft]) -> Publish:
         numbered = pub.n is not None and pub.id is None
         return Publish(
             pub.qname,
@@ -131,7 +130,6 @@ class RingCommands(Requests):
             ordinals=(pub.n,) if numbered and pub.n is not None else (),
             door=self._door.kind,
             worker=self._worker,
-            alike=alike,
         )
 
     # --- acknowledging ---------------------------------------------------------------------------------------------
@@ -228,7 +226,7 @@ class RingCommands(Requests):
         return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
 
 
-def _by_queue(run: Sequence[wire.Pub], drafts: list[Draft]) -> dict[str, Gathered]:
+def _by_queue(run: Sequence[wire.Pub], drafts: Sequence[Draft]) -> Mapping[str, tuple[Sequence[Draft], list[int]]]:
     """Return the drafts of plain publishes and their places, by queue; a run is often for one alone."""
     names = [pub.qname for pub in run]
     if names.count(names[0]) == len(names):

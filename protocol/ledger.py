@@ -112,11 +112,11 @@ class Ledger(Deliveries):
                 return self._publish_accepted(drafts, refusals, at_ms)
         first = self.next_number
         if len(drafts) > 1 or not self._append_one(drafts[0]):
-            self._append(drafts, at_ms, alike=entry.alike)
+            self._append(drafts, at_ms)
         self.totals.published += len(drafts)
         return range(first, self.next_number)
 
-    def _publish_accepted(self, drafts: list[Draft], refusals: list[int], at_ms: int) -> list[int]:
+    def _publish_accepted(self, drafts: Sequence[Draft], refusals: list[int], at_ms: int) -> list[int]:
         number = self.next_number
         accepted = [draft for draft, code in zip(drafts, refusals, strict=True) if not code]
         self._append(accepted, at_ms)

@@ -6,15 +6,16 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, compress, repeat
 
 import msgspec
 
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.record_layout import BadRecord
+from wakeq.protocol.runs import Stretch
 
 _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
@@ -24,6 +25,7 @@ _HEAD_BYTES = ROW.size - _CRC.size
 _PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
 STATUS_MAX = 255
 WRONG_CHECKSUM = "a stored message with a wrong checksum"
+ROWS_TOGETHER = 256  # that are made from what is in the cache together
 HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
 
 
@@ -76,37 +78,65 @@ def encode_row(row: Row) -> bytes:
     return b"".join((fixed[:-4], _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed[:-4]))), tail))
 
 
-def encode_fresh(
-    fresh: Mapping[int, Draft],
-    moments: Sequence[tuple[int, int]],
-    columns: Mapping[int, tuple[int, int]],
-    sides: Mapping[int, Side],
-) -> list[bytes]:
-    """Return the values of new messages, which stand in the order of their numbers.
+class FreshRows:
+    """The values of new messages, in the order of their numbers, made anew whenever somebody goes through them.
 
     `moments` says from which number on they were published when.  Those that only have a body share everything before
-    it.
+    it.  A value is made when its turn comes, out of what its neighbours have left in the cache, and nobody holds all
+    of them: a cut is several times as large as any cache.
     """
-    numbers, drafts = list(fresh), list(fresh.values())
-    starts = [bisect_left(numbers, first) for first, _ in moments]
-    simple = not (sides or columns)
-    values: list[bytes] = []
-    crc32, pack = zlib.crc32, _CRC.pack
-    for (start, end), (_, at_ms) in zip(pairwise([*starts, len(numbers)]), moments, strict=True):
-        run = drafts[start:end]
+
+    def __init__(
+        self,
+        fresh: Sequence[Stretch],
+        moments: Sequence[tuple[int, int]],
+        columns: Mapping[int, tuple[int, int]],
+        sides: Mapping[int, Side],
+    ) -> None:
+        self._fresh = fresh
+        self._moments = moments
+        self._columns = columns
+        self._sides = sides
+        self._has_more = bool(columns or sides)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._pieces())  # not one generator's turn for each of them
+
+    def _pieces(self) -> Iterator[Iterable[bytes]]:
+        """Yield the values of a few neighbours at a time, all of one moment."""
+        moments, turn = self._moments, 0
+        for stretch in self._fresh:
+            at, count = 0, len(stretch.drafts)
+            while at < count:
+                number = stretch.first + at
+                while turn + 1 < len(moments) and moments[turn + 1][0] <= number:
+                    turn += 1
+                stop = min(count, at + ROWS_TOGETHER)
+                if turn + 1 < len(moments):
+                    stop = min(stop, moments[turn + 1][0] - stretch.first)
+                yield self._rows(stretch, at, stop, moments[turn][1])
+                at = stop
+
+    def _rows(self, stretch: Stretch, start: int, stop: int, at_ms: int) -> Iterable[bytes]:
+        drafts, stays = stretch.drafts, stretch.stays
+        if type(drafts) is Alike and not (self._has_more or drafts.shape.priority or drafts.shape.timeout_ms):
+            bodies = drafts.bodies_between(start, stop)
+        else:
+            part = drafts[start:stop]
+            if self._has_more or any([d.headers or d.priority or d.timeout_ms for d in part]):
+                kept = part if stays is None else compress(part, stays[start:stop])
+                return map(self._row, stretch.numbers(start, stop), kept, repeat(at_ms))
+            bodies = [draft.body for draft in part]
+        if stays is not None:
+            bodies = list(compress(bodies, stays[start:stop]))
         head, head_crc = _plain_head(at_ms)
-        if simple and not any([d.headers or d.priority or d.timeout_ms for d in run]):
-            values += [head + pack(crc32(body, head_crc)) + body for body in [d.body for d in run]]
-            continue
-        for number, draft in zip(numbers[start:end], run, strict=True):
-            body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
-            if headers or priority or timeout_ms or number in sides or number in columns:
-                due_ms, expires_ms = columns.get(number, (0, 0))
-                row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
-                values.append(encode_row(row))
-            else:
-                values.append(head + pack(crc32(body, head_crc)) + body)
-    return values
+        checksums = map(_CRC.pack, map(zlib.crc32, bodies, repeat(head_crc)))
+        return map(b"".join, zip(repeat(head), checksums, bodies))  # noqa: B905: the head has no end
+
+    def _row(self, number: int, draft: Draft, at_ms: int) -> bytes:
+        due_ms, expires_ms = self._columns.get(number, (0, 0))
+        about = draft.body, draft.headers, draft.priority, draft.timeout_ms
+        return encode_row(Row(*about, due_ms, expires_ms, at_ms, self._sides.get(number)))
 
 
 @lru_cache(maxsize=HEADS_REMEMBERED_MAX)

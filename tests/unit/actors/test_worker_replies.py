@@ -15,6 +15,7 @@ from wakeq.actors.worker_replies import (
     published,
     runs_of,
 )
+from wakeq.protocol.alike import ALIKE_MIN, Alike
 from wakeq.protocol.commands import Result
 from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.uid import UidMaker
@@ -52,8 +53,32 @@ def test_plain_publishes_together_are_what_each_is_alone() -> None:
     long = [draft_of(wire.contents_of(each)[0], LIMIT) for each in pubs]
 
     assert [plain_draft_of(each, LIMIT) for each in pubs] == long
-    assert plain_drafts_of(pubs, LIMIT) == (long, False)
-    assert plain_drafts_of(pubs[:-1], LIMIT) == (long[:-1], True)
+    assert plain_drafts_of(pubs, LIMIT) == long
+    assert plain_drafts_of(pubs[:-1], LIMIT) == long[:-1]
+
+
+@pytest.mark.parametrize("last", ["m", "é"])
+def test_many_for_one_queue_come_in_one_buffer(last: str) -> None:
+    pubs = [pub(message="m") for _ in range(ALIKE_MIN)] + [pub(message=last)]
+
+    drafts = plain_drafts_of(pubs, LIMIT)
+
+    assert drafts == [plain_draft_of(one, LIMIT) for one in pubs]
+    assert type(drafts) is Alike
+
+
+@pytest.mark.parametrize("other", [{"qname": "other"}, {"priority": 1}, {"delay": 1}], ids=str)
+def test_many_that_are_not_alike_come_one_by_one(other: dict[str, Any]) -> None:
+    pubs = [pub(message="m") for _ in range(ALIKE_MIN)] + [pub(message="m", **other)]
+
+    drafts = plain_drafts_of(pubs, LIMIT)
+
+    assert drafts == [plain_draft_of(one, LIMIT) for one in pubs]
+    assert type(drafts) is list
+
+
+def test_many_of_which_one_is_too_large_go_the_long_way() -> None:
+    assert plain_drafts_of([pub(message="m")] * ALIKE_MIN + [pub(message="é" * LIMIT)], LIMIT) is None
 
 
 @pytest.mark.parametrize("fields", NOT_PLAIN)
@@ -63,15 +88,15 @@ def test_one_that_is_not_plain_sends_all_of_them_the_long_way(fields: dict[str, 
 
 @pytest.mark.parametrize("shared", [{}, {"priority": -3, "delay": 2, "expires": 4, "timeout": 5}, {"timeout": 0}])
 @pytest.mark.parametrize("messages", [["text", "", "é" * 5], [Item(message="m", priority=1), "text"]])
-def test_the_texts_of_a_batch_are_what_each_is_alone_and_known_to_be_alike(
+def test_the_texts_of_a_batch_are_what_each_is_alone_and_in_one_buffer(
     messages: list[Any], shared: dict[str, Any]
 ) -> None:
     batch = pub(messages=messages, **shared)
 
-    drafts, alike = drafts_of(batch, LIMIT)
+    drafts = drafts_of(batch, LIMIT)
 
     assert drafts == [draft_of(content, LIMIT) for content in wire.contents_of(batch)]
-    assert alike == (type(messages[0]) is str)
+    assert (type(drafts) is Alike) == (type(messages[0]) is str)
 
 
 def test_a_message_over_the_limit_is_refused_on_either_way() -> None:
