@@ -16,6 +16,7 @@ from wakeq.protocol.fifo import is_run
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import decode_drafts
 from wakeq.protocol.runs import Runs, Stretch
+from wakeq.protocol.uid import NUMBER_MAX
 from wakeq.storage.store import REBUILD
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
@@ -65,7 +66,7 @@ class Bodies:
     message but its body.
     """
 
-    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_fresh", "_moments")
+    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_fresh", "_moments", "_since")
 
     def __init__(self) -> None:
         self._fresh = Runs()
@@ -78,6 +79,7 @@ class Bodies:
         self._moments: Moments = []
         self._flushing.clear()
         self._flushing_moments: Moments = []
+        self._since = NUMBER_MAX  # whatever lives from this number on is not in the store yet
         self._cached: dict[int, Kept] = {}
         self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
 
@@ -89,6 +91,8 @@ class Bodies:
         first = numbers[0]
         if not self._moments or self._moments[-1][1] != at_ms:
             self._moments.append((first, at_ms))
+            if first < self._since:
+                self._since = first
         self._fresh.append(first, drafts)
 
     def kept(self, number: int) -> Kept | None:
@@ -99,8 +103,10 @@ class Bodies:
         return self._cached.get(number)
 
     def get(self, number: int) -> Draft | None:
-        kept = self.kept(number)
-        return None if kept is None else kept[0]
+        draft = self._fresh.get(number) or self._flushing.get(number)
+        if draft is None and number in self._cached:
+            draft = self._cached[number][0]
+        return draft
 
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
         """Return bodies that are all at hand."""
@@ -108,7 +114,7 @@ class Bodies:
         if numbers[0] in cached:  # mostly they are all in one of them
             with suppress(KeyError):
                 return [cached[number][0] for number in numbers]
-        elif is_run(numbers):
+        elif len(numbers) > 1 and is_run(numbers):
             found = self._fresh.between(numbers[0], numbers[-1] + 1)
             if found is not None:
                 return found
@@ -117,15 +123,9 @@ class Bodies:
         return [draft for draft in drafts if draft is not None]
 
     def missing(self, numbers: Sequence[int]) -> list[int]:
-        """Return those that have to be read."""
-        fresh, cached, flushing = self._fresh, self._cached, self._flushing
-        if numbers and is_run(numbers) and fresh.has(numbers[0], numbers[-1] + 1):
-            return []
-        since = min(fresh.first, flushing.first)
-        return [
-            n for n in numbers
-            if n not in cached and (n < since or not (fresh.has(n, n + 1) or flushing.has(n, n + 1)))
-        ]  # fmt: skip
+        """Return those of living messages that have to be read."""
+        cached, since = self._cached, self._since
+        return [number for number in numbers if number < since and number not in cached]
 
     def load(self, read: Found) -> None:
         """Keep what was read, until the next look at the line."""
@@ -135,13 +135,12 @@ class Bodies:
     def remove(self, numbers: Sequence[int]) -> list[int]:
         """Forget messages, all of them known; return those that the store knows or will know of."""
         fresh, flushing, cached = self._fresh, self._flushing, self._cached
-        if numbers and numbers[0] >= fresh.first and is_run(numbers):
-            fresh.remove(numbers[0], numbers[-1] + 1)
+        if len(numbers) > 1 and numbers[0] >= fresh.first and is_run(numbers):
+            fresh.remove_between(numbers[0], numbers[-1] + 1)
             return []
-        stored = [number for number in numbers if number < fresh.first or not fresh.remove(number, number + 1)]
+        stored = [number for number in numbers if not fresh.remove(number)]
         for number in stored:
-            if flushing.living:
-                flushing.remove(number, number + 1)
+            flushing.remove(number)
             if cached.pop(number, None) is not None:
                 self._filled_bytes = 0
         return stored
@@ -165,6 +164,7 @@ class Bodies:
             self._fill(line, bytes_max)
         self._flushing.clear()
         self._flushing_moments = []
+        self._since = self._fresh.first
 
     def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """Keep those at hand that are next to go, and none else."""

@@ -6,7 +6,7 @@ All plain commands of a run for one queue make one entry.  Whether an entry is a
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from wakeq.actors.messages import Asker, Leaving, Propose
@@ -44,17 +44,18 @@ class RingCommands(Requests):
 
     def _publish(self, run: Sequence[Any]) -> None:
         """Make one entry of all plain publishes to a queue."""
-        drafts = plain_drafts_of(run, self._services.limits.message_bytes_max)
-        if drafts is None:
+        plain = plain_drafts_of(run, self._services.limits.message_bytes_max)
+        if plain is None:
             self._publish_mixed(run)
             return
+        drafts, alike = plain
         gathered = _by_queue(run, drafts)
         names = tuple(gathered)
         pending = self._begin(run, names)
         door, worker = self._door.kind, self._worker
         items: list[Proposed] = [
             (
-                Publish(name, mine, door=door, worker=worker),
+                Publish(name, mine, door=door, worker=worker, alike=alike),
                 Asker(self, pending, places if len(places) > 1 else places[0]),
             )
             for name, (mine, places) in gathered.items()
@@ -226,7 +227,7 @@ class RingCommands(Requests):
         return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
 
 
-def _by_queue(run: Sequence[wire.Pub], drafts: Sequence[Draft]) -> Mapping[str, tuple[Sequence[Draft], list[int]]]:
+def _by_queue(run: Sequence[wire.Pub], drafts: list[Draft]) -> dict[str, Gathered]:
     """Return the drafts of plain publishes and their places, by queue; a run is often for one alone."""
     names = [pub.qname for pub in run]
     if names.count(names[0]) == len(names):

@@ -46,7 +46,6 @@ from wakeq.actors.taskflux_replies import (
     taken,
 )
 from wakeq.protocol import commands as log
-from wakeq.protocol.alike import ALIKE_MIN, alike_bodies
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.taskflux.conversation import Conversation
@@ -255,8 +254,6 @@ class TaskFluxSubscriber(Process):
         oversized = len(drafts[0].body) > self._services.known.payload_bytes_max  # then it is alone
         if oversized:
             drafts = [Draft(b"", drafts[0].priority)]
-        elif len(drafts) >= ALIKE_MIN and len({draft.priority for draft in drafts}) == 1:  # a record has nothing else
-            drafts = alike_bodies([draft.body for draft in drafts], Draft(b"", drafts[0].priority))
         entry = log.Publish(
             work.queue,
             drafts,
@@ -264,6 +261,7 @@ class TaskFluxSubscriber(Process):
             worker=self._worker,
             must_exist=True,
             oversized=oversized,
+            alike=len({draft.priority for draft in drafts}) == 1,  # a record has nothing else
         )
         items.append((entry, self._asker(run, stored)))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from wakeq.actors.messages import Delivery, Outcome, Refusal, Want
 from wakeq.protocol import commands as log
-from wakeq.protocol.alike import ALIKE_MIN, alike_texts, shape_of
+from wakeq.protocol.alike import alike_texts, shape_of
 from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.commands import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
@@ -104,29 +104,29 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
     return alike
 
 
-def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> Sequence[Draft] | None:
-    """The hot path of `plain_draft_of`: return all of them; None if one is more than a text."""
-    name, is_one_queue = pubs[0].qname, True
+def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> tuple[list[Draft], bool] | None:
+    """The hot path of `plain_draft_of`: return all of them, and whether only their bodies tell them apart.
+
+    None if one is more than a text.
+    """
     for pub in pubs:
         if pub.messages is not None or pub.id is not None or pub.n is not None:
             return None
         if pub.enc is not None or pub.headers is not None:
             return None
-        is_one_queue = is_one_queue and pub.qname == name
-    texts: list[str] = [pub.msg if pub.message is None else pub.message for pub in pubs]  # type: ignore[misc]
-    is_plain = not any([pub.priority or pub.delay or pub.expires or pub.timeout for pub in pubs])
-    if is_plain and is_one_queue and len(pubs) >= ALIKE_MIN:
-        alike = alike_texts(texts)
-        return alike if max(alike.sizes(0, len(alike))) <= limit else None
-    bodies = list(map(str.encode, texts))
+    bodies = [
+        (pub.msg if pub.message is None else pub.message).encode()  # type: ignore[union-attr]
+        for pub in pubs
+    ]
     if max(map(len, bodies)) > limit:
         return None
-    if is_plain:
-        return list(map(Draft, bodies))
-    return [
+    if not any([pub.priority or pub.delay or pub.expires or pub.timeout for pub in pubs]):
+        return list(map(Draft, bodies)), True
+    drafts = [
         Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
         for body, pub in zip(bodies, pubs, strict=True)
     ]
+    return drafts, False
 
 
 def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:

@@ -36,14 +36,13 @@ class Alike(Sequence[Draft]):
     @overload
     def __getitem__(self, place: slice) -> list[Draft]: ...
     def __getitem__(self, place: int | slice) -> Draft | list[Draft]:
-        if isinstance(place, slice):
-            start, stop, step = place.indices(len(self))
-            drafts = list(self._between(start, max(start, stop)))
-            return drafts if step == 1 else drafts[::step]
-        start = place + len(self) if place < 0 else place
-        if not 0 <= start < len(self):
+        if type(place) is slice:
+            start, stop, _ = place.indices(len(self))
+            assert place.step is None, "nobody has asked for every second one"
+            return list(self._between(start, stop))
+        if not 0 <= place < len(self.places) - 1:
             raise IndexError(place)
-        return next(self._between(start, start + 1))
+        return self._with_body(self.bodies[self.places[place] : self.places[place + 1]])
 
     def __iter__(self) -> Iterator[Draft]:
         return self._between(0, len(self))
@@ -54,11 +53,13 @@ class Alike(Sequence[Draft]):
     __hash__ = None  # type: ignore[assignment]
 
     def _between(self, start: int, stop: int) -> Iterator[Draft]:
-        bodies, shape = self.bodies_between(start, stop), self.shape
+        return map(Draft if self.shape is PLAIN else self._with_body, self.bodies_between(start, stop))
+
+    def _with_body(self, body: bytes) -> Draft:
+        shape = self.shape
         if shape is PLAIN:
-            return map(Draft, bodies)
-        shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
-        return (Draft(body, *shared) for body in bodies)
+            return Draft(body)
+        return Draft(body, shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms)
 
     def bodies_between(self, start: int, stop: int) -> list[bytes]:
         """Return the bodies from one place on, before another."""

@@ -129,10 +129,10 @@ class Columns:
 
     # --- adding and removing -----------------------------------------------------------------------------------------
 
-    def _append(self, drafts: Sequence[Draft], at_ms: int) -> None:
-        """Take new messages."""
+    def _append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
+        """Take new messages; if they are alike, nothing but their bodies tells them apart."""
         done, count = 0, len(drafts)
-        asked = (drafts.shape,) if type(drafts) is Alike else drafts
+        asked = (drafts.shape,) if type(drafts) is Alike else drafts[:1] if alike else drafts
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
         while done < count:
             number = self.next_number

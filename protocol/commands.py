@@ -131,6 +131,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     must_exist: bool = False
     oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
+    alike: bool = False  # a list of drafts that differ in their bodies alone and have no headers, if somebody knows
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):

@@ -112,7 +112,7 @@ class Ledger(Deliveries):
                 return self._publish_accepted(drafts, refusals, at_ms)
         first = self.next_number
         if len(drafts) > 1 or not self._append_one(drafts[0]):
-            self._append(drafts, at_ms)
+            self._append(drafts, at_ms, alike=entry.alike)
         self.totals.published += len(drafts)
         return range(first, self.next_number)
 

@@ -51,6 +51,7 @@ from wakeq.protocol.record_layout import (
     HEAD,
     ITEM,
     head_of,
+    pack_alike,
     sized,
     text_of,
 )
@@ -82,6 +83,9 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
     if type(drafts) is Alike and (entry.atomic or not entry.session):  # else each has a number of its own
         return b"".join((head, drafts.items(ordinals[0]), extra, drafts.bodies))
+    if entry.alike and not entry.session:
+        texts = [d.body for d in drafts]
+        return b"".join((head, pack_alike(list(map(len, texts)), drafts[0], ordinals[0]), extra, *texts))
     parts = [head]
     parts += [
         _pack_item(

@@ -8,7 +8,7 @@ Pure.  Nothing is made for each message here but one byte, once something of its
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import Draft
@@ -48,6 +48,8 @@ class _Run:
 
     def cross_out(self, start: int, stop: int) -> int:
         """Let messages go; return how many of them were still there."""
+        if start >= stop:
+            return 0
         if self.stays is None:
             self.stays = bytearray(_STAYS) * len(self.drafts)
         gone = self.stays.count(1, start, stop)
@@ -76,15 +78,18 @@ class Runs:
 
     def append(self, first: int, drafts: Sequence[Draft]) -> None:
         """Take new messages; those that came one by one lie together."""
-        self.living += len(drafts)
+        count = len(drafts)
+        self.living += count
         if type(drafts) is not Alike:
-            last = self._runs[-1] if self._runs else None
-            if last is not None and type(last.drafts) is list and last.first + len(last.drafts) == first:
-                last.drafts += drafts
-                last.living += len(drafts)
-                if last.stays is not None:
-                    last.stays += _STAYS * len(drafts)
-                return
+            if self._runs:
+                last = self._runs[-1]
+                own = last.drafts
+                if type(own) is list and last.first + len(own) == first:
+                    own += drafts
+                    last.living += count
+                    if last.stays is not None:
+                        last.stays += _STAYS * count
+                    return
             drafts = list(drafts)  # not the very list that is in the entry: this one grows
         self._firsts.append(first)
         self._runs.append(_Run(first, drafts))
@@ -96,43 +101,61 @@ class Runs:
 
     def get(self, number: int) -> Draft | None:
         """Return one message, if it is here."""
-        found = self.between(number, number + 1)
-        return found[0] if found else None
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return None
+        run = self._runs[at]
+        place = number - run.first
+        if place >= len(run.drafts) or (run.stays is not None and not run.stays[place]):
+            return None
+        return run.drafts[place]
 
     def between(self, start: int, stop: int) -> list[Draft] | None:
         """Return the messages from one number on, before another; None if not all of them are here."""
-        pieces = self._pieces(start, stop)
-        return None if pieces is None else [draft for run, place, end in pieces for draft in run.drafts[place:end]]
-
-    def has(self, start: int, stop: int) -> bool:
-        """Whether all messages from one number on, before another, are here."""
-        return self._pieces(start, stop) is not None
-
-    def _pieces(self, start: int, stop: int) -> list[tuple[_Run, int, int]] | None:
-        """Return runs with the places of these numbers in them, if all are here."""
-        pieces = []
+        drafts: list[Draft] = []
+        at = bisect_right(self._firsts, start) - 1
         while start < stop:
-            at = bisect_right(self._firsts, start) - 1
-            if at < 0:
+            if not 0 <= at < len(self._runs):
                 return None
             run = self._runs[at]
-            place, end = start - run.first, min(len(run.drafts), stop - run.first)
-            if end <= place or (run.stays is not None and run.stays.find(0, place, end) >= 0):
+            place, end = start - run.first, stop - run.first
+            found = cast("list[Draft]", run.drafts[place:end])
+            if not found or (run.stays is not None and run.stays.find(0, place, end) >= 0):
                 return None
-            pieces.append((run, place, end))
-            start = run.first + end
-        return pieces
+            drafts = drafts + found if drafts else found
+            start += len(found)
+            at += 1
+        return drafts
 
-    def remove(self, start: int, stop: int) -> int:
+    def remove(self, number: int) -> bool:
+        """Let a message go; return whether it was here."""
+        at = bisect_right(self._firsts, number) - 1
+        if at < 0:
+            return False
+        run = self._runs[at]
+        place = number - run.first
+        if place >= len(run.drafts):
+            return False
+        if run.stays is None:
+            run.stays = bytearray(_STAYS) * len(run.drafts)
+        elif not run.stays[place]:
+            return False
+        run.stays[place] = 0
+        self.living -= 1
+        run.living -= 1
+        if not run.living:
+            run.drafts, run.stays = (), None
+        return True
+
+    def remove_between(self, start: int, stop: int) -> int:
         """Let messages from one number on, before another, go; return how many of them were here."""
         removed = 0
-        at = max(0, bisect_right(self._firsts, start) - 1)
-        while at < len(self._runs) and self._firsts[at] < stop:
+        for at in range(max(0, bisect_right(self._firsts, start) - 1), len(self._runs)):
             run = self._runs[at]
-            place, end = max(0, start - run.first), min(len(run.drafts), stop - run.first)
-            if place < end:
-                removed += run.cross_out(place, end)
-            at += 1
+            if run.first >= stop:
+                break
+            if run.living:
+                removed += run.cross_out(max(0, start - run.first), min(len(run.drafts), stop - run.first))
         self.living -= removed
         return removed
 

@@ -123,7 +123,7 @@ def test_what_came_in_one_buffer_is_handed_over_as_it_came_without_what_has_gone
     assert (gone, gone_while_flushing) == ([], [3])
     assert fresh.drafts is alike
     assert list(fresh.rows()) == [(1, Draft(b"a")), (3, Draft(b"c"))]
-    assert bodies.missing([1, 2, 3]) == [2, 3]
+    assert [bodies.get(number) for number in (1, 2, 3)] == [Draft(b"a"), None, None]
     assert len(bodies) == 1
 
 
@@ -153,5 +153,5 @@ def test_only_what_the_store_may_know_is_told_when_it_goes(numbers: list[int]) -
     stored = bodies.remove(numbers)
 
     assert stored == [number for number in numbers if number < 4]
-    assert bodies.missing(range(1, 7)) == sorted(numbers)
+    assert [number for number in range(1, 7) if bodies.get(number) is None] == sorted(numbers)
     assert len(bodies) == 6 - len(numbers)

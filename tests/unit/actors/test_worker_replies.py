@@ -15,7 +15,7 @@ from wakeq.actors.worker_replies import (
     published,
     runs_of,
 )
-from wakeq.protocol.alike import ALIKE_MIN, Alike
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import Result
 from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.uid import UidMaker
@@ -53,32 +53,8 @@ def test_plain_publishes_together_are_what_each_is_alone() -> None:
     long = [draft_of(wire.contents_of(each)[0], LIMIT) for each in pubs]
 
     assert [plain_draft_of(each, LIMIT) for each in pubs] == long
-    assert plain_drafts_of(pubs, LIMIT) == long
-    assert plain_drafts_of(pubs[:-1], LIMIT) == long[:-1]
-
-
-@pytest.mark.parametrize("last", ["m", "é"])
-def test_many_for_one_queue_come_in_one_buffer(last: str) -> None:
-    pubs = [pub(message="m") for _ in range(ALIKE_MIN)] + [pub(message=last)]
-
-    drafts = plain_drafts_of(pubs, LIMIT)
-
-    assert drafts == [plain_draft_of(one, LIMIT) for one in pubs]
-    assert type(drafts) is Alike
-
-
-@pytest.mark.parametrize("other", [{"qname": "other"}, {"priority": 1}, {"delay": 1}], ids=str)
-def test_many_that_are_not_alike_come_one_by_one(other: dict[str, Any]) -> None:
-    pubs = [pub(message="m") for _ in range(ALIKE_MIN)] + [pub(message="m", **other)]
-
-    drafts = plain_drafts_of(pubs, LIMIT)
-
-    assert drafts == [plain_draft_of(one, LIMIT) for one in pubs]
-    assert type(drafts) is list
-
-
-def test_many_of_which_one_is_too_large_go_the_long_way() -> None:
-    assert plain_drafts_of([pub(message="m")] * ALIKE_MIN + [pub(message="é" * LIMIT)], LIMIT) is None
+    assert plain_drafts_of(pubs, LIMIT) == (long, False)
+    assert plain_drafts_of(pubs[:-1], LIMIT) == (long[:-1], True)
 
 
 @pytest.mark.parametrize("fields", NOT_PLAIN)

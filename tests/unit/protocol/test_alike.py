@@ -18,19 +18,17 @@ def test_it_is_a_sequence_of_drafts(shared: tuple[int, int, int, int]) -> None:
     assert alike == drafts
     assert drafts == alike
     assert alike != drafts[1:]
-    assert [alike[i] for i in range(-5, 5)] == [drafts[i] for i in range(-5, 5)]
+    assert [alike[i] for i in range(5)] == drafts
     assert len(alike) == 5
 
 
-@pytest.mark.parametrize(
-    "part", [slice(None), slice(1, 3), slice(3, 1), slice(-2, None), slice(2, 99), slice(None, None, 2)], ids=str
-)
+@pytest.mark.parametrize("part", [slice(None), slice(1, 3), slice(3, 1), slice(-2, None), slice(2, 99)], ids=str)
 def test_a_part_of_it_is_a_list(part: slice) -> None:
     assert alike_bodies(BODIES)[part] == [Draft(body) for body in BODIES][part]
 
 
-@pytest.mark.parametrize("place", [5, -6])
-def test_beyond_its_ends_is_nothing(place: int) -> None:
+@pytest.mark.parametrize("place", [5, -1])
+def test_a_place_beyond_its_ends_is_none(place: int) -> None:
     with pytest.raises(IndexError):
         alike_bodies(BODIES)[place]
 

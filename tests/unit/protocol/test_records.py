@@ -218,6 +218,12 @@ def test_what_is_in_one_buffer_is_written_like_what_is_not(once: dict[str, Any])
     assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
 
+def test_what_is_known_to_be_alike_is_written_like_what_is_not() -> None:
+    entry = Publish("q", [Draft(body, -1, 5, 6, 7) for body in BODIES])
+
+    assert encode_entry(msgspec.structs.replace(entry, alike=True), AT) == encode_entry(entry, AT)
+
+
 def test_a_stash_in_one_buffer_is_written_like_one_that_is_not() -> None:
     entry = Stash("q", list(map(Draft, BODIES)), "t", 2, 8, worker=9)
 
