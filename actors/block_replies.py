@@ -11,7 +11,7 @@ import msgspec
 from wakeq.actors.messages import Delivery, Outcome
 from wakeq.actors.staging_messages import Seen
 from wakeq.actors.worker_replies import draft_of, refusal_of
-from wakeq.protocol.alike import Alike, shape_of, sizes_between
+from wakeq.protocol.alike import Alike, alike_in_places, shape_of
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.errors import BadField, Busy, TooLarge
 from wakeq.protocol.staging import JOB_KEPT_MS, JOBS_MAX, OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
@@ -37,10 +37,10 @@ def drafts_in(command: wire.PubBlock, limit: int) -> Sequence[Draft]:
     buffers = Buffers(command.block, command.rows, command.columns)
     shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
     places, whole = buffers.joined("body")
-    largest = max(sizes_between(places))
+    bodies = alike_in_places(whole, places, shape_of(*shared))
+    largest = max(bodies.sizes)
     if largest > limit:
         raise TooLarge(f"a message has {largest} bytes, the limit is {limit}; split it or keep it elsewhere")
-    bodies = Alike(whole, places, shape_of(*shared))
     return bodies if command.columns == ["body"] else _full_drafts(buffers, bodies, shared)
 
 

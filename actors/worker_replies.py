@@ -100,7 +100,7 @@ def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
         return drafts
     shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
     alike = alike_texts(cast("list[str]", pub.messages), shape)
-    _check_size(max(alike.sizes(0, len(alike))), limit)
+    _check_size(max(alike.sizes), limit)
     return alike
 
 

@@ -6,7 +6,7 @@ Pure.  To whoever does not ask what it is, it is a sequence of drafts.
 """
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice, pairwise
 from operator import sub
 from typing import overload
@@ -19,17 +19,28 @@ PLAIN = Draft(b"")
 
 
 class Alike(Sequence[Draft]):
-    """Bodies one behind the other, the places from 0 on where each begins and the last ends, and what all share."""
+    """Bodies one behind the other, the size of each, and what all of them share."""
 
-    __slots__ = ("bodies", "places", "shape")
+    __slots__ = ("_places", "bodies", "shape", "sizes")
 
-    def __init__(self, bodies: bytes, places: "array[int]", shape: Draft = PLAIN) -> None:
+    def __init__(
+        self, bodies: bytes, sizes: "array[int]", shape: Draft = PLAIN, places: "array[int] | None" = None
+    ) -> None:
         self.bodies = bodies
-        self.places = places
+        self.sizes = sizes
         self.shape = shape  # a draft without a body, headers or alias
+        self._places = places  # where each body begins and the last one ends, once somebody has asked
+
+    @property
+    def places(self) -> "array[int]":
+        """Where each body begins, and the last one ends.  Two threads may ask: both find the same."""
+        places = self._places
+        if places is None:
+            places = self._places = array("I", accumulate(self.sizes, initial=0))
+        return places
 
     def __len__(self) -> int:
-        return len(self.places) - 1
+        return len(self.sizes)
 
     @overload
     def __getitem__(self, place: int) -> Draft: ...
@@ -40,9 +51,10 @@ class Alike(Sequence[Draft]):
             start, stop, _ = place.indices(len(self))
             assert place.step is None, "nobody has asked for every second one"
             return list(self._between(start, stop))
-        if not 0 <= place < len(self.places) - 1:
+        if not 0 <= place < len(self.sizes):
             raise IndexError(place)
-        return self._with_body(self.bodies[self.places[place] : self.places[place + 1]])
+        start = self.places[place]
+        return self._with_body(self.bodies[start : start + self.sizes[place]])
 
     def __iter__(self) -> Iterator[Draft]:
         return self._between(0, len(self))
@@ -66,18 +78,9 @@ class Alike(Sequence[Draft]):
         whole = self.bodies
         return [whole[begin:end] for begin, end in pairwise(self.places[start : stop + 1])]
 
-    def sizes(self, start: int, stop: int) -> list[int]:
-        """Return the sizes of the bodies from one place on, before another."""
-        return sizes_between(self.places[start : stop + 1])
-
     def items(self, ordinal: int) -> bytes:
         """Return the items of an entry of the log, all with one number in their session."""
-        return pack_alike(self.sizes(0, len(self)), self.shape, ordinal)
-
-
-def sizes_between(places: Sequence[int]) -> list[int]:
-    """Return how far it is from each place to the next."""
-    return list(map(sub, islice(places, 1, None), places))
+        return pack_alike(self.sizes, self.shape, ordinal)
 
 
 def shape_of(priority: int, delay_ms: int, expires_ms: int, timeout_ms: int) -> Draft:
@@ -88,22 +91,17 @@ def shape_of(priority: int, delay_ms: int, expires_ms: int, timeout_ms: int) -> 
 
 def alike_bodies(bodies: Sequence[bytes], shape: Draft = PLAIN) -> Alike:
     """Return messages with these bodies."""
-    return alike_of_sizes(b"".join(bodies), map(len, bodies), shape)
+    return Alike(b"".join(bodies), array("I", map(len, bodies)), shape)
 
 
 def alike_texts(texts: Sequence[str], shape: Draft = PLAIN) -> Alike:
     """Return messages with these texts as their bodies."""
     whole = "".join(texts)
     if whole.isascii():
-        return Alike(whole.encode(), _places_of(map(len, texts)), shape)
+        return Alike(whole.encode(), array("I", map(len, texts)), shape)
     return alike_bodies(list(map(str.encode, texts)), shape)
 
 
-def alike_of_sizes(bodies: bytes, sizes: Iterable[int], shape: Draft) -> Alike:
-    """Return messages whose bodies have these sizes, together no more than there is."""
-    shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
-    return Alike(bodies, _places_of(sizes), shape if any(shared) else PLAIN)
-
-
-def _places_of(sizes: Iterable[int]) -> "array[int]":
-    return array("I", accumulate(sizes, initial=0))
+def alike_in_places(bodies: bytes, places: "array[int]", shape: Draft = PLAIN) -> Alike:
+    """Return messages whose bodies begin, and the last of them ends, at these places."""
+    return Alike(bodies, array("I", map(sub, islice(places, 1, None), places)), shape, places)

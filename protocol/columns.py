@@ -144,7 +144,7 @@ class Columns:
             if not plain:
                 self._append_columns(chunk, drafts[done:stop], at_ms, number)
             if type(drafts) is Alike:
-                sizes = [size + 1 for size in drafts.sizes(done, stop)]
+                sizes = [size + 1 for size in drafts.sizes[done:stop]]
             else:
                 sizes = [len(draft.body) + len(draft.headers) + 1 for draft in drafts[done:stop]]
             chunk.sizes.extend(sizes)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from wakeq.protocol.alike import ALIKE_MIN, alike_of_sizes
+from wakeq.protocol.alike import ALIKE_MIN, Alike, shape_of
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
@@ -143,11 +143,11 @@ def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], Sequence[int]
     payload, raw = parts.payload, parts.payload[parts.start : parts.end]
     if len(raw) >= ALIKE_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
         sizes, shape, ordinal = found
-        bodies = payload[at : at + sum(sizes)]
-        drafts = alike_of_sizes(bodies, sizes, shape)
-        if drafts.places[-1] > len(bodies):
+        end = at + sum(sizes)
+        if end > len(payload):
             raise BadRecord("a publish entry ends inside a body")
-        return drafts, [ordinal] * len(sizes)
+        shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
+        return Alike(payload[at:end], sizes, shape_of(*shared)), [ordinal] * len(sizes)
     return _take_unlike(list(ITEM.iter_unpack(raw)), payload, at)
 
 

@@ -5,6 +5,7 @@ Pure but for the store that it is given.  Runs in the thread of the store, never
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -111,9 +112,12 @@ def make_cut(
 
 def _put_messages(store: Store, part: Part, puts: Pairs) -> None:
     if part.fresh:
-        numbers = [number for one in part.fresh for number in one.numbers(0, len(one.drafts))]
-        keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
+        maker, keys = UidMaker(part.queue_id), list[bytes]()
+        for first, drafts, stays in part.fresh:
+            run = maker.keys_of_run(part.name + "-", first, first + len(drafts))
+            keys += run if stays is None else compress(run, stays)
         if part.aliases:
+            numbers = chain.from_iterable([one.numbers(0, len(one.drafts)) for one in part.fresh])
             known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
             keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
         puts.add(keys, FreshRows(part.fresh, part.moments, part.columns, part.sides))

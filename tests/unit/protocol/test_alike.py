@@ -38,7 +38,7 @@ def test_the_places_of_texts_are_those_of_their_bytes(texts: list[str]) -> None:
     alike = alike_texts(texts)
 
     assert alike == [Draft(text.encode()) for text in texts]
-    assert alike.sizes(0, len(texts)) == [len(text.encode()) for text in texts]
+    assert list(alike.sizes) == [len(text.encode()) for text in texts]
 
 
 def test_an_empty_one_has_nothing_in_it() -> None:
