@@ -52,7 +52,7 @@ lint: install
 	$(BIN)/lint-imports
 
 fast: install
-	$(BIN)/python -m pytest -q -m "not long" --hypothesis-profile quick tests/unit tests/property
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not long" --hypothesis-profile quick tests/unit tests/property
 
 check: lint docs fast ## format, lint, types, rooms, documentation, fast tests; before every commit
 

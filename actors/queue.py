@@ -150,9 +150,9 @@ class QueueProcess(QueueSight):
             else:
                 answers.append((asker.process, (ticket, asker.place, Outcome(self.name, queue_id, results))))
         self._applying = 0
-        (message.replies or Replies((self.name,))).done(self.name, answers)
         if self.leases is not None:
             self._settle(self._now_ms())
+        (message.replies or Replies((self.name,))).done(self.name, answers)
 
     def _note_unchanged(self, entry: Entry, index: int, results: Results) -> None:
         """Remember for the readers of the log what of an entry did nothing."""

@@ -142,8 +142,9 @@ class RingCommands(Requests):
         items: list[Proposed] = []
         for place, command in enumerate(run):
             if command.uids is not None or command.publish is not None:
-                if command.qname in gathered:  # what came before goes before
-                    self._ack_plain(command.qname, gathered.pop(command.qname), run, pending, items)
+                for name in (command.qname, *(part.qname for part in command.publish or ())):
+                    if name in gathered:  # what came before goes before
+                        self._ack_plain(name, gathered.pop(name), run, pending, items)
                 self._ack_whole(command, pending, place, items)
             else:
                 gathered.setdefault(command.qname, []).append(place)

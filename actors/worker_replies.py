@@ -72,7 +72,11 @@ def runs_of(commands: Sequence[Any]) -> list[Sequence[Any]]:
 def concerns(command: Any, busy: dict[str, int]) -> bool:
     """Whether a command has to wait for changes of these queues."""
     name = getattr(command, "qname", None)
-    return name in busy if name is not None else type(command) in (wire.List, wire.Stats)
+    if name is None:
+        return type(command) in (wire.List, wire.Stats)
+    if name in busy:
+        return True
+    return isinstance(command, wire.Ack) and any(part.qname in busy for part in command.publish or ())
 
 
 def draft_of(content: wire.Content, limit: int) -> Draft:

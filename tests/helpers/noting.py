@@ -10,7 +10,7 @@ from typing import Any
 from wakeq.actors.door import Closed, Ended, Received
 from wakeq.protocol.wire.worker import Ping, Pong
 
-MAIL_S_MAX = 10.0
+MAIL_S_MAX = 30.0
 
 
 class Clock:

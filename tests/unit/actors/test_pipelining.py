@@ -109,3 +109,39 @@ def test_commands_in_a_row_are_answered_as_if_each_had_waited(brokers: list[Brok
     replies = asked_at_once(brokers[1], hasty, commands, random.Random(seed))
 
     assert replies == expected
+
+
+def test_a_follow_up_stands_behind_what_came_back_before_it(broker: Broker, client: Client) -> None:
+    back, done = client.publish("a", "back"), client.publish("b", "done")
+    client.fetch("a")
+    client.fetch("b")
+
+    broker.log_disk.held = True
+    client.send(
+        {"cmd": "NACK", "qname": "a", "uid": back},
+        {"cmd": "ACK", "qname": "b", "uid": done, "publish": [{"qname": "a", "message": "follow-up"}]},
+        {"cmd": "FET", "qname": "a", "count": 2},
+    )
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [message["msg"] for message in client.take()[-1]["messages"]] == ["back", "follow-up"]
+
+
+def test_a_follow_up_is_not_there_yet_for_an_acknowledgement_that_came_before_it(
+    broker: Broker, client: Client
+) -> None:
+    done = client.publish("b", "done")
+    client.call("CREATE", "a")
+    client.fetch("b")
+    coming = UidMaker(broker.queues.catalog.queues["a"].id).uid(1)
+
+    unknown, published = client.ask(
+        {"cmd": "ACK", "qname": "a", "uid": coming},
+        {"cmd": "ACK", "qname": "b", "uid": done, "publish": [{"qname": "a", "message": "follow-up"}]},
+    )
+
+    assert unknown["known"] is False
+    assert published["published"] == [coming]
+    assert client.fetch("a")["uid"] == coming
