@@ -115,9 +115,9 @@ class Bodies:
             with suppress(KeyError):
                 return [cached[number][0] for number in numbers]
         elif len(numbers) > 1 and is_run(numbers):
-            found = self._fresh.between(numbers[0], numbers[-1] + 1)
-            if found is not None:
-                return found
+            for runs in (self._fresh, self._flushing):
+                if (found := runs.between(numbers[0], numbers[-1] + 1)) is not None:
+                    return found
         drafts = [self.get(number) for number in numbers]
         assert None not in drafts, "read before"
         return [draft for draft in drafts if draft is not None]
@@ -172,8 +172,9 @@ class Bodies:
         self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}
         for number in line(bytes_max // KEPT_BYTES):
-            draft = flushing.get(number)
-            kept = cached.get(number) if draft is None else (draft, _moment_of(number, moments))
+            kept = cached.get(number)
+            if kept is None and number >= flushing.first and (draft := flushing.get(number)) is not None:
+                kept = draft, _moment_of(number, moments)
             if kept is not None:
                 bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
                 if bytes_max < 0:
