@@ -11,6 +11,7 @@ from typing import cast
 
 from wakeq.protocol.columns import Columns
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.empty import EMPTY_LIST
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.fifo import is_run
 from wakeq.protocol.record_layout import BadRecord
@@ -76,9 +77,9 @@ class Bodies:
     def clear(self) -> None:
         """Forget everything."""
         self._fresh.clear()
-        self._moments: Moments = []
+        self._moments: Moments = EMPTY_LIST
         self._flushing.clear()
-        self._flushing_moments: Moments = []
+        self._flushing_moments: Moments = EMPTY_LIST
         self._since = NUMBER_MAX  # whatever lives from this number on is not in the store yet
         self._cached: dict[int, Kept] = {}
         self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
@@ -89,10 +90,12 @@ class Bodies:
     def publish(self, numbers: Sequence[int], drafts: Sequence[Draft], at_ms: int) -> None:
         """Take the bodies of new messages, whose numbers follow one another."""
         first = numbers[0]
-        if not self._moments or self._moments[-1][1] != at_ms:
-            self._moments.append((first, at_ms))
+        if not self._moments:
+            self._moments = [(first, at_ms)]
             if first < self._since:
                 self._since = first
+        elif self._moments[-1][1] != at_ms:
+            self._moments.append((first, at_ms))
         self._fresh.append(first, drafts)
 
     def kept(self, number: int) -> Kept | None:
@@ -149,8 +152,8 @@ class Bodies:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
         handed_over, moments = self._fresh.hand_over(), self._moments  # they belong to another thread from now on
         self._flushing.take_over(self._fresh)
-        self._flushing_moments = self._flushing_moments + moments
-        self._moments = []
+        self._flushing_moments = [*self._flushing_moments, *moments] if self._flushing_moments else moments
+        self._moments = EMPTY_LIST
         return handed_over, moments
 
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
@@ -163,7 +166,7 @@ class Bodies:
         if not is_filled:
             self._fill(line, bytes_max)
         self._flushing.clear()
-        self._flushing_moments = []
+        self._flushing_moments = EMPTY_LIST
         self._since = self._fresh.first
 
     def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 
 from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.empty import EMPTY_LIST
 from wakeq.protocol.uid import NUMBER_MAX
 
 _STAYS = b"\1"
@@ -66,14 +67,12 @@ class Runs:
     __slots__ = ("_firsts", "_runs", "living")
 
     def __init__(self) -> None:
-        self._firsts: list[int] = []
-        self._runs: list[_Run] = []
-        self.living = 0
+        self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
-        self._firsts.clear()
-        self._runs.clear()
+        self._firsts: list[int] = EMPTY_LIST
+        self._runs: list[_Run] = EMPTY_LIST
         self.living = 0
 
     def append(self, first: int, drafts: Sequence[Draft]) -> None:
@@ -91,6 +90,8 @@ class Runs:
                         last.stays += _STAYS * count
                     return
             drafts = list(drafts)  # not the very list that is in the entry: this one grows
+        if self._runs is EMPTY_LIST:  # an idle queue is to be small
+            self._firsts, self._runs = [], []
         self._firsts.append(first)
         self._runs.append(_Run(first, drafts))
 
@@ -169,7 +170,8 @@ class Runs:
 
     def take_over(self, other: "Runs") -> None:
         """Take what another one has, which is newer; that one is empty then."""
-        self._firsts += other._firsts
-        self._runs += other._runs
+        if not other._runs:
+            return
+        self._firsts, self._runs = [*self._firsts, *other._firsts], [*self._runs, *other._runs]
         self.living += other.living
         other.clear()
