@@ -61,7 +61,7 @@ def to_judge(entry: Ack) -> list[Ack | Publish]:
     together: dict[str, Publish] = {}
     for publish in entry.publishes:
         before = together.get(publish.queue)
-        drafts = publish.drafts if before is None else before.drafts + publish.drafts
+        drafts = publish.drafts if before is None else [*before.drafts, *publish.drafts]
         together[publish.queue] = msgspec.structs.replace(publish, drafts=drafts)
     return [msgspec.structs.replace(entry, publishes=[]), *together.values()]
 

@@ -11,9 +11,9 @@ import msgspec
 from wakeq.actors.messages import Delivery, Outcome
 from wakeq.actors.staging_messages import Seen
 from wakeq.actors.worker_replies import draft_of, refusal_of
+from wakeq.protocol.alike import Alike, alike_in_places, shape_of
 from wakeq.protocol.commands import Draft, Result
 from wakeq.protocol.errors import BadField, Busy, TooLarge
-from wakeq.protocol.record_layout import pack_alike
 from wakeq.protocol.staging import JOB_KEPT_MS, JOBS_MAX, OPEN_EPOCHS_MAX, SOURCES_MAX, STASHES_MAX, WRITERS_MAX
 from wakeq.protocol.uid import uid_of
 from wakeq.protocol.wire import worker as wire
@@ -26,7 +26,7 @@ DELIVERED = ["uid", "body", "headers", "priority", "deliveries", "sequence"]
 SEEN = ["uid", "body", "headers", "priority", "deliveries", "published_ms"]
 
 
-def drafts_in(command: wire.PubBlock, limit: int) -> list[Draft]:
+def drafts_in(command: wire.PubBlock, limit: int) -> Sequence[Draft]:
     """Return the messages of a block."""
     if isinstance(command, wire.Stash) and command.messages is not None:
         contents = wire.contents_of(wire.Pub(qname=command.qname, messages=command.messages, **_shared(command)))
@@ -35,32 +35,23 @@ def drafts_in(command: wire.PubBlock, limit: int) -> list[Draft]:
     if unknown := set(command.columns) - MAY_PUBLISH:
         raise BadField(f"columns: {min(unknown)!a} cannot be published; there are {', '.join(sorted(MAY_PUBLISH))}")
     buffers = Buffers(command.block, command.rows, command.columns)
-    bodies = buffers.texts("body")
-    largest = max(map(len, bodies))
+    shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
+    places, whole = buffers.joined("body")
+    bodies = alike_in_places(whole, places, shape_of(*shared))
+    largest = max(bodies.sizes)
     if largest > limit:
         raise TooLarge(f"a message has {largest} bytes, the limit is {limit}; split it or keep it elsewhere")
-    shared = command.priority, command.delay * 1000, command.expires * 1000, (command.timeout or 0) * 1000
-    if command.columns == ["body"]:
-        return list(map(Draft, bodies)) if not any(shared) else [Draft(body, *shared) for body in bodies]
-    return _full_drafts(buffers, bodies, shared)
-
-
-def packed_as(command: wire.PubBlock, drafts: list[Draft], ordinal: int) -> tuple[bytes, bytes] | None:
-    """Return items and bodies as the log has them, if nothing but their bodies tells the messages apart."""
-    if command.columns != ["body"]:
-        return None
-    assert command.rows is not None, "checked by the codec"
-    _, bodies = Buffers(command.block, command.rows, command.columns).raw("body")
-    return pack_alike([len(draft.body) for draft in drafts], drafts[0], ordinal), bytes(bodies)
+    return bodies if command.columns == ["body"] else _full_drafts(buffers, bodies, shared)
 
 
 def _shared(command: wire.PubBlock) -> dict[str, Any]:
     return {name: getattr(command, name) for name in ("timeout", "delay", "expires", "priority")}
 
 
-def _full_drafts(buffers: Buffers, bodies: list[bytes], shared: tuple[int, int, int, int]) -> list[Draft]:
+def _full_drafts(buffers: Buffers, bodies: Alike, shared: tuple[int, int, int, int]) -> list[Draft]:
     """The same with other columns than bodies; a column wins over what is the same for all."""
     rows = len(bodies)
+    texts = bodies.bodies_between(0, rows)
     priority, delay_ms, expires_ms, timeout_ms = shared
     priorities: Sequence[int] = buffers.numbers("priority") if "priority" in buffers else [priority] * rows
     delays_ms: Sequence[int] = [delay_ms] * rows
@@ -75,7 +66,7 @@ def _full_drafts(buffers: Buffers, bodies: list[bytes], shared: tuple[int, int, 
             _check_headers(packed)
     return [
         Draft(body, own_priority, own_delay_ms, expires_ms, timeout_ms, packed)
-        for body, own_priority, own_delay_ms, packed in zip(bodies, priorities, delays_ms, headers, strict=True)
+        for body, own_priority, own_delay_ms, packed in zip(texts, priorities, delays_ms, headers, strict=True)
     ]
 
 

@@ -5,14 +5,19 @@ only if it is among the next to go.  Everything else is read again when its turn
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import cast
 
 from wakeq.protocol.columns import Columns
 from wakeq.protocol.commands import Draft
+from wakeq.protocol.empty import EMPTY_LIST
 from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.fifo import is_run
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import decode_drafts
+from wakeq.protocol.runs import Runs, Stretch
+from wakeq.protocol.uid import NUMBER_MAX
 from wakeq.storage.store import REBUILD
 
 CACHED_BYTES_MAX = 2 << 20  # of one queue, KEPT_BYTES for each message counted in
@@ -58,94 +63,97 @@ def _check(row: bytes, number: int, queue: str) -> None:
 class Bodies:
     """Bodies by message number.
 
-    Those that the store does not have stand in the order of their numbers, with the moments of their publication aside:
-    an object for each message less.
+    Those that the store does not have lie in runs, with the moments of their publication aside: nothing for each
+    message but its body.
     """
 
-    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_moments", "fresh")
+    __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_fresh", "_moments", "_since")
 
     def __init__(self) -> None:
+        self._fresh = Runs()
+        self._flushing = Runs()
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
-        self.fresh: dict[int, Draft] = {}
-        self._moments: Moments = []
-        self._flushing: dict[int, Draft] = {}
-        self._flushing_moments: Moments = []
+        self._fresh.clear()
+        self._moments: Moments = EMPTY_LIST
+        self._flushing.clear()
+        self._flushing_moments: Moments = EMPTY_LIST
+        self._since = NUMBER_MAX  # whatever lives from this number on is not in the store yet
         self._cached: dict[int, Kept] = {}
         self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self._flushing) + len(self._cached)
+        return self._fresh.living + self._flushing.living + len(self._cached)
 
     def publish(self, numbers: Sequence[int], drafts: Sequence[Draft], at_ms: int) -> None:
-        """Take the bodies of new messages."""
+        """Take the bodies of new messages, whose numbers follow one another."""
         first = numbers[0]
-        if not self._moments or self._moments[-1][1] != at_ms:
+        if not self._moments:
+            self._moments = [(first, at_ms)]
+            if first < self._since:
+                self._since = first
+        elif self._moments[-1][1] != at_ms:
             self._moments.append((first, at_ms))
-        if len(drafts) == 1:
-            self.fresh[first] = drafts[0]
-            return
-        self.fresh.update(zip(numbers, drafts, strict=False))
+        self._fresh.append(first, drafts)
 
     def kept(self, number: int) -> Kept | None:
-        for drafts, moments in ((self.fresh, self._moments), (self._flushing, self._flushing_moments)):
-            draft = drafts.get(number)
+        for runs, moments in ((self._fresh, self._moments), (self._flushing, self._flushing_moments)):
+            draft = runs.get(number)
             if draft is not None:
                 return draft, _moment_of(number, moments)
         return self._cached.get(number)
 
     def get(self, number: int) -> Draft | None:
-        draft = self.fresh.get(number) or self._flushing.get(number)
+        draft = self._fresh.get(number) or self._flushing.get(number)
         if draft is None and number in self._cached:
             draft = self._cached[number][0]
         return draft
 
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
         """Return bodies that are all at hand."""
-        fresh, cached = self.fresh, self._cached
-        try:  # mostly they are all in one of them
-            if numbers[0] in fresh:
-                return [fresh[number] for number in numbers]
-            return [cached[number][0] for number in numbers]
-        except KeyError:
-            drafts = [self.get(number) for number in numbers]
+        cached = self._cached
+        if numbers[0] in cached:  # mostly they are all in one of them
+            with suppress(KeyError):
+                return [cached[number][0] for number in numbers]
+        elif len(numbers) > 1 and is_run(numbers):
+            for runs in (self._fresh, self._flushing):
+                if (found := runs.between(numbers[0], numbers[-1] + 1)) is not None:
+                    return found
+        drafts = [self.get(number) for number in numbers]
         assert None not in drafts, "read before"
         return [draft for draft in drafts if draft is not None]
 
-    def missing(self, numbers: Iterable[int]) -> list[int]:
-        """Return those that have to be read."""
-        fresh, cached, flushing = self.fresh, self._cached, self._flushing
-        return [n for n in numbers if n not in fresh and n not in cached and n not in flushing]
+    def missing(self, numbers: Sequence[int]) -> list[int]:
+        """Return those of living messages that have to be read."""
+        cached, since = self._cached, self._since
+        return [number for number in numbers if number < since and number not in cached]
 
     def load(self, read: Found) -> None:
         """Keep what was read, until the next look at the line."""
         self._filled_bytes = 0
         self._cached.update(read)
 
-    def remove(self, numbers: Iterable[int]) -> list[int]:
-        """Forget messages; return those that the store knows or will know of."""
-        fresh, flushing, cached = self.fresh, self._flushing, self._cached
-        stored = []
-        for number in numbers:
-            if fresh.pop(number, None) is None:
-                flushing.pop(number, None)
-                if cached.pop(number, None) is not None:
-                    self._filled_bytes = 0
-                stored.append(number)
+    def remove(self, numbers: Sequence[int]) -> list[int]:
+        """Forget messages, all of them known; return those that the store knows or will know of."""
+        fresh, flushing, cached = self._fresh, self._flushing, self._cached
+        if len(numbers) > 1 and numbers[0] >= fresh.first and is_run(numbers):
+            fresh.remove_between(numbers[0], numbers[-1] + 1)
+            return []
+        stored = [number for number in numbers if not fresh.remove(number)]
+        for number in stored:
+            flushing.remove(number)
+            if cached.pop(number, None) is not None:
+                self._filled_bytes = 0
         return stored
 
-    def collect(self) -> tuple[dict[int, Draft], Moments]:
+    def collect(self) -> tuple[list[Stretch], Moments]:
         """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        handed_over, moments = self.fresh.copy(), self._moments  # they belong to another thread from now on
-        self._moments = []
-        if self._flushing:
-            self._flushing.update(handed_over)
-            self._flushing_moments = self._flushing_moments + moments
-            self.fresh.clear()
-        else:
-            self.fresh, self._flushing, self._flushing_moments = self._flushing, self.fresh, moments
+        handed_over, moments = self._fresh.hand_over(), self._moments  # they belong to another thread from now on
+        self._flushing.take_over(self._fresh)
+        self._flushing_moments = [*self._flushing_moments, *moments] if self._flushing_moments else moments
+        self._moments = EMPTY_LIST
         return handed_over, moments
 
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
@@ -157,8 +165,9 @@ class Bodies:
         is_filled = bytes_max > self._filled_bytes // 2 > 0
         if not is_filled:
             self._fill(line, bytes_max)
-        self._flushing.clear()  # not another dict: what is made while memory is full is in the way of giving it back
-        self._flushing_moments = []
+        self._flushing.clear()
+        self._flushing_moments = EMPTY_LIST
+        self._since = self._fresh.first
 
     def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """Keep those at hand that are next to go, and none else."""
@@ -166,8 +175,9 @@ class Bodies:
         self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}
         for number in line(bytes_max // KEPT_BYTES):
-            draft = flushing.get(number)
-            kept = cached.get(number) if draft is None else (draft, _moment_of(number, moments))
+            kept = cached.get(number)
+            if kept is None and number >= flushing.first and (draft := flushing.get(number)) is not None:
+                kept = draft, _moment_of(number, moments)
             if kept is not None:
                 bytes_max -= KEPT_BYTES + len(kept[0].body) + len(kept[0].headers)
                 if bytes_max < 0:

@@ -1,17 +1,19 @@
 """A queue's state on its way to the state store and back.  Pure: in and out go ledgers, parts and stored queues."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Self
 
 import msgspec
 from msgspec.structs import replace
 
 from wakeq.actors.bodies import Moments
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Draft
 from wakeq.protocol.delta import Totals
 from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.runs import Stretch
 from wakeq.storage.flush import Part, StoredQueue
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -36,7 +38,7 @@ class QueueMeta(msgspec.Struct):
 
 def part_of(
     ledger: Ledger,
-    fresh: dict[int, Draft],
+    fresh: Sequence[Stretch],
     moments: Moments,
     gone: Sequence[int],
     uids_of: Callable[[Sequence[int]], list[str]],
@@ -46,16 +48,17 @@ def part_of(
     delta = ledger.collect()
     sides, aliased, rewrites = ledger.sides, ledger.aliased, EMPTY_DICT
     if delta.touched:
-        touched = [number for number in delta.touched if number not in fresh]
+        first = fresh[0].first if fresh else ledger.next_number  # whatever lives from here on is fresh
+        touched = [number for number in delta.touched if number < first]
         rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
     return Part(
         ledger.name,
         ledger.id,
         fresh,
         moments,
-        {number: aliased[number] for number in fresh if number in aliased} if aliased else EMPTY_DICT,
+        {number: aliased[number] for number in _numbers_of(fresh) if number in aliased} if aliased else EMPTY_DICT,
         _columns_of(ledger, fresh) if ledger.has_moments else EMPTY_DICT,
-        {number: replace(sides[number]) for number in fresh if number in sides} if sides else EMPTY_DICT,
+        {number: replace(sides[number]) for number in _numbers_of(fresh) if number in sides} if sides else EMPTY_DICT,
         rewrites,
         gone,
         delta,
@@ -64,12 +67,19 @@ def part_of(
     )
 
 
-def _columns_of(ledger: Ledger, fresh: dict[int, Draft]) -> dict[int, tuple[int, int]]:
+def _numbers_of(fresh: Sequence[Stretch]) -> Iterator[int]:
+    return chain.from_iterable([stretch.numbers(0, len(stretch.drafts)) for stretch in fresh])
+
+
+def _columns_of(ledger: Ledger, fresh: Sequence[Stretch]) -> dict[int, tuple[int, int]]:
     """Return due and expiry of those that have one; most have none."""
     columns = {}
-    for number, draft in fresh.items():
-        if draft.delay_ms or draft.expires_ms:
-            columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
+    for stretch in fresh:
+        if type(stretch.drafts) is Alike and not (stretch.drafts.shape.delay_ms or stretch.drafts.shape.expires_ms):
+            continue
+        for number, draft in stretch.rows():
+            if draft.delay_ms or draft.expires_ms:
+                columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
     return columns
 
 

@@ -74,7 +74,7 @@ class RingCommands(Requests):
                 if pub.n is not None and not self._session:
                     raise BadField("n needs a session: send HELLO with one first")
                 if _is_whole(pub):
-                    whole = self._whole(pub, *drafts_of(pub, limit))
+                    whole = self._whole(pub, drafts_of(pub, limit))
                     if name in gathered:  # what came before goes before
                         items.append(self._gathered_entry(name, gathered.pop(name), run, pending))
                     items.append((whole, Asker(self, pending, place)))
@@ -120,7 +120,7 @@ class RingCommands(Requests):
         entry = Publish(name, drafts, session=session, ordinals=ordinals, door=self._door.kind, worker=self._worker)
         return entry, Asker(self, pending, places if len(places) > 1 else places[0])
 
-    def _whole(self, pub: wire.Pub, drafts: list[Draft], alike: bool) -> Publish:
+    def _whole(self, pub: wire.Pub, drafts: Sequence[Draft]) -> Publish:
         numbered = pub.n is not None and pub.id is None
         return Publish(
             pub.qname,
@@ -131,7 +131,6 @@ class RingCommands(Requests):
             ordinals=(pub.n,) if numbered and pub.n is not None else (),
             door=self._door.kind,
             worker=self._worker,
-            alike=alike,
         )
 
     # --- acknowledging ---------------------------------------------------------------------------------------------

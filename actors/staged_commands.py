@@ -8,7 +8,7 @@ What a block or a claim means is decided in `block_replies.py` and in the queue.
 from collections.abc import Sequence
 from typing import Any
 
-from wakeq.actors.block_replies import STAGED_REPLIES, drafts_in, packed_as
+from wakeq.actors.block_replies import STAGED_REPLIES, drafts_in
 from wakeq.actors.door import DOOR_WORKER_WS
 from wakeq.actors.messages import Asker, Refusal, Want
 from wakeq.actors.ring_commands import RingCommands
@@ -39,12 +39,10 @@ class StagedCommands(RingCommands, StraightCommands):
         drafts = drafts_in(command, self._services.limits.message_bytes_max)
         name, door, worker = command.qname, self._door.kind, self._worker
         if isinstance(command, wire.Stash):
-            packed = packed_as(command, drafts, 0)
-            return Stash(name, drafts, command.stash, command.part, command.keep * 1000, door, worker, packed)
+            return Stash(name, drafts, command.stash, command.part, command.keep * 1000, door, worker)
         numbered = command.n if command.id is None else None
         if numbered is not None and not self._session:
             raise BadField("n needs a session: send HELLO with one first")
-        packed = packed_as(command, drafts, numbered or 0)
         return Publish(
             name,
             drafts,
@@ -54,8 +52,6 @@ class StagedCommands(RingCommands, StraightCommands):
             ordinals=() if numbered is None else (numbered,),
             door=door,
             worker=worker,
-            packed=packed,
-            alike=packed is not None,
         )
 
     def _unstash(self, run: Sequence[Any]) -> None:

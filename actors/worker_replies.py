@@ -11,6 +11,7 @@ import msgspec
 
 from wakeq.actors.messages import Delivery, Outcome, Refusal, Want
 from wakeq.protocol import commands as log
+from wakeq.protocol.alike import alike_texts, shape_of
 from wakeq.protocol.catalog import Policies, changed, check
 from wakeq.protocol.commands import ANY_TOKEN, Draft, Reason, Result, Token
 from wakeq.protocol.errors import BadField, TooLarge
@@ -91,8 +92,8 @@ def draft_of(content: wire.Content, limit: int) -> Draft:
     )
 
 
-def drafts_of(pub: wire.Pub, limit: int) -> tuple[list[Draft], bool]:
-    """Return the messages of a PUB that is a whole of its own, and whether only their bodies tell them apart."""
+def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
+    """Return the messages of a PUB that is a whole of its own."""
     if not wire.are_texts(pub) or pub.headers is not None:
         drafts = [draft_of(content, limit) for content in wire.contents_of(pub)]
         size = sum(len(draft.body) + len(draft.headers) for draft in drafts)
@@ -100,11 +101,11 @@ def drafts_of(pub: wire.Pub, limit: int) -> tuple[list[Draft], bool]:
             raise TooLarge(
                 f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are taken; split it"
             )
-        return drafts, False
-    bodies = list(map(str.encode, cast("list[str]", pub.messages)))
-    _check_size(max(map(len, bodies)), limit)
-    shared = pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000
-    return [Draft(body, *shared) for body in bodies] if any(shared) else list(map(Draft, bodies)), True
+        return drafts
+    shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
+    alike = alike_texts(cast("list[str]", pub.messages), shape)
+    _check_size(max(alike.sizes), limit)
+    return alike
 
 
 def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> tuple[list[Draft], bool] | None:

@@ -8,6 +8,7 @@ Pure, and the lower half of the ledger: what becomes of a message after its publ
 from array import array
 from collections.abc import Iterator, Sequence
 
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.chunks import CHUNK, CHUNK_SHIFT, Chunk
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.empty import EMPTY_DICT
@@ -131,7 +132,7 @@ class Columns:
     def _append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
         """Take new messages; if they are alike, nothing but their bodies tells them apart."""
         done, count = 0, len(drafts)
-        asked = drafts[:1] if alike else drafts
+        asked = (drafts.shape,) if type(drafts) is Alike else drafts[:1] if alike else drafts
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
         while done < count:
             number = self.next_number
@@ -139,17 +140,20 @@ class Columns:
             chunk = self.chunks.get(chunk_id)
             if chunk is None:
                 chunk = self.chunks[chunk_id] = Chunk(offset)
-            part = drafts[done : done + CHUNK - offset]
+            stop = min(count, done + CHUNK - offset)
             if not plain:
-                self._append_columns(chunk, part, at_ms, number)
-            sizes = [len(draft.body) + len(draft.headers) + 1 for draft in part]
+                self._append_columns(chunk, drafts[done:stop], at_ms, number)
+            if type(drafts) is Alike:
+                sizes = [size + 1 for size in drafts.sizes[done:stop]]
+            else:
+                sizes = [len(draft.body) + len(draft.headers) + 1 for draft in drafts[done:stop]]
             chunk.sizes.extend(sizes)
             chunk.level()
-            chunk.living += len(part)
-            self.bytes += sum(sizes) - len(part)
-            self.next_number += len(part)
+            chunk.living += len(sizes)
+            self.bytes += sum(sizes) - len(sizes)
+            self.next_number += len(sizes)
             self._dirty_chunks[chunk_id] = None
-            done += len(part)
+            done = stop
         self.living += count
 
     def _append_one(self, draft: Draft) -> bool:

@@ -121,7 +121,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     """
 
     queue: str
-    drafts: list[Draft]
+    drafts: Sequence[Draft]
     atomic: bool = False
     id: str = ""
     session: str = ""
@@ -131,8 +131,7 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     worker: int = 0
     must_exist: bool = False
     oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
-    packed: tuple[bytes, bytes] | None = None  # the items and the bodies as the log has them, if somebody knows already
-    alike: bool = False  # the drafts differ in their bodies alone and have no headers; True only if somebody knows
+    alike: bool = False  # a list of drafts that differ in their bodies alone and have no headers, if somebody knows
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -224,13 +223,12 @@ class Stash(msgspec.Struct, frozen=True, gc=False):
     """A part of what one attempt has put aside: stored like an atomic publish, and hidden."""
 
     queue: str
-    drafts: list[Draft]
+    drafts: Sequence[Draft]
     stash: str
     part: int
     keep_ms: int  # for so long from the moment of the entry
     door: int = 0
     worker: int = 0
-    packed: tuple[bytes, bytes] | None = None  # as in Publish
 
 
 class Unstash(msgspec.Struct, frozen=True, gc=False):
@@ -322,7 +320,7 @@ def lengthened(entry: Entry, behind_ms: int) -> Entry:
     """Return the entry with delays that take as long as they were to take by a clock that is so far behind."""
     match entry:
         case Publish() | Stash() if any(draft.delay_ms for draft in entry.drafts):
-            return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts], packed=None)
+            return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts])
         case Ack(publishes=[_, *_]):
             return replace(entry, publishes=[lengthened(publish, behind_ms) for publish in entry.publishes])
         case _:

@@ -116,7 +116,7 @@ class Ledger(Deliveries):
         self.totals.published += len(drafts)
         return range(first, self.next_number)
 
-    def _publish_accepted(self, drafts: list[Draft], refusals: list[int], at_ms: int) -> list[int]:
+    def _publish_accepted(self, drafts: Sequence[Draft], refusals: list[int], at_ms: int) -> list[int]:
         number = self.next_number
         accepted = [draft for draft, code in zip(drafts, refusals, strict=True) if not code]
         self._append(accepted, at_ms)

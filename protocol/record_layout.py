@@ -52,6 +52,21 @@ def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
     return bytes(items)
 
 
+def unpack_alike(items: bytes) -> tuple["array[int]", Draft, int] | None:
+    """Return sizes, what is shared and the ordinal of items, at least one, if messages differ in their bodies alone."""
+    _, headers_size, _, ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
+    if headers_size or alias_size:
+        return None
+    raw = bytearray(len(items) // ITEM.size * 4)
+    for place in range(4):
+        raw[place::4] = items[SIZE_OFFSET + place :: ITEM.size]
+    sizes = array("I", bytes(raw))
+    if byteorder == "little":
+        sizes.byteswap()
+    shape = Draft(b"", priority, delay_ms, expires_ms, timeout_ms)
+    return (sizes, shape, ordinal) if pack_alike(sizes, shape, ordinal) == items else None
+
+
 def text_of(text: str) -> bytes:
     raw = text.encode()
     return struct.pack(">H", len(raw)) + raw

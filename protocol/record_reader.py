@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from wakeq.protocol.alike import ALIKE_MIN, Alike, shape_of
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     Ack,
@@ -54,9 +55,11 @@ from wakeq.protocol.record_layout import (
     take,
     take_sized,
     take_text,
+    unpack_alike,
 )
 
 _PUBLISH = bytes([Kind.PUBLISH])
+_PUBLISHING = {Kind.PUBLISH, Kind.STASH}
 
 _from_msgpack = msgspec.msgpack.decode
 
@@ -66,9 +69,10 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
 
     kind: Kind
     name: str
-    items: list[tuple[int, ...]]
+    items: list[tuple[int, ...]]  # of messages that are published not: see `_take_drafts`
     payload: bytes
-    end: int  # of the items; the rest lies behind
+    start: int  # of the items ...
+    end: int  # ... and where the rest begins
     door: int
     flags: int
     queue_id: int
@@ -100,10 +104,10 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
         start = HEAD.size + name_size
         name = take(payload, HEAD.size, start).decode()
         end = start + count * ITEM.size
-        items = list(ITEM.iter_unpack(payload[start:end]))
-        if len(items) != count:
+        if end > len(payload):
             raise BadRecord("an entry ends inside its items")
-        parts = _Parts(Kind(kind), name, items, payload, end, door, flags, queue_id, worker)
+        items = [] if kind in _PUBLISHING else list(ITEM.iter_unpack(payload[start:end]))
+        parts = _Parts(Kind(kind), name, items, payload, start, end, door, flags, queue_id, worker)
         return _DECODERS[parts.kind](parts), at_ms
     except (struct.error, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadRecord(f"an entry cannot be decoded: {error}") from None
@@ -116,8 +120,8 @@ def _decode_publish(parts: _Parts) -> Publish:
         entry_id, at = take_text(payload, at)
     if flags & FLAG_SESSION:
         session, at = take_text(payload, at)
-    drafts = _take_drafts(parts.items, payload, at)
-    ordinals: Sequence[int] = parts.numbers if session else ()
+    drafts, numbers = _take_drafts(parts, at)
+    ordinals = numbers if session else ()
     atomic = bool(flags & FLAG_ATOMIC)
     return Publish(
         parts.name,
@@ -134,7 +138,20 @@ def _decode_publish(parts: _Parts) -> Publish:
     )
 
 
-def _take_drafts(items: list[tuple[int, ...]], payload: bytes, at: int) -> list[Draft]:
+def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
+    """Return the messages whose bodies begin at a place, and their numbers in a session."""
+    payload, raw = parts.payload, parts.payload[parts.start : parts.end]
+    if len(raw) >= ALIKE_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
+        sizes, shape, ordinal = found
+        end = at + sum(sizes)
+        if end > len(payload):
+            raise BadRecord("a publish entry ends inside a body")
+        shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
+        return Alike(payload[at:end], sizes, shape_of(*shared)), [ordinal] * len(sizes)
+    return _take_unlike(list(ITEM.iter_unpack(raw)), payload, at)
+
+
+def _take_unlike(items: list[tuple[int, ...]], payload: bytes, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
     drafts = []
     for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
         body = payload[at : at + size]
@@ -146,7 +163,7 @@ def _take_drafts(items: list[tuple[int, ...]], payload: bytes, at: int) -> list[
         drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
     if at > len(payload):
         raise BadRecord("a publish entry ends inside a body")
-    return drafts
+    return drafts, [item[3] for item in items]
 
 
 def _decode_delivered(parts: _Parts) -> Delivered:
@@ -203,7 +220,7 @@ def _decode_claim(parts: _Parts) -> Claim:
 
 def _decode_stash(parts: _Parts) -> Stash:
     about, at = take_sized(parts.payload, parts.end)
-    drafts = _take_drafts(parts.items, parts.payload, at)
+    drafts, _ = _take_drafts(parts, at)
     named = _from_msgpack(about, type=tuple[str, int, int])
     return Stash(parts.name, drafts, *named, parts.door, parts.worker)
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import (
     Ack,
     Claim,
@@ -83,10 +84,9 @@ def _encode_publish(entry: Publish, at_ms: int) -> bytes:
     if entry.id or entry.session:
         flags, extra, ordinals = _about_once(entry, flags)
     head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
-    if entry.packed is not None:
-        items, bodies = entry.packed
-        return b"".join((head, items, extra, bodies))
-    if entry.alike and (entry.atomic or not entry.session):  # else each has a number of its own
+    if type(drafts) is Alike and (entry.atomic or not entry.session):  # else each has a number of its own
+        return b"".join((head, drafts.items(ordinals[0]), extra, drafts.bodies))
+    if entry.alike and not entry.session:
         texts = [d.body for d in drafts]
         return b"".join((head, pack_alike(list(map(len, texts)), drafts[0], ordinals[0]), extra, *texts))
     parts = [head]
@@ -190,11 +190,11 @@ def _encode_claim(entry: Claim, at_ms: int) -> bytes:
 
 
 def _encode_stash(entry: Stash, at_ms: int) -> bytes:
-    drafts, packed = entry.drafts, entry.packed
+    drafts = entry.drafts
     head = head_of(Kind.STASH, entry.queue, len(drafts), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
     about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
-    if packed is not None:
-        return b"".join((head, packed[0], about, packed[1]))
+    if type(drafts) is Alike:
+        return b"".join((head, drafts.items(0), about, drafts.bodies))
     items = [
         _pack_item(0, len(d.headers), len(d.body), 0, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, 0)
         for d in drafts

@@ -6,15 +6,17 @@ byte; a change here changes that page and a version number.  Damage raises BadRe
 
 import struct
 import zlib
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, compress, pairwise, repeat
 
 import msgspec
 
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.record_layout import BadRecord
+from wakeq.protocol.runs import Stretch
 
 _CRC = struct.Struct(">I")
 # status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
@@ -24,6 +26,7 @@ _HEAD_BYTES = ROW.size - _CRC.size
 _PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
 STATUS_MAX = 255
 WRONG_CHECKSUM = "a stored message with a wrong checksum"
+ROWS_TOGETHER = 256  # that are made from what is in the cache together
 HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
 
 
@@ -76,43 +79,82 @@ def encode_row(row: Row) -> bytes:
     return b"".join((fixed[:-4], _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed[:-4]))), tail))
 
 
-def encode_fresh(
-    fresh: Mapping[int, Draft],
-    moments: Sequence[tuple[int, int]],
-    columns: Mapping[int, tuple[int, int]],
-    sides: Mapping[int, Side],
-) -> list[bytes]:
-    """Return the values of new messages, which stand in the order of their numbers.
+class FreshRows:
+    """The values of new messages, in the order of their numbers, made anew whenever somebody goes through them.
 
     `moments` says from which number on they were published when.  Those that only have a body share everything before
-    it.
+    it.  A value is made when its turn comes, out of what its neighbours have left in the cache, and nobody holds all
+    of them: a cut is several times as large as any cache.
     """
-    numbers, drafts = list(fresh), list(fresh.values())
-    simple = not (sides or columns)
-    values: list[bytes] = []
-    crc32, pack = zlib.crc32, _CRC.pack
-    if simple and [first for first, _ in moments] == numbers:  # each came by itself
-        simple = not any([d.headers or d.priority or d.timeout_ms for d in drafts])
-        if simple:
-            heads = [_plain_head(at_ms) for _, at_ms in moments]
-            alone = zip([d.body for d in drafts], heads, strict=True)
-            return [head + pack(crc32(body, head_crc)) + body for body, (head, head_crc) in alone]
-    starts = [bisect_left(numbers, first) for first, _ in moments]
-    for (start, end), (_, at_ms) in zip(pairwise([*starts, len(numbers)]), moments, strict=True):
-        run = drafts[start:end]
-        head, head_crc = _plain_head(at_ms)
-        if simple and not any([d.headers or d.priority or d.timeout_ms for d in run]):
-            values += [head + pack(crc32(body, head_crc)) + body for body in [d.body for d in run]]
-            continue
-        for number, draft in zip(numbers[start:end], run, strict=True):
-            body, headers, priority, timeout_ms = draft.body, draft.headers, draft.priority, draft.timeout_ms
-            if headers or priority or timeout_ms or number in sides or number in columns:
-                due_ms, expires_ms = columns.get(number, (0, 0))
-                row = Row(body, headers, priority, timeout_ms, due_ms, expires_ms, at_ms, sides.get(number))
-                values.append(encode_row(row))
-            else:
-                values.append(head + pack(crc32(body, head_crc)) + body)
-    return values
+
+    def __init__(
+        self,
+        fresh: Sequence[Stretch],
+        moments: Sequence[tuple[int, int]],
+        columns: Mapping[int, tuple[int, int]],
+        sides: Mapping[int, Side],
+    ) -> None:
+        self._fresh = fresh
+        self._moments = moments
+        self._columns = columns
+        self._sides = sides
+        self._has_more = bool(columns or sides)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._pieces())  # not one generator's turn for each of them
+
+    def _pieces(self) -> Iterator[Iterable[bytes]]:
+        """Yield the values of a few neighbours at a time."""
+        for stretch in self._fresh:
+            for start in range(0, len(stretch.drafts), ROWS_TOGETHER):
+                stop = min(len(stretch.drafts), start + ROWS_TOGETHER)
+                yield self._rows(stretch, start, stop, self._moments_of(stretch.first + start, stretch.first + stop))
+
+    def _moments_of(self, number: int, end: int) -> Iterable[int]:
+        """Return when the messages from one number on, before another, were published."""
+        moments = self._moments
+        at = bisect_right(moments, (number + 1,)) - 1
+        if at + 1 == len(moments) or moments[at + 1][0] >= end:
+            return repeat(moments[at][1], end - number)
+        found: list[int] = []
+        for (_, at_ms), (following, _) in pairwise([*moments[at : bisect_right(moments, (end,))], (end, 0)]):
+            found += [at_ms] * (following - number)
+            number = following
+        return found
+
+    def _rows(self, stretch: Stretch, start: int, stop: int, moments: Iterable[int]) -> Iterable[bytes]:
+        drafts, stays = stretch.drafts, stretch.stays
+        if stays is not None and type(moments) is list:
+            moments = list(compress(moments, stays[start:stop]))
+        if type(drafts) is Alike and not (self._has_more or drafts.shape.priority or drafts.shape.timeout_ms):
+            bodies = drafts.bodies_between(start, stop)
+        else:
+            part = drafts[start:stop]
+            if self._has_more or any([d.headers or d.priority or d.timeout_ms for d in part]):
+                kept = part if stays is None else compress(part, stays[start:stop])
+                return map(self._row, stretch.numbers(start, stop), kept, moments)
+            bodies = [draft.body for draft in part]
+        if stays is not None:
+            bodies = list(compress(bodies, stays[start:stop]))
+        return _plain_rows(bodies, moments)
+
+    def _row(self, number: int, draft: Draft, at_ms: int) -> bytes:
+        due_ms, expires_ms = self._columns.get(number, (0, 0))
+        about = draft.body, draft.headers, draft.priority, draft.timeout_ms
+        return encode_row(Row(*about, due_ms, expires_ms, at_ms, self._sides.get(number)))
+
+
+def _plain_rows(bodies: Sequence[bytes], moments: Iterable[int]) -> Iterable[bytes]:
+    """Return the values of messages that only have a body; most are of one moment."""
+    heads: Iterable[bytes]
+    crcs: Iterable[int]
+    if type(moments) is repeat:
+        head, head_crc = _plain_head(next(moments))
+        heads, crcs = repeat(head), repeat(head_crc)
+    else:
+        heads, crcs = zip(*map(_plain_head, moments), strict=True) if bodies else ((), ())
+    checksums = map(_CRC.pack, map(zlib.crc32, bodies, crcs))
+    return map(b"".join, zip(heads, checksums, bodies, strict=False))  # a head that all share has no end
 
 
 @lru_cache(maxsize=HEADS_REMEMBERED_MAX)

@@ -21,6 +21,7 @@ UID_CHARACTERS = QUEUE_DIGITS + 1 + NUMBER_DIGITS
 PREFIX_CHARACTERS = QUEUE_DIGITS + 1
 
 PAIRS = [high + low for high in ALPHABET for low in ALPHABET]
+PAIRS_AS_BYTES = list(map(str.encode, PAIRS))
 PAIR_VALUES = {pair: value for value, pair in enumerate(PAIRS)}
 DIGIT_VALUES = {digit: value for value, digit in enumerate(ALPHABET)}
 PAIR_BASE = 62**2
@@ -81,6 +82,17 @@ class UidMaker:
             self._turn_to(block)
         head, pairs, base = self._head, PAIRS, PAIR_BASE
         return [f"{head}{pairs[(number - start) // base]}{pairs[number % base]}" for number in numbers]
+
+    def keys_of_run(self, before: str, start: int, stop: int) -> list[bytes]:
+        """Return the uids of numbers in a row as bytes, each behind the same text."""
+        keys: list[bytes] = []
+        while start < stop:
+            low = start % PAIR_BASE
+            end = min(stop, start - low + PAIR_BASE)
+            stem = (before + self.uid(start)[:STEM_CHARACTERS]).encode()
+            keys += [stem + pair for pair in PAIRS_AS_BYTES[low : low + end - start]]
+            start = end
+        return keys
 
     def _uids_of_run(self, start: int, stop: int) -> list[str]:
         uids: list[str] = []

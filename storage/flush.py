@@ -5,18 +5,19 @@ Pure but for the store that it is given.  Runs in the thread of the store, never
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import msgspec
 
 from wakeq.protocol.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
-from wakeq.protocol.commands import Draft
 from wakeq.protocol.delta import Delta
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.publishers import Once, Session
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
+from wakeq.protocol.rows import FreshRows, Row, Side, decode_row, encode_row
+from wakeq.protocol.runs import Stretch
 from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
 from wakeq.storage.pairs import Pairs
@@ -47,7 +48,7 @@ class Part(NamedTuple):
 
     name: str
     queue_id: int
-    fresh: Mapping[int, Draft]  # in the order of their numbers
+    fresh: Sequence[Stretch]  # in the order of their numbers
     moments: Sequence[tuple[int, int]]  # of their publication: from which number on, and when
     aliases: Mapping[int, str]  # uids of imported messages among the fresh ones
     columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
@@ -113,13 +114,15 @@ def make_cut(
 
 
 def _put_fresh(part: Part, puts: Pairs) -> None:
-    numbers = list(part.fresh)
-    keys = keys_of(part.name, UidMaker(part.queue_id).uids(numbers))
+    maker, keys = UidMaker(part.queue_id), list[bytes]()
+    for first, drafts, stays in part.fresh:
+        run = maker.keys_of_run(part.name + "-", first, first + len(drafts))
+        keys += run if stays is None else compress(run, stays)
     if part.aliases:
+        numbers = chain.from_iterable([one.numbers(0, len(one.drafts)) for one in part.fresh])
         known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
         keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
-    puts.keys += keys
-    puts.values += encode_fresh(part.fresh, part.moments, part.columns, part.sides)
+    puts.add(keys, FreshRows(part.fresh, part.moments, part.columns, part.sides))
 
 
 def _put_rewrites(store: Store, part: Part, puts: Pairs) -> None:

@@ -3,45 +3,51 @@
     keys and values, in any order --> sorted, without some of them --> one pair after the other
 
 As many tuples would be as many objects that the garbage collector looks through, and there are ten thousands of records
-in a cut.  Pure.
+in a cut.  Values may be made as they are gone through, and then are made anew each time.  Pure.
 """
 
-from collections.abc import Iterable, Iterator, Set
-from itertools import compress, islice
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import chain, compress, islice
 from operator import le
 
 
 class Pairs:
     """Keys and values, side by side."""
 
-    __slots__ = ("keys", "values")
+    __slots__ = ("_last", "_parts", "keys")
 
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self.keys: list[bytes] = []
-        self.values: list[bytes] = []
+        self._parts: list[Iterable[bytes]] = []  # of the values
+        self._last: list[bytes] | None = None  # the last part, if it grows
         self.extend(pairs)
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return zip(self.keys, self.values, strict=True)
-
-    def __getitem__(self, part: slice) -> "Pairs":
-        found = Pairs()
-        found.keys, found.values = self.keys[part], self.values[part]
-        return found
+        return zip(self.keys, chain.from_iterable(self._parts), strict=True)
 
     def append(self, pair: tuple[bytes, bytes]) -> None:
         """Put a key and its value behind all others."""
+        if self._last is None:
+            self._last = []
+            self._parts.append(self._last)
         self.keys.append(pair[0])
-        self.values.append(pair[1])
+        self._last.append(pair[1])
+
+    def add(self, keys: Sequence[bytes], values: Iterable[bytes]) -> None:
+        """Put keys behind all others, and as many values, which can be gone through again and again."""
+        self.keys += keys
+        self._parts.append(values)
+        self._last = None
 
     def extend(self, pairs: "Iterable[tuple[bytes, bytes]] | Pairs") -> None:
         """Put several behind all others, in their order."""
         if isinstance(pairs, Pairs):
             self.keys += pairs.keys
-            self.values += pairs.values
+            self._parts += pairs._parts
+            self._last = None
         else:
             for pair in pairs:
                 self.append(pair)
@@ -50,17 +56,15 @@ class Pairs:
         """Return those that are not under one of these keys."""
         if gone.isdisjoint(self.keys):
             return self
-        stays = [key not in gone for key in self.keys]
-        left = Pairs()
-        left.keys, left.values = list(compress(self.keys, stays)), list(compress(self.values, stays))
-        return left
+        return Pairs(compress(self, [key not in gone for key in self.keys]))
 
     def in_order(self) -> "Pairs":
         """Return them sorted by key; those under one key stay as they were."""
-        keys, values = self.keys, self.values
+        keys = self.keys
         if all(map(le, keys, islice(keys, 1, None))):
             return self
+        values = list(chain.from_iterable(self._parts))
         places = sorted(range(len(keys)), key=keys.__getitem__)
         found = Pairs()
-        found.keys, found.values = [keys[place] for place in places], [values[place] for place in places]
+        found.add([keys[place] for place in places], [values[place] for place in places])
         return found

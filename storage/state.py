@@ -350,12 +350,12 @@ def _put_sorted(cursor: "lmdb.Cursor[bytes]", puts: Pairs) -> None:
     leaves them half to two thirds full.
     """
     behind = bisect_right(puts.keys, cursor.key()) if cursor.last() else 0
+    records = iter(puts)
     if behind:
-        cursor.putmulti(iter(puts[:behind]))
-        puts = puts[behind:]
-    consumed, added = cursor.putmulti(iter(puts), append=True)
+        cursor.putmulti(islice(records, behind))
+    consumed, added = cursor.putmulti(records, append=True)
     if added < consumed:  # a key that stands twice in the cut is not appended the second time
-        cursor.putmulti(iter(puts))
+        cursor.putmulti(islice(puts, behind, None))
 
 
 def _delete_prefix(cursor: "lmdb.Cursor[bytes]", prefix: bytes, limit: int, *, key_bytes: int = 0) -> int:

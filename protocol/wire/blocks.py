@@ -103,12 +103,17 @@ class Buffers:
         """Return the values of a binary column; nothing but b"" if the block does not have it."""
         if name not in self._found:
             return [b""] * self._rows
-        offsets, data = self._found[name]
-        places = _native("i", offsets).tolist()
-        if places[0] or sorted(places) != places:  # what is in order already costs a look at each, and no more
-            raise BadField(f"column {name}: its offsets do not begin with 0, or do not grow")
-        whole = bytes(data)
+        places, whole = self.joined(name)
         return [whole[start:end] for start, end in pairwise(places)]
+
+    def joined(self, name: str) -> tuple["array[int]", bytes]:
+        """Return where the values of a binary column, which the block has, begin and end, and all of them together."""
+        offsets, data = self._found[name]
+        places = _native("i", offsets)
+        in_order = places.tolist()
+        if in_order[0] or sorted(in_order) != in_order:  # what is in order already costs a look at each, and no more
+            raise BadField(f"column {name}: its offsets do not begin with 0, or do not grow")
+        return places, bytes(data)
 
 
 def _native(code: str, raw: memoryview) -> "array[int]":

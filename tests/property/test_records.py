@@ -41,7 +41,8 @@ from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.records import encode_entry
-from wakeq.protocol.rows import Row, Side, decode_drafts, decode_row, encode_fresh, encode_row
+from wakeq.protocol.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
+from wakeq.protocol.runs import Stretch
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 
@@ -280,7 +281,8 @@ def test_new_rows_are_encoded_as_single_ones_are(new: list[tuple[Draft, int]], d
     timed = {number: (data.draw(natural), data.draw(natural)) for number in data.draw(some)}
     delivered = {number: data.draw(sides) for number in data.draw(some)}
 
-    values = encode_fresh({number: draft for number, (draft, _) in fresh.items()}, moments, timed, delivered)
+    stays = bytes(number not in gone for number in every)
+    values = FreshRows([Stretch(1, [draft for draft, _ in new], stays)], moments, timed, delivered)
 
     for (number, (draft, at_ms)), value in zip(fresh.items(), values, strict=True):
         due_ms, expires_ms = timed.get(number, (0, 0))

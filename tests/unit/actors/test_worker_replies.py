@@ -15,6 +15,7 @@ from wakeq.actors.worker_replies import (
     published,
     runs_of,
 )
+from wakeq.protocol.alike import Alike
 from wakeq.protocol.commands import Result
 from wakeq.protocol.errors import BY_CODE, TooLarge
 from wakeq.protocol.uid import UidMaker
@@ -63,15 +64,15 @@ def test_one_that_is_not_plain_sends_all_of_them_the_long_way(fields: dict[str, 
 
 @pytest.mark.parametrize("shared", [{}, {"priority": -3, "delay": 2, "expires": 4, "timeout": 5}, {"timeout": 0}])
 @pytest.mark.parametrize("messages", [["text", "", "é" * 5], [Item(message="m", priority=1), "text"]])
-def test_the_texts_of_a_batch_are_what_each_is_alone_and_known_to_be_alike(
+def test_the_texts_of_a_batch_are_what_each_is_alone_and_in_one_buffer(
     messages: list[Any], shared: dict[str, Any]
 ) -> None:
     batch = pub(messages=messages, **shared)
 
-    drafts, alike = drafts_of(batch, LIMIT)
+    drafts = drafts_of(batch, LIMIT)
 
     assert drafts == [draft_of(content, LIMIT) for content in wire.contents_of(batch)]
-    assert alike == (type(messages[0]) is str)
+    assert (type(drafts) is Alike) == (type(messages[0]) is str)
 
 
 def test_a_message_over_the_limit_is_refused_on_either_way() -> None:

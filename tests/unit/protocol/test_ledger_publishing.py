@@ -1,5 +1,8 @@
 """What a ledger takes: numbers, moments, policies, and what is published once however often it is said."""
 
+from typing import Any
+
+import pytest
 from msgspec.structs import astuple
 
 from tests.helpers.ledger_by_hand import (
@@ -15,8 +18,9 @@ from tests.helpers.ledger_by_hand import (
     put_numbered,
     put_once,
 )
+from wakeq.protocol.alike import alike_bodies
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.chunks import CHUNK
+from wakeq.protocol.chunks import CHUNK, encode_chunk
 from wakeq.protocol.commands import Ack, Draft, Publish, Result
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import SESSION_WINDOW, Limits, Publishers
@@ -29,6 +33,33 @@ def publishers_of(ledger: Ledger) -> Publishers:
 
 
 # Publishing -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policies", [{}, {"max_size": 9}, {"max_bytes": 99}, {"priority_min": 2}], ids=str)
+@pytest.mark.parametrize("shared", [(), (3, 20, 30, 40)], ids=str)
+@pytest.mark.parametrize(
+    "once", [{"atomic": True}, {"id": "i", "atomic": True}, {"session": "s", "ordinals": [1], "atomic": True}, {}]
+)
+def test_what_comes_in_one_buffer_is_taken_as_what_does_not(
+    once: dict[str, Any], shared: tuple[int, ...], policies: dict[str, int]
+) -> None:
+    bodies = [b"x" * (i % 5) for i in range(2 * CHUNK)]
+    one_by_one, together = make(**policies), make(**policies)
+    for ledger in (one_by_one, together):
+        put(ledger, *drafts(3))
+
+    expected = one_by_one.publish(Publish("q", [Draft(body, *shared) for body in bodies], **once), NOW_MS)
+    results = together.publish(Publish("q", alike_bodies(bodies, Draft(b"", *shared)), **once), NOW_MS)
+
+    assert list(results) == list(expected)
+    assert (together.living, together.bytes, together.totals) == (
+        one_by_one.living, one_by_one.bytes, one_by_one.totals
+    )  # fmt: skip
+    about = [
+        [(n, encode_chunk(chunk, sides)) for n, chunk, sides in ledger.collect().chunks if chunk is not None]
+        for ledger in (one_by_one, together)
+    ]
+    assert about[0] == about[1]
 
 
 def test_numbers_run_on_from_one_and_across_chunks() -> None:

@@ -6,6 +6,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from wakeq.protocol.alike import ALIKE_MIN, Alike, alike_bodies
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     ANY_TOKEN,
@@ -37,7 +38,7 @@ from wakeq.protocol.commands import (
     lengthened,
 )
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord, pack_alike
+from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.records import encode_entry
 from wakeq.protocol.rows import ROW
@@ -194,21 +195,7 @@ def test_members_without_a_level_are_those_of_a_cluster_at_level_1() -> None:
     assert decode_entry(written) == (Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=1)), AT)
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        Publish("q", [], atomic=True, session="s", ordinals=[7], worker=9),
-        Stash("q", [], "t", 2, 8, worker=9),
-    ],
-)
-def test_what_is_packed_already_is_written_like_what_is_not(entry: Publish | Stash) -> None:
-    drafts = [Draft(body, -1, 5, 6, 7) for body in (b"a", b"", b"bcd")]
-    plain = msgspec.structs.replace(entry, drafts=drafts)
-    ordinal = 7 if isinstance(entry, Publish) else 0
-
-    packed = msgspec.structs.replace(plain, packed=(pack_alike([1, 0, 3], drafts[0], ordinal), b"abcd"))
-
-    assert encode_entry(packed, AT) == encode_entry(plain, AT)
+BODIES = (b"a", b"", b"bcd")
 
 
 @pytest.mark.parametrize(
@@ -222,27 +209,79 @@ def test_what_is_packed_already_is_written_like_what_is_not(entry: Publish | Sta
     ],
     ids=str,
 )
-def test_what_is_known_to_be_alike_is_written_like_what_is_not(once: dict[str, Any]) -> None:
-    drafts = [Draft(body, -1, 5, 6, 7) for body in (b"a", b"", b"bcd")]
+def test_what_is_in_one_buffer_is_written_like_what_is_not(once: dict[str, Any]) -> None:
+    drafts = [Draft(body, -1, 5, 6, 7) for body in BODIES]
     entry = Publish("q", drafts, **({"atomic": True, "worker": 9} | once))
 
-    alike = msgspec.structs.replace(entry, alike=True)
+    alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES, Draft(b"", -1, 5, 6, 7)))
 
     assert encode_entry(alike, AT) == encode_entry(entry, AT)
 
 
+def test_what_is_known_to_be_alike_is_written_like_what_is_not() -> None:
+    entry = Publish("q", [Draft(body, -1, 5, 6, 7) for body in BODIES])
+
+    assert encode_entry(msgspec.structs.replace(entry, alike=True), AT) == encode_entry(entry, AT)
+
+
+def test_a_stash_in_one_buffer_is_written_like_one_that_is_not() -> None:
+    entry = Stash("q", list(map(Draft, BODIES)), "t", 2, 8, worker=9)
+
+    alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES))
+
+    assert encode_entry(alike, AT) == encode_entry(entry, AT)
+
+
+@pytest.mark.parametrize("count", [1, ALIKE_MIN - 1, ALIKE_MIN, 1_000])
+@pytest.mark.parametrize("more", [{}, {"priority": 3}, {"delay_ms": 4, "expires_ms": 5, "timeout_ms": 6}], ids=str)
+@pytest.mark.parametrize("kind", [Publish, Stash])
+def test_many_that_are_alike_are_read_in_one_buffer(kind: type, more: dict[str, int], count: int) -> None:
+    drafts = [Draft(b"x" * (i % 7 * 300), **more) for i in range(count)]
+    entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
+
+    read, _ = decode_entry(encode_entry(entry, AT))
+
+    assert isinstance(read, Publish | Stash)
+    assert read == entry
+    assert (type(read.drafts) is Alike) == (count >= ALIKE_MIN)
+
+
+@pytest.mark.parametrize("place", [0, 1, 9])
+@pytest.mark.parametrize("other", [{"priority": 1}, {"delay_ms": 1}, {"headers": b"h"}, {"alias": "a"}], ids=str)
+def test_one_that_is_not_alike_is_seen(other: dict[str, Any], place: int) -> None:
+    drafts = [Draft(b"body", **(other if place == i else {})) for i in range(10)]
+
+    read, _ = decode_entry(encode_entry(Publish("q", drafts), AT))
+
+    assert read == Publish("q", drafts)
+    assert isinstance(read, Publish)
+    assert type(read.drafts) is list
+
+
+def test_numbers_of_a_session_are_read_one_by_one() -> None:
+    entry = Publish("q", [Draft(b"")] * 9, session="s", ordinals=list(range(1, 10)))
+
+    assert decode_entry(encode_entry(entry, AT)) == (entry, AT)
+
+
+def test_many_that_end_inside_a_body_are_damage() -> None:
+    payload = encode_entry(Publish("q", [Draft(b"body")] * 9), AT)
+
+    with pytest.raises(BadRecord, match="inside a body"):
+        decode_entry(payload[:-1])
+
+
 @pytest.mark.parametrize("kind", [Publish, Stash])
 def test_a_delay_that_was_lengthened_is_so_in_the_log_too(kind: type) -> None:
-    draft = Draft(b"x", delay_ms=100_000)
-    packed = pack_alike([1], draft, 0), b"x"
-    entry = Publish("q", [draft], packed=packed) if kind is Publish else Stash("q", [draft], "s", 0, 1, packed=packed)
+    drafts = alike_bodies([b"x", b"y"], Draft(b"", delay_ms=100_000))
+    entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
 
     longer = lengthened(entry, 5_000)
     written, _ = decode_entry(encode_entry(longer, AT))
 
     assert isinstance(longer, Publish | Stash)
     assert isinstance(written, Publish | Stash)
-    assert written.drafts == longer.drafts == [Draft(b"x", delay_ms=101_000)]
+    assert written.drafts == longer.drafts == [Draft(b"x", delay_ms=101_000), Draft(b"y", delay_ms=101_000)]
 
 
 def test_the_fixed_parts_have_the_sizes_that_readers_count_on() -> None:
@@ -261,7 +300,7 @@ def test_an_alias_is_counted_in_bytes() -> None:
         (b"", "cannot be decoded"),
         (b"\x02" + encode_entry(Noop(), 1)[1:], "version 2"),
         (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which only a later release knows"),
-        (encode_entry(Expired("q", 1, [1, 2]), 1)[:-1], "cannot be decoded"),
+        (encode_entry(Expired("q", 1, [1, 2]), 1)[:-1], "inside its items"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[: -ITEM.size], "inside its items"),
         (encode_entry(DeleteQueue("name"), 1)[:-1], "within a field"),
         (encode_entry(Publish("q", [Draft(b"body")]), 1)[:-1], "inside a body"),

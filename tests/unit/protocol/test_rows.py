@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from wakeq.protocol.alike import alike_bodies
 from wakeq.protocol.commands import Draft
-from wakeq.protocol.rows import Row, Side, decode_row, encode_fresh, encode_row
+from wakeq.protocol.rows import FreshRows, Row, Side, decode_row, encode_row
+from wakeq.protocol.runs import Stretch
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "lmdb_records.json").read_text())["vectors"]
 DOCUMENT_ROW = struct.Struct(">BQQQ")  # Status | Timeout | Delay | Expires of the document
@@ -90,30 +92,59 @@ def test_new_rows_are_what_they_would_be_one_by_one() -> None:
     columns, sides = {7: (20, 30)}, {8: Side(deliveries=1, until_ms=9)}
 
     moments = [(1, 10), (4, 11), (8, 10)]
-    rows = encode_fresh({number: draft for number, (draft, _) in fresh.items()}, moments, columns, sides)
+    drafts = [draft for draft, _ in fresh.values()]
+    rows = FreshRows([Stretch(1, drafts[:5], None), Stretch(6, drafts[5:], None)], moments, columns, sides)
 
-    assert rows == [
+    expected = [
         encode_row(
             Row(d.body, d.headers, d.priority, d.timeout_ms, *columns.get(n, (0, 0)), at_ms, sides.get(n))
         )
         for n, (d, at_ms) in fresh.items()
     ]  # fmt: skip
+    assert list(rows) == expected
+    assert list(rows) == expected  # a transaction that is done again goes through them again
 
 
-@pytest.mark.parametrize("gone", [(), (2,), (3,), (2, 4)])
-def test_new_messages_that_came_one_by_one_have_their_own_moments_whichever_of_them_went(gone: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [Draft(b""), Draft(b"", priority=2), Draft(b"", timeout_ms=3)], ids=str)
+@pytest.mark.parametrize("side", [{}, {4: Side(deliveries=1, until_ms=9)}], ids=["", "delivered"])
+@pytest.mark.parametrize("gone", [(), (3, 900)], ids=["", "gone"])
+def test_rows_of_one_buffer_are_what_they_would_be_one_by_one(
+    shape: Draft, side: dict[int, Side], gone: tuple[int, ...]
+) -> None:
+    bodies = [b"%d" % i * (i % 5) for i in range(3, 1_003)]
+    stays = bytes(number not in gone for number in range(3, 1_003)) if gone else None
+
+    rows = FreshRows([Stretch(3, alike_bodies(bodies, shape), stays)], [(1, 8), (500, 10)], {}, side)
+
+    assert list(rows) == [
+        encode_row(Row(body, b"", shape.priority, shape.timeout_ms, 0, 0, 8 if n < 500 else 10, side.get(n)))
+        for n, body in enumerate(bodies, 3)
+        if n not in gone
+    ]
+
+
+@pytest.mark.parametrize("gone", [(), (2,), (3,), (2, 4), (1, 2, 3, 4)])
+@pytest.mark.parametrize("side", [{}, {4: Side(deliveries=1, until_ms=9)}], ids=["", "delivered"])
+def test_new_messages_that_came_one_by_one_have_their_own_moments_whichever_of_them_went(
+    gone: tuple[int, ...], side: dict[int, Side]
+) -> None:
     moments = [(1, 10), (2, 11), (3, 12)]  # the third brought two
     published = {1: 10, 2: 11, 3: 12, 4: 12}
-    left = {number: Draft(b"%d" % number) for number in published if number not in gone}
+    drafts = {number: Draft(b"%d" % number) for number in published}
+    stays = bytes(number not in gone for number in published) if gone else None
 
-    rows = encode_fresh(left, moments, {}, {})
+    rows = FreshRows([Stretch(1, list(drafts.values()), stays)], moments, {}, side)
 
-    assert rows == [encode_row(Row(draft.body, published_ms=published[n])) for n, draft in left.items()]
+    assert list(rows) == [
+        encode_row(Row(draft.body, published_ms=published[n], side=side.get(n)))
+        for n, draft in drafts.items()
+        if n not in gone
+    ]
 
 
 def test_one_that_came_by_itself_and_has_more_than_a_body_keeps_it() -> None:
-    fresh = {1: Draft(b"a"), 2: Draft(b"b", priority=3)}
+    drafts = [Draft(b"a"), Draft(b"b", priority=3)]
 
-    rows = encode_fresh(fresh, [(1, 10), (2, 11)], {}, {})
+    rows = FreshRows([Stretch(1, drafts, None)], [(1, 10), (2, 11)], {}, {})
 
-    assert rows == [encode_row(Row(b"a", published_ms=10)), encode_row(Row(b"b", priority=3, published_ms=11))]
+    assert list(rows) == [encode_row(Row(b"a", published_ms=10)), encode_row(Row(b"b", priority=3, published_ms=11))]

@@ -49,7 +49,9 @@ def test_many_uids_are_the_same_as_one_by_one(many: list[int]) -> None:
 def test_the_uids_of_a_range_cross_every_carry(start: int) -> None:
     run = range(start, start + 4_000)
 
-    assert UidMaker(7).uids(run) == [UidMaker(7).uid(number) for number in run]
+    one_by_one = [UidMaker(7).uid(number) for number in run]
+    assert UidMaker(7).uids(run) == one_by_one
+    assert UidMaker(7).keys_of_run("é-", start, start + 4_000) == [f"é-{uid}".encode() for uid in one_by_one]
 
 
 @pytest.mark.parametrize(

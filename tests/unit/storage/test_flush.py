@@ -11,6 +11,7 @@ from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits, Once, Session
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import Row, Side, decode_row, encode_row
+from wakeq.protocol.runs import Stretch
 from wakeq.storage.flush import (
     BY_ALIAS,
     BY_ID,
@@ -54,7 +55,7 @@ class Stored:
         return Part(
             "q-1",
             ledger.id,
-            fresh,
+            [Stretch(number, [draft], None) for number, draft in fresh.items()],
             [(1, 100)],
             {number: ledger.aliased[number] for number in fresh if number in ledger.aliased},
             {number: (ledger.published_due_of(number), ledger.expires_of(number)) for number in fresh},

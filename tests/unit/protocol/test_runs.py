@@ -1,0 +1,75 @@
+"""Runs hold what a dict by number would hold, and hand over what is there at that moment."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers.examples import examples
+from wakeq.protocol.alike import alike_bodies
+from wakeq.protocol.commands import Draft
+from wakeq.protocol.runs import Runs, Stretch
+
+STEPS = st.one_of(
+    st.tuples(st.sampled_from(["one by one", "one buffer"]), st.integers(1, 9)),
+    st.tuples(st.just("remove"), st.tuples(st.integers(0, 40), st.integers(0, 12))),
+    st.tuples(st.just("hand over"), st.none()),
+)
+
+
+@settings(max_examples=examples(200))
+@given(first=st.integers(1, 5), steps=st.lists(STEPS, max_size=30))
+def test_runs_hold_what_was_appended_until_it_goes(first: int, steps: list[tuple[str, object]]) -> None:
+    newer, older, model, next_number = Runs(), Runs(), dict[int, Draft](), first
+
+    for step, about in steps:
+        if step == "remove":
+            start, count = about  # type: ignore[misc]
+            known = [number for number in range(start, start + count) if number in model]
+            if count == 1:
+                assert (newer.remove(start) or older.remove(start)) == bool(known)
+            else:
+                stop = start + count
+                assert newer.remove_between(start, stop) + older.remove_between(start, stop) == len(known)
+            for number in known:
+                del model[number]
+        elif step == "hand over":
+            handed_over = newer.hand_over()
+            rows = dict(row for stretch in handed_over for row in stretch.rows())
+            assert rows == {number: draft for number, draft in model.items() if number >= newer.first}
+            older.take_over(newer)
+        else:
+            bodies = [b"%d" % number for number in range(next_number, next_number + about)]  # type: ignore[operator]
+            drafts = alike_bodies(bodies) if step == "one buffer" else list(map(Draft, bodies))
+            newer.append(next_number, drafts)
+            model.update(zip(range(next_number, next_number + len(drafts)), drafts, strict=True))
+            next_number += len(drafts)
+
+        assert newer.living + older.living == len(model)
+        for number in range(next_number + 2):
+            assert (newer.get(number) or older.get(number)) == model.get(number)
+            expected = [model.get(n) for n in range(number, number + 4)]
+            found = newer.between(number, number + 4)
+            assert found == (expected if None not in expected and number >= newer.first else None)
+
+
+def test_what_was_handed_over_stays_as_it_was() -> None:
+    runs = Runs()
+    runs.append(1, [Draft(b"1")])
+    runs.append(2, [Draft(b"2")])
+    runs.append(3, alike_bodies([b"3", b"4"]))
+    runs.remove_between(2, 4)
+
+    handed_over = runs.hand_over()
+    runs.remove_between(1, 5)
+
+    assert [list(stretch.rows()) for stretch in handed_over] == [[(1, Draft(b"1"))], [(4, Draft(b"4"))]]
+    assert [stretch.numbers(0, 2) for stretch in handed_over] == [[1], [4]]
+    assert runs.hand_over() == []
+
+
+def test_what_comes_one_by_one_lies_together_and_not_in_the_list_of_its_entry() -> None:
+    runs, entry = Runs(), [Draft(b"1")]
+    runs.append(1, entry)
+    runs.append(2, [Draft(b"2"), Draft(b"3")])
+
+    assert runs.hand_over() == [Stretch(1, [Draft(b"1"), Draft(b"2"), Draft(b"3")], None)]
+    assert entry == [Draft(b"1")]
