@@ -56,6 +56,12 @@ class Swept(msgspec.Struct, frozen=True, gc=False):
     result: tuple[bool, StoreStats] | BaseException
 
 
+class Rested(msgspec.Struct, frozen=True, gc=False):
+    """The state store has given back what a large cut had left, or could not."""
+
+    result: BaseException | None
+
+
 class StillToTell(msgspec.Struct, frozen=True, gc=False):
     """To itself: these queues have yet to hear that their cut is written."""
 
@@ -282,6 +288,8 @@ class QueueCuts(QueueRebuilds):
         self.flushed_index, self._flushed_bytes = self._flushing_index, self._flushing_bytes
         if message.has_graves:
             self._sweep()
+        if not self._told and len(self._flushing) > SLICE_QUEUES:  # nothing is to be written soon
+            self._disk.submit(self._store.rest, lambda result: self.tell(Rested(result)))
         if self._throttled:
             self._throttled = False
             self._services.raft_log.tell(Throttle(False))
@@ -311,6 +319,10 @@ class QueueCuts(QueueRebuilds):
             self._reread(name)
         self._finish_ready()
         self._go_on()
+
+    def on_rested(self, message: Rested) -> None:
+        if message.result is not None:
+            raise message.result
 
     def on_still_to_tell(self, message: "StillToTell") -> None:
         self._tell_flushed(message.flushed, message.names)

@@ -35,7 +35,7 @@ from wakeq.actors.messages import (
     Verdict,
 )
 from wakeq.actors.queue import REFUSED_ID, QueueProcess
-from wakeq.actors.queue_cuts import FlushDone, QueueCuts, StillToTell, Swept
+from wakeq.actors.queue_cuts import FlushDone, QueueCuts, Rested, StillToTell, Swept
 from wakeq.actors.queue_rebuilds import Reread
 from wakeq.actors.replies import Replies
 from wakeq.protocol.catalog import Policies
@@ -307,6 +307,7 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Collected: Queues.on_collected,
     FlushDone: Queues.on_flush_done,
     Swept: Queues.on_swept,
+    Rested: Queues.on_rested,
     StillToTell: Queues.on_still_to_tell,
     Verdict: Queues.on_verdict,
     Answered: Queues.on_answered,

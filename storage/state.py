@@ -125,6 +125,7 @@ class StateStore:
         self._writer: int | None = None
         self._failure: StorageError | None = None  # once set, nothing is accepted any more
         self._applied = Applied(0, 0, 0)
+        self._keeps_pages = False  # a large cut has left many, and the next one may need as many
 
     @classmethod
     def open(
@@ -166,7 +167,9 @@ class StateStore:
         self._transact(partial(self._write, tables, encode_applied(cut.applied)))
         self._applied = cut.applied
         if any(table.table == QUEUES and len(table.puts) > SPREAD_QUEUES for table in tables):
-            self._open_anew()
+            self._keeps_pages = True
+        else:
+            self.rest()
 
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""
@@ -227,6 +230,11 @@ class StateStore:
         with self._gate.closed(GROW_WAIT_S), self._resident.moving():
             self._env.set_mapsize(self._env.info()["map_size"] * 2)
 
+    def rest(self) -> None:
+        """No cut as large as the last one is coming soon: what it has left is not needed."""
+        if self._keeps_pages:
+            self._open_anew()
+
     def _open_anew(self) -> None:
         """Give back the memory of the pages that the last transaction touched: LMDB keeps it until it is closed.
 
@@ -241,6 +249,7 @@ class StateStore:
                     self._env.close()
                     self._env = open_environment(self._path.parent, map_bytes, read_only=False)
                 self._tables = open_tables(self._env, self._path, None, None, read_only=False)
+                self._keeps_pages = False
             except (lmdb.Error, OSError) as error:
                 self._latch(error)
             except StorageError as error:

@@ -137,6 +137,9 @@ class Store(Protocol):
     def stats(self) -> StoreStats:
         """Return what an operator watches."""
 
+    def rest(self) -> None:
+        """Give back what a large cut has left, on the thread that commits; for when none is coming soon."""
+
     def reader_check(self) -> int:
         """Release what dead readers pin; return how many there were."""
 

@@ -108,6 +108,7 @@ def test_after_a_cut_of_many_queues_the_file_is_opened_anew_and_has_all(director
 
     for index in (1, 2, 3):
         store.commit(spread(index))
+        store.commit(spread(index))  # as many may come again
         store.commit(put(index, numbered(100 + index, 101 + index)))
 
     assert len(opened) == 1 + 3
@@ -123,6 +124,7 @@ def test_a_map_that_has_grown_stays_so_when_the_file_is_opened_anew(directory: P
     map_bytes = store.stats().map_bytes
 
     store.commit(spread(2))
+    store.rest()
 
     assert len(opened) == 2
     assert store.stats().map_bytes == map_bytes > MAP_BYTES
@@ -134,11 +136,12 @@ def test_a_view_keeps_the_file_from_being_opened_anew_and_sees_what_it_saw(direc
     store.commit(put(1, numbered(0, 1)))
     with store.read() as view:
         store.commit(spread(2))
+        store.rest()
 
         assert view.count(MESSAGES) == 1
         assert len(opened) == 1
 
-    store.commit(spread(3))
+    store.rest()
     assert len(opened) == 2
     store.close()
 
@@ -159,6 +162,7 @@ def test_who_reads_while_the_file_is_opened_anew_reads_behind_it(directory: Path
         reader.start()
     for _ in range(50):
         store.commit(spread(1))
+        store.rest()
     done.set()
     for reader in readers:
         reader.join()
@@ -172,13 +176,14 @@ def test_a_file_that_cannot_be_opened_anew_is_not_used_any_more(
     directory: Path, opened: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(directory)
+    store.commit(spread(1))
 
     def fail(*_: object, **__: object) -> None:
         raise StorageError("too many open files")
 
     monkeypatch.setattr(state, "open_environment", fail)
     with pytest.raises(StorageError, match="too many open files"):
-        store.commit(spread(1))
+        store.rest()
 
     with pytest.raises(StorageError, match="not used since"):
         store.commit(spread(2))
