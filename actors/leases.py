@@ -1,4 +1,6 @@
-"""Leases: what only the leader knows of a queue: what can be handed out, who holds what, and (in Audience) for whom.
+"""Leases: what only the leader knows of a queue: what can be handed out, who holds what.
+
+For whom is in Audience, and what falls due or expires later in DueMoments: it is built on both.
 
 Pure: no process is told anything from here, time comes in as a number.  It is built from the ledger when this node
 becomes leader and dropped when it no longer is.  It reads the ledger and never changes it.
@@ -11,14 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import filterfalse
 from typing import Any
 
-import msgspec
-
-from wakeq.actors.audience import NEVER, Audience
+from wakeq.actors.audience import NEVER
+from wakeq.actors.due_moments import DueMoments, Held
 from wakeq.actors.holders import Holders
 from wakeq.actors.lease_ends import FELL_DUE_MAX, LeaseEnds
 from wakeq.actors.line import Line
 from wakeq.actors.staged_ends import StagedEnds
-from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import PAUSE_MS_MAX, Token
 from wakeq.protocol.empty import EMPTY_DICT, EMPTY_SET
@@ -28,38 +28,23 @@ from wakeq.protocol.priority import h4_order, qa_order
 
 WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
 LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
-EXCESS_MAX = 4_096  # moments that a calendar keeps of messages that are gone, before it looks for them
 HEADS = 64  # looked at together at the head of the line
 
 
-class Held(msgspec.Struct, gc=False):
-    """A message that is out with a worker."""
-
-    until_ms: int
-    token: Token
-    holder: Any
-    worker: int
-
-
-class Leases(Audience):
+class Leases(DueMoments):
     """The leader's side of one queue."""
 
     __slots__ = (
-        "_ends", "_holders", "_withheld", "available", "delayed", "ends", "expiries", "held", "leaving", "ledger",
-        "resumes_ms", "sequence", "term",
+        "_ends", "_holders", "_withheld", "available", "ends", "leaving", "resumes_ms", "sequence", "term",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, term: int, now_ms: int) -> None:
-        super().__init__()
-        self.ledger = ledger
+        super().__init__(ledger)
         self.term = term
         self.sequence = 0
         self.available = Line(order_for(ledger.policies))
-        self.held: dict[int, Held] = {}
         self.leaving: set[int] = EMPTY_SET
         self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
-        self.delayed: Calendar | None = None  # made when the first message needs it: most queues have none
-        self.expiries: Calendar | None = None
         self._ends: LeaseEnds | None = None  # made by the first lease
         self._holders: Holders | None = None
         self._withheld: dict[int, None] = EMPTY_DICT  # would be available, were they not leaving
@@ -76,7 +61,6 @@ class Leases(Audience):
         for number, side in ledger.sides.items():
             if side.until_ms:
                 self._hold(number, side.until_ms, (side.term, side.sequence), None, 0)
-                self._watch_expiry(number)
         plain: list[int] = []
         for number in ledger.living_numbers():
             if number in self.held:
@@ -114,20 +98,11 @@ class Leases(Audience):
         if due_ms > now_ms:
             if due_ms >= NEVER:  # stashed
                 return
-            if self.delayed is None:
-                self.delayed = Calendar()
-            self.delayed.add(due_ms, number)
+            self._delay(number, due_ms)
         elif number in self.leaving:
             self._withhold((number,))
         else:
             self.available.push(self.ledger.priority_of(number), number)
-
-    def _watch_expiry(self, number: int) -> None:
-        expires_ms = self.ledger.expires_of(number)
-        if expires_ms:
-            if self.expiries is None:
-                self.expiries = Calendar()
-            self.expiries.add(expires_ms, number)
 
     # --- going out -------------------------------------------------------------------------------------------------
 
@@ -262,17 +237,8 @@ class Leases(Audience):
             line.died(died)
         if line.dead:
             line.clear_away(len(numbers), self.ledger.lives)
-        for calendar in (self.expiries, self.delayed):
-            if calendar:
-                self._compact(calendar)
-
-    def _compact(self, calendar: Calendar) -> None:
-        """Bound what a calendar keeps of messages that are long gone."""
-        excess = len(calendar) - self.ledger.living - calendar.dead
-        if excess > EXCESS_MAX:
-            calendar.forget(excess)
-        if calendar.needs_compaction:
-            calendar.compact(self.ledger.lives)
+        if self.expiries or self.delayed:
+            self._forget_gone()
 
     def stays(self, numbers: Iterable[int], now_ms: int) -> None:
         """The outcome was that these stay: whatever was put off for its sake takes its course."""
@@ -304,7 +270,10 @@ class Leases(Audience):
         for number in filter(ledger.is_out, numbers):
             side = ledger.sides[number]
             self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
-        self.put_back(list(filterfalse(ledger.is_out, numbers)), now_ms)
+        others = list(filterfalse(ledger.is_out, numbers))
+        self.put_back(others, now_ms)
+        for number in others:
+            self._watch_expiry(number)  # which may have come meanwhile, and was put off
 
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""
@@ -341,11 +310,9 @@ class Leases(Audience):
 
     def next_moment_ms(self) -> int:
         """Return the earliest moment at which something falls due; never later than the true one."""
-        moment_ms = NEVER if self._ends is None else self._ends.first_ms
-        if self.delayed:
-            moment_ms = min(moment_ms, self.delayed.next_due_ms() or NEVER)
-        if self.expiries:
-            moment_ms = min(moment_ms, self.expiries.next_due_ms() or NEVER)
+        moment_ms = self._first_due_ms()
+        if self._ends is not None:
+            moment_ms = min(moment_ms, self._ends.first_ms)
         if self.waiters:
             moment_ms = min(moment_ms, self._first_wait_ms)
         if self.ends:
@@ -365,17 +332,10 @@ class Leases(Audience):
         """Make available what was delayed until now; return how many."""
         if 0 < self.resumes_ms <= now_ms:
             self.resumes_ms = 0
-        if not self.delayed:
-            return 0
-        numbers = self.delayed.take_due(now_ms, self._due_of, FELL_DUE_MAX)
+        numbers = self._no_longer_delayed(now_ms)
         for number in numbers:
             self.offer(number, now_ms)
         return len(numbers)
-
-    def _due_of(self, number: int) -> int:
-        if number in self.held or not self.ledger.lives(number):
-            return 0
-        return self.ledger.due_of(number)
 
     def ran_out(self, now_ms: int) -> list[int]:
         """Return the messages whose lease is over; those whose outcome is on its way keep a little longer."""
@@ -386,16 +346,6 @@ class Leases(Audience):
             else:
                 over.append(number)
         return over
-
-    def expired(self, now_ms: int) -> list[int]:
-        """Return the messages that have expired and are not out with a worker."""
-        return self.expiries.take_due(now_ms, self._expiry_of, FELL_DUE_MAX) if self.expiries else []
-
-    def _expiry_of(self, number: int) -> int:
-        # one that is out is looked at again when it comes back, one that is stashed when it is published
-        if number in self.held or not self.ledger.lives(number) or self.ledger.is_hidden(number):
-            return 0
-        return self.ledger.expires_of(number)
 
     # --- who is woken -----------------------------------------------------------------------------------------------
 

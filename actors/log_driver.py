@@ -8,6 +8,7 @@ The fourth part of RaftLog.  The core decides; here nothing is decided but when 
 
 import logging
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 
@@ -380,15 +381,18 @@ class LogDriver(LogLevels):
     def on_image_fetched(self, message: ImageFetched) -> None:
         """Put the image in the place of log and state: that is what the node's next start begins with."""
         assert self._images is not None, "started first"
-        assert self._neighbours is not None, "only in a cluster"
         if self.core.fetched(message.stream) is None:
             self._images.tell(DropImage())
             return
         logger.info("the state of the leader has come: starting again from it")
-        self._is_replaced = True
-        self._log.take_buffer()
         consensus = self._log.directory
-        self._do_behind(lambda: mark_for_install(consensus), self._neighbours.start_again)
+        self._start_again_behind(lambda: mark_for_install(consensus))
+
+    def _start_again_behind(self, mark: Callable[[], None]) -> None:
+        """Mark what the next start is to make anew; what was put in before is still written, a truncation needs it."""
+        assert self._neighbours is not None, "only in a cluster"
+        self._is_replaced = True
+        self._do_behind(mark, self._neighbours.start_again)
 
     def on_image_broken(self, message: ImageBroken) -> None:
         self.core.fetch_failed(message.stream)

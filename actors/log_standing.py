@@ -179,15 +179,13 @@ class LogStanding(LogDriver):
         if self._neighbours is None:
             return  # a node that is alone writes no state while a queue is halted: it was left out at an earlier start
         logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
-        self._is_replaced = True
-        self._log.take_buffer()
         consensus, metadata = self._log.directory, self._metadata
 
         def work() -> None:
             metadata.save(committed=message.said_by)
             mark_spoilt(consensus, message.index)
 
-        self._do_behind(work, self._neighbours.start_again)
+        self._start_again_behind(work)
 
     def on_step_aside(self, message: StepAside) -> None:
         """Leave what is to be written to nodes that have room for it, rather than end when there is none at all."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from wakeq.actors.audience import Waiter
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Draft, Entry, Reason, Results, SetAside, Token
 from wakeq.storage.flush import Part
@@ -81,6 +82,7 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
 
     answer: Answered
     otherwise: Answered
+    waiter: Waiter | None = None  # whose time is not over: it waits on, rather than hear `otherwise`
 
     def without_refused(self, codes: Sequence[int]) -> Answered:
         """Return the answer with those messages HandedOver only whose code is 0."""

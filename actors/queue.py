@@ -69,6 +69,7 @@ from wakeq.protocol.commands import (
     Unstash,
     UpdateQueue,
 )
+from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.outcomes import Note
 from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.storage.flush import StoredQueue
@@ -148,7 +149,7 @@ class QueueProcess(QueueSight):
                 continue
             ticket = asker.ticket
             if type(ticket) is HeldBack:
-                asker.process.tell(self._held_back(ticket, entry, results))
+                self._tell_held_back(asker.process, ticket, entry, results)
             else:
                 answers.append((asker.process, (ticket, asker.place, Outcome(self.name, queue_id, results))))
         self._applying = 0
@@ -166,13 +167,18 @@ class QueueProcess(QueueSight):
             assert isinstance(entry, Publish), "only what is published can be repeated"
             self._note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
 
-    def _held_back(self, ticket: HeldBack, entry: Entry, results: Results) -> Answered:
-        """Return what a subscriber hears of a delivery that had to be committed first."""
+    def _tell_held_back(self, subscriber: Process, ticket: HeldBack, entry: Entry, results: Results) -> None:
+        """Let a subscriber hear of a delivery that had to be committed first."""
         assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
-        if entry.queue_id != self.ledger.id:  # the queue was emptied meanwhile
-            return ticket.otherwise
-        # of what was taken, somebody else may have removed a part: he shall not get that, but all of the rest
-        return ticket.without_refused(results) if type(entry) is Ack else ticket.answer
+        if ticket.waiter in self._promised:
+            del self._promised[ticket.waiter]
+        if entry.queue_id == self.ledger.id:
+            # of what was taken, somebody else may have removed a part: he shall not get that, but all of the rest
+            subscriber.tell(ticket.without_refused(results) if type(entry) is Ack else ticket.answer)
+        elif ticket.waiter is not None:  # the queue was emptied meanwhile
+            self._wait_on(ticket.waiter, self._now_ms())
+        else:
+            subscriber.tell(ticket.otherwise)
 
     def _apply_publish(self, entry: Publish, index: int, term: int, at_ms: int) -> Results:
         results = numbers = self.ledger.publish(entry, at_ms)
@@ -242,6 +248,7 @@ class QueueProcess(QueueSight):
         self.ledger.forget_publishers()
         self.ledger.paused_until_ms = 0
         self._begin(0, Policies())
+        self._promised = EMPTY_DICT  # whose delivery stands behind this gets nothing
         if self.leases is not None:
             for waiter in self.leases.all_waits():
                 refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")

@@ -54,6 +54,7 @@ class QueueDeliveries(QueueReads):
     def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
         super().__init__(name, services, limits, supervisor)
         self._turns: deque[Turn] = EMPTY_DICT  # what was taken out of the line leaves in this order
+        self._promised: dict[Waiter, None] = EMPTY_DICT  # FETs with wait whose strict delivery is being committed
 
     @property
     def is_deserted(self) -> bool:
@@ -82,6 +83,7 @@ class QueueDeliveries(QueueReads):
         for waiter in leases.all_waits():
             waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
         self._refuse_turns(message.refusal)
+        self._promised = EMPTY_DICT
         self._refuse_looks(message.refusal)
 
     def _refusal(self) -> Refusal | None:
@@ -161,12 +163,25 @@ class QueueDeliveries(QueueReads):
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
         if self.ledger.policies.lease == "strict":
-            held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]))
+            waiter = self._promise(fetch, want, now_ms)
+            held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]), waiter)
             self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))
         else:
             fetch.subscriber.tell(answer)
             self._raft_log.tell(Propose([(entry, None)], lazy=True))
         self._handed_out(len(numbers))
+
+    def _promise(self, fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> Waiter | None:
+        """Remember a FET that would wait on if its delivery came to nothing; None if it would not."""
+        if type(want) is Want and not want.wait_ms:
+            return None
+        waiter = _waiter_of(fetch, want, now_ms)
+        if waiter.until_ms <= now_ms:
+            return None
+        if self._promised is EMPTY_DICT:
+            self._promised = {}
+        self._promised[waiter] = None
+        return waiter
 
     def _hand_over(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter) -> None:
         """Deliver and remove in one entry; the answer leaves once that is committed."""
@@ -244,6 +259,12 @@ class QueueDeliveries(QueueReads):
             waiter = turn.waiter
             waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, refusal)]))
 
+    def _put_off_turns(self, now_ms: int) -> None:
+        """A pause holds from now on, also for what was taken out of the line and did not leave yet."""
+        if self.ledger.paused_until_ms > now_ms:
+            for turn in self._put_back_turns():
+                self._wait_on(turn.waiter, now_ms)
+
     def _put_back_turns(self) -> list[Turn]:
         """Put back what was taken, for the last first, so that everything comes to where it stood; return for whom."""
         turns = list(self._turns)
@@ -316,10 +337,9 @@ class QueueDeliveries(QueueReads):
         if self.leases is not None:
             for waiter in self.leases.waits_of(message.subscriber, message.ticket):
                 self._end_wait(waiter, None)
-            for turn in self._turns:
-                waiter = turn.waiter
+            for waiter in (*(turn.waiter for turn in self._turns), *self._promised):
                 if waiter.subscriber is message.subscriber and waiter.ticket is message.ticket:
-                    waiter.until_ms = 0  # it gets what is read for it, or nothing
+                    waiter.until_ms = 0  # it gets what is on its way to it, or nothing
 
     def on_sleep(self, message: Sleep) -> None:
         asker = message.asker

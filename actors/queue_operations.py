@@ -120,6 +120,7 @@ class QueueOperations(QueueStaging):
         self.ledger.paused_until_ms = entry.until_ms
         if self.leases is not None:
             self.leases.pause_changed()
+            self._put_off_turns(self._now_ms())
         return [Result.DONE]
 
     def _apply_requeued(self, entry: Requeued, index: int, term: int, at_ms: int) -> Results:

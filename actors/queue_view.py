@@ -7,7 +7,8 @@ import msgspec
 
 from wakeq.actors.audience import NEVER
 from wakeq.actors.bodies import Kept
-from wakeq.actors.leases import Held, Leases
+from wakeq.actors.due_moments import Held
+from wakeq.actors.leases import Leases
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.ledger import Ledger
 

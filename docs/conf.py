@@ -20,10 +20,12 @@ CONTENTS = {
     "Tutorial": ["First steps <../README>", "guide/first-worker"],
     "How-to": [
         "guide/retries",
+        "guide/web",
         "guide/testing",
         "guide/pipeline",
         "guide/monique",
         "guide/deployment",
+        "guide/migrate",
         "operations/deploy",
         "operations/cluster",
         "operations/security",

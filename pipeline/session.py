@@ -76,7 +76,7 @@ def check_packages(*names: str, extra: str = "spark") -> None:
     """Say which package is missing before something deep down does."""
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        raise NotInstalled(f"{', '.join(missing)} is not installed; pip install 'wakeq[{extra}]'")
+        raise NotInstalled(f"not installed here: {', '.join(missing)}; pip install 'wakeq[{extra}]'")
 
 
 def find_java() -> Path:

@@ -6,22 +6,60 @@ A running query settles a batch when the next one is planned, or is looked for. 
 for a query that was stopped before it looked again; doing it once more changes nothing.
 """
 
-from contextlib import suppress
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wakeq.pipeline.connections import client_of
 from wakeq.pipeline.stream import offset_of, settle_offset
-from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound
+from wakeq.protocol.errors import BadSettings, EpochExpired, QueueNotFound, WakeqError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger("wakeq.pipeline")
+
+
+class Settling:
+    """Settles beside Spark, which tells all its listeners of all queries one after the other: no broker holds that up.
+
+    What was finished later settles what was before, so of each source only the last offset waits.  A program that ends
+    waits for what is left.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._finished: dict[tuple[str, str, str], dict[str, Any]] = {}  # by broker, queue and source
+        self._thread = ThreadPoolExecutor(1, "wakeq-settling")
+
+    def finished(self, offset: dict[str, Any]) -> None:
+        """Settle everything up to this offset, soon."""
+        key = offset["broker"], offset["queue"], offset["source"]
+        with self._lock:
+            waits = key in self._finished
+            self._finished[key] = offset
+        if not waits:
+            self._thread.submit(self._settle, key)
+
+    def _settle(self, key: tuple[str, str, str]) -> None:
+        with self._lock:
+            offset = self._finished.pop(key)
+        try:
+            settle_offset(offset, client_of(offset["broker"]))
+        except (EpochExpired, QueueNotFound):
+            pass  # the query hears of it itself
+        except WakeqError as error:
+            logger.warning("queue %s: a finished batch is not settled: %s; the next one settles it, too", key[1], error)
 
 
 def autoack(spark: "SparkSession") -> Any:
     """Settle each batch as soon as it is finished, from now on, for all queries of a session; return the listener."""
     from pyspark.sql.streaming import StreamingQueryListener
+
+    settling = Settling()
 
     class Settler(StreamingQueryListener):
         """Hears of every finished batch."""
@@ -33,8 +71,7 @@ def autoack(spark: "SparkSession") -> Any:
             for source in event.progress.sources:
                 offset = offset_of(source.endOffset)
                 if offset is not None:
-                    with suppress(EpochExpired, QueueNotFound):  # the query hears of it itself
-                        settle_offset(offset, client_of(offset["broker"]))
+                    settling.finished(offset)
 
         def onQueryIdle(self, event: Any) -> None:  # noqa: N802
             """Nothing was finished since."""

@@ -109,9 +109,9 @@ class DataDirectory:
 
     @property
     def holder_pid(self) -> int | None:
-        """The process that holds the directory, as far as its lock file says and that process lives."""
-        pid = _pid_in(self.path / "lock")
-        return pid if pid and Path(f"/proc/{pid}").exists() else None
+        """The process that holds the directory, by the number that it wrote there; None if nobody does."""
+        name = self.path / "lock"
+        return _pid_in(name) or 0 if _is_locked(name) else None
 
     def free_bytes(self) -> int:
         return free_bytes(self.path)
@@ -194,6 +194,21 @@ def _take_lock(path: Path) -> int:
             f"{path}: in use by the node with pid {who}; stop it, or use another data directory"
         ) from error
     return descriptor
+
+
+def _is_locked(name: Path) -> bool:
+    """Ask the lock itself: the number beside it may be another process's by now, or one of another container."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _pid_in(name: Path) -> int | None:

@@ -47,7 +47,9 @@ DAMAGE = (
 
 def open_environment(directory: Path, map_bytes: int, *, read_only: bool) -> lmdb.Environment:
     """Open with the largest map that the address space and the file system grant."""
-    if not read_only:
+    if read_only:
+        _refuse_nothing(directory / DATA_FILE)
+    else:
         _make_directory(directory)
     while True:
         try:
@@ -71,6 +73,14 @@ def open_environment(directory: Path, map_bytes: int, *, read_only: bool) -> lmd
             raise damaged(directory / DATA_FILE, str(error), "an LMDB environment") from error
         except lmdb.Error as error:
             raise StorageError(f"{directory}: cannot be opened: {error}; see who owns it and uses it") from error
+
+
+def _refuse_nothing(path: Path) -> None:
+    """LMDB speaks of bad file descriptors where there is nothing to read."""
+    found = "no file" if not path.exists() else "" if path.stat().st_size else "an empty file"
+    if found:
+        hint = "start the node on it, it makes a new one from its snapshot and its log"
+        raise DamagedFile(path, 0, found=found, expected="an LMDB environment", hint=hint)
 
 
 def _make_directory(directory: Path) -> None:

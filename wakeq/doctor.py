@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from errno import EADDRINUSE
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +19,7 @@ from statistics import median
 from typing import NamedTuple
 
 from wakeq import __version__
+from wakeq.certificate import validities
 from wakeq.cluster_plan import plan_of
 from wakeq.monique_config import check_config, read_config
 from wakeq.protocol.errors import WakeqError
@@ -36,6 +38,7 @@ FREE_NOTE_BYTES = 2 << 30
 CLOCK_NOTE_S = 1.0
 YEAR_MIN = 2025
 FILES_APART = 256
+CERTIFICATE_NOTE_S = 30 * 86_400  # before it ends: for what is renewed by hand, and what renews itself does so earlier
 PACKAGES = ("pykka", "lmdb", "msgspec", "aiohttp", "uvloop")
 
 
@@ -98,7 +101,9 @@ def _security(settings: Settings) -> Iterator[Finding]:
     tls = settings.tls
     if tls.cert_file is not None and tls.key_file is not None:
         server_context(tls.cert_file, tls.key_file, tls.peer_ca_file)
-        yield Finding(GOOD, "security", f"TLS with {tls.cert_file}")
+        for file in (tls.cert_file, tls.peer_ca_file):
+            if file is not None:
+                yield _in_time(file, datetime.fromtimestamp(time.time(), UTC))
     if settings.auth.required:
         count = len(TokenFile(settings.tokens_path).read())
         if count:
@@ -108,6 +113,22 @@ def _security(settings: Settings) -> Iterator[Finding]:
     if settings.insecure:
         text = f"insecure: whoever reaches {settings.host} needs no TLS, or no token; something else must protect it"
         yield Finding(NOTE, "security", text)
+
+
+def _in_time(file: Path, now: datetime) -> Finding:
+    """Say of a file's certificates whether they all hold, and how long still."""
+    found = validities(file)
+    begins, ends = max(one.begins for one in found), min(one.ends for one in found)
+    renew = "renew it; a running broker takes the new one on SIGHUP"
+    if ends <= now:
+        level, text = BAD, f"a certificate in it has ended on {ends:%Y-%m-%d}, nobody connects: {renew}"
+    elif begins > now:
+        level, text = BAD, f"a certificate in it does not hold before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
+    elif (ends - now).total_seconds() < CERTIFICATE_NOTE_S:
+        level, text = NOTE, f"a certificate in it ends on {ends:%Y-%m-%d}: {renew}"
+    else:
+        level, text = GOOD, f"it holds until {ends:%Y-%m-%d}"
+    return Finding(level, "security", f"TLS with {file}: {text}")
 
 
 def _monique(settings: Settings) -> Iterator[Finding]:
@@ -126,7 +147,7 @@ def _directory(settings: Settings) -> Iterator[Finding]:
         yield Finding(GOOD, "data", f"{path} is empty; the first start makes a data directory of it")
     else:
         directory = DataDirectory.read_only(path)
-        who = f", in use by process {directory.holder_pid}" if directory.holder_pid else ""
+        who = f", in use by process {directory.holder_pid}" if directory.holder_pid is not None else ""
         yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{who}")
     for warning in warnings_of(_existing(path)):
         yield Finding(NOTE, "data", warning)

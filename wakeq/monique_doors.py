@@ -8,6 +8,7 @@ processes fails: all of them are made anew.  It knows no byte of the protocol.
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +25,7 @@ from wakeq.actors.monique_tally import Tally
 from wakeq.actors.monique_tasks import Tasks
 from wakeq.actors.runtime import Child, Process, Runtime, Supervisor
 from wakeq.assembly import Guard
-from wakeq.monique_config import MoniqueConfig, WebSocket, check_config, read_config
+from wakeq.monique_config import MoniqueConfig, check_config, read_config
 from wakeq.protocol.errors import BadSettings, Busy, NotLeader
 from wakeq.security import Security
 from wakeq.settings import Monique
@@ -87,20 +88,26 @@ class MoniqueDoors:
 
     # --- opening and closing ----------------------------------------------------------------------------------------
 
-    async def start(self) -> dict[str, str]:
-        """Open what can be opened now; return the addresses by name."""
+    @property
+    def own_place(self) -> tuple[str, int] | None:
+        """Host and port at which WebSocket clients are served apart, if they are."""
+        where = self._config.websocket
+        return None if where is None else ("0.0.0.0" if where.host == "*" else where.host, where.port)
+
+    async def start(self, bound: socket.socket | None) -> dict[str, str]:
+        """Open what can be opened now, with a socket for `own_place`; return the addresses by name."""
         addresses: dict[str, str] = {}
-        if self._config.websocket is not None:
-            addresses["monique"] = await self._listen(self._config.websocket)
+        if self.own_place is not None:
+            assert bound is not None, "for that place"
+            addresses["monique"] = f"{self.own_place[0]}:{await self._listen(bound)}"
         return addresses | self._look()
 
-    async def _listen(self, where: WebSocket) -> str:
+    async def _listen(self, bound: socket.socket) -> int:
         """Serve WebSocket clients at `/` of a port of their own, as the original does."""
         security = self._services.security
         self._own_port = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
         self._own_port.add("GET", "/", self.path.handle)
-        host = "0.0.0.0" if where.host == "*" else where.host
-        return f"{host}:{await self._own_port.start(host, where.port)}"
+        return await self._own_port.start(bound)
 
     def look(self) -> None:
         """See whether this node leads, and open or close accordingly; what cannot be opened is tried again later."""

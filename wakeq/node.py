@@ -7,6 +7,7 @@ The only place that does so.  It knows no rule of queues and no byte of a protoc
 
 import asyncio
 import logging
+import socket
 from typing import Any
 
 from wakeq.actors.messages import HandOver, Propose
@@ -17,6 +18,7 @@ from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of
 from wakeq.headroom import Headroom
 from wakeq.listeners.peer_tcp import PeerTcp
+from wakeq.listening import bound_socket
 from wakeq.node_clock import NodeClock
 from wakeq.opening import Opened, open_all
 from wakeq.places import Places
@@ -52,13 +54,14 @@ class Node:
         self.security = Security(settings, self.clock.wall_ms)
         self.runtime = Runtime()
         self.failed: asyncio.Future[Any] | None = None
-        self.ports: Ports | None = None  # until it listens
+        self.ports: Ports | None = None  # until they are bound
         self._threads: list[DiskThread] = []
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._trimmed_bytes = 0
         self._plan = plan_of(settings, self.security.peer_tls)
         self._peers: PeerTcp | None = None
+        self._peer_port: socket.socket | None = None
         self._places = Places(None if self._plan is None else self._plan.node_id)
 
     # --- up --------------------------------------------------------------------------------------------------------
@@ -84,14 +87,19 @@ class Node:
                 plan.check_data(
                     settings.data_dir, self.files.directory.identity, core.members.config, core.log.last_index
                 )
+            ports = await self._bind(plan)
             await self._recover()
             if plan is not None:
-                return await self._take_part(plan)
+                return await self._take_part(plan, ports)
             await self._lead()
-            return await self._listen()
+            addresses = await ports.open()
+            self._beat()
+            return addresses
         except BaseException:
             if self.ports is not None:
                 await self.ports.give_up()
+            if self._peer_port is not None:
+                self._peer_port.close()
             await self._close_files()
             raise
 
@@ -150,13 +158,14 @@ class Node:
             RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
         )
 
-    async def _take_part(self, plan: ClusterPlan) -> dict[str, str]:
+    async def _take_part(self, plan: ClusterPlan, ports: Ports) -> dict[str, str]:
         """Open all doors, then stand for election or follow; who leads is not waited for."""
         assert self._peers is not None, "made before"
-        addresses = await self._listen()
+        assert self._peer_port is not None, "bound before"
+        addresses = await ports.open()
         self._places.open(addresses, bracketed(plan.own_host), self.settings.cluster.worker_address)
         self.assembly.begin()
-        await self._peers.start(*split_address(plan.addresses[plan.node_id]))
+        await self._peers.start(self._peer_port)
         self._beat()
         return addresses | {"peer": plan.addresses[plan.node_id]}
 
@@ -186,7 +195,6 @@ class Node:
             await self._turn()
         if self.files.imported is not None:
             await self._import()
-        self._beat()
 
     async def _import(self) -> None:
         """Put what version 1 held through the log like anything else, and finish once all of it is written down."""
@@ -199,7 +207,8 @@ class Node:
         await self._flush()
         self.files.directory.finish_import()
 
-    async def _listen(self) -> dict[str, str]:
+    async def _bind(self, plan: ClusterPlan | None) -> Ports:
+        """Have the ports before this node leads or is heard of: who cannot be reached should do neither."""
         services = Services(
             self.assembly,
             self.files,
@@ -211,7 +220,10 @@ class Node:
             failed=self._fail,
         )
         self.ports = Ports(self.settings, services)
-        return await self.ports.open()
+        await self.ports.bind()
+        if plan is not None:
+            self._peer_port = await bound_socket(*split_address(plan.addresses[plan.node_id]))
+        return self.ports
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 

@@ -100,9 +100,9 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
         version1.set_aside(directory.path)
     for warning in directory.warnings:
         logger.warning("%s", warning)
-    _check_metadata_is_there(directory)
+    _check_metadatais_there(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity)
-    _check_log_is_there(directory, metadata)
+    _check_logis_there(directory, metadata)
     _clear_remains(directory)
     store = _open_state(directory)
     log = _open_log(directory, metadata, store, segment_bytes_max)
@@ -169,12 +169,12 @@ def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> No
     log.journal.forget_outcomes(log.first_index)
 
 
-def _check_metadata_is_there(directory: DataDirectory) -> None:
+def _check_metadatais_there(directory: DataDirectory) -> None:
     """A log or a state without metadata belongs to a node that forgot whom it voted for."""
     path = directory.consensus / METADATA_NAME
-    if _is_there(path):
+    if is_there(path):
         return
-    if _has_log(directory.consensus) or _is_there(directory.state / DATA_FILE):
+    if _has_log(directory.consensus) or is_there(directory.state / DATA_FILE):
         found = "an empty file" if path.exists() else "no such file"
         hint = "restore the whole data directory from one copy"
         raise DamagedFile(path, 0, found=found, expected="the term and vote that belong to the log", hint=hint)
@@ -182,15 +182,15 @@ def _check_metadata_is_there(directory: DataDirectory) -> None:
 
 def _has_log(consensus: Path) -> bool:
     """Whether there is any segment; what version 1 left, `raft.log.v1`, is none."""
-    return _is_there(consensus / ACTIVE_NAME) or any(consensus.glob(f"{ACTIVE_NAME}.[0-9]*"))
+    return is_there(consensus / ACTIVE_NAME) or any(consensus.glob(f"{ACTIVE_NAME}.[0-9]*"))
 
 
-def _is_there(path: Path) -> bool:
+def is_there(path: Path) -> bool:
     """A file of 0 bytes is one that a crash left without its content: it counts as absent."""
     return path.exists() and path.stat().st_size > 0
 
 
-def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
+def _check_logis_there(directory: DataDirectory, metadata: Metadata) -> None:
     """A node that ever voted has had a log: one that is gone is not a first start."""
     path = directory.consensus / ACTIVE_NAME
     if metadata.term and not _has_log(directory.consensus):

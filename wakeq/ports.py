@@ -7,6 +7,7 @@ builds; it knows no rule of queues and no byte of a protocol.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Set
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ from wakeq.assembly import Assembly
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpListener
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.listening import bound_socket
 from wakeq.monique_doors import MoniqueDoors
 from wakeq.monique_doors import Services as MoniqueServices
 from wakeq.opening import Opened
@@ -63,6 +65,7 @@ class Ports:
         self._services = services
         self._workers = 0  # how many numbers of workers were given out
         self._addresses: dict[str, str] = {}
+        self._bound: dict[str, socket.socket] = {}  # by door, until it is opened
         defaults = settings.queue.policies()
         self._defaults = None if defaults == Policies() else defaults
         self._worker, self._connect = self._make_worker_doors()
@@ -194,16 +197,29 @@ class Ports:
 
     # --- up --------------------------------------------------------------------------------------------------------
 
+    async def bind(self) -> None:
+        """Have every port; nobody can connect yet, and one that somebody else has is found out before anything is done.
+
+        Those of ZeroMQ are not among them: they are open only while this node leads.
+        """
+        settings, bound = self._settings, self._bound
+        bound["worker"] = await bound_socket(settings.host, settings.worker_port)
+        bound["http"] = await bound_socket(settings.host, settings.http_port)
+        for door, (port, _) in self._taskflux.items():
+            bound[door] = await bound_socket(settings.host, port)
+        if self.monique.own_place is not None:
+            bound["monique"] = await bound_socket(*self.monique.own_place)
+
     async def open(self) -> dict[str, str]:
-        """Accept connections; return the addresses by door."""
-        settings, addresses = self._settings, self._addresses
-        host = bracketed(settings.host)
+        """Accept connections at what was bound; return the addresses by door."""
+        addresses, bound = self._addresses, self._bound
+        host = bracketed(self._settings.host)
         self._watch()
-        addresses["worker"] = f"{host}:{await self._worker.start(settings.host, settings.worker_port)}"
-        addresses["http"] = f"{host}:{await self.web.start(settings.host, settings.http_port)}"
-        for door, (port, listener) in self._taskflux.items():
-            addresses[door] = f"{host}:{await listener.start(settings.host, port)}"
-        return addresses | await self.monique.start()
+        addresses["worker"] = f"{host}:{await self._worker.start(bound.pop('worker'))}"
+        addresses["http"] = f"{host}:{await self.web.start(bound.pop('http'))}"
+        for door, (_, listener) in self._taskflux.items():
+            addresses[door] = f"{host}:{await listener.start(bound.pop(door))}"
+        return addresses | await self.monique.start(bound.pop("monique", None))
 
     def reload(self, settings: Settings) -> None:
         """Take other settings; only those that can be reloaded differ."""
@@ -225,6 +241,8 @@ class Ports:
 
     async def give_up(self) -> None:
         """The start has failed: close what would keep the program from ending."""
+        for bound in self._bound.values():
+            bound.close()
         await self.monique.close()
 
     async def send_away(self) -> None:

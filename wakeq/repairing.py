@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from wakeq.inspect import inspect
-from wakeq.opening import SNAPSHOT_NAME
+from wakeq.opening import SNAPSHOT_NAME, is_there
 from wakeq.protocol.errors import DirectoryInUse, StorageError
 from wakeq.storage.directory import DataDirectory
+from wakeq.storage.environment import DATA_FILE
 from wakeq.storage.files import sync_directory
 
 ASIDE = "damaged"
@@ -77,6 +78,8 @@ def _without_state(directory: DataDirectory, facts: Mapping[str, Any], damage: l
     from_index = snapshot["last_index"] if snapshot["present"] else 0
     if facts["log"]["first_index"] > from_index + 1:
         return Diagnosis(damage, [], f"the log does not go on where the snapshot ends: {BACKUP}")
+    if not is_there(directory.state / DATA_FILE):
+        return Diagnosis(damage, [])  # there is nothing to set aside: a start makes it
     begins = f"the snapshot (up to entry {from_index}) and the log" if from_index else "the log"
     return Diagnosis(damage, [Step(directory.state, f"the next start makes it again from {begins}")])
 

@@ -155,7 +155,7 @@ def test_an_export_can_name_queues_and_an_import_another_one(
         (tmp_path / "lines").write_text(lines)
         assert {json.loads(line)["queue"] for line in lines.splitlines()} == {"jobs"}
 
-        assert wakeq(broker, "import", tmp_path / "lines", "--into", "copy") == 0
+        assert wakeq(broker, "import", tmp_path / "lines", "--to", "copy") == 0
 
         assert client.stats("copy")["size"] == 51
 

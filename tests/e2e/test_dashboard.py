@@ -307,6 +307,40 @@ def test_every_page_fits_a_phone_and_a_desk_by_day_and_by_night(tmp_path: Path, 
         assert found <= width, f"{label} is wider than its screen: {found}"
 
 
+def test_on_a_phone_an_error_is_read_and_answered_without_scrolling_sideways(tmp_path: Path) -> None:
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[Any]:
+        await client.create_queue("mails", max_deliveries=1)
+        await client.publish("mails", "x" * 900)
+        message = await client.fetch("mails")
+        assert message is not None
+        await message.nack(error="SMTP 451")
+        await page.size(375, 740, phone=True)
+        await page.go(f"{here.http}/#/queue/mails.dead")
+        await page.until("[...document.querySelectorAll('tbody button')].length >= 4")
+        rows = "document.querySelector('table.stacked tbody tr')"
+        places = f"[...{rows}.querySelectorAll('button')].map((one) => one.getBoundingClientRect())"
+        return [
+            await page.run(f"{places}.every((one) => one.left >= 0 && one.right <= 375)"),
+            await page.run(f"{rows}.innerText.includes('SMTP 451')"),
+            await page.run(f"{rows}.getBoundingClientRect().height") < 200,
+        ]
+
+    assert told(tmp_path, story) == [True, True, True]
+
+
+def test_the_dead_letters_that_are_there_are_counted_and_not_those_that_ever_were(tmp_path: Path) -> None:
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> list[str]:
+        shown = "[...document.querySelectorAll('.card')].find((one) => one.innerText.startsWith('Dead letters'))"
+        await client.publish_many("mails.dead", ["1", "2", "3"])
+        await page.go(here.http)
+        await page.until(f"{shown}?.innerText.includes('3')")
+        await client.purge("mails.dead")
+        await page.until(f"{shown}?.innerText.includes('0')")
+        return []
+
+    assert told(tmp_path, story) == []
+
+
 def test_the_page_is_small_and_says_what_it_may_load(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await page.go(here.http)

@@ -18,7 +18,7 @@ import pytest
 from tests.helpers.broker_process import BrokerProcess
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("first-worker", "retries", "deployment")
+PAGES = ("first-worker", "retries", "web", "deployment", "migrate")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OUTPUT_S_MAX = 30
 

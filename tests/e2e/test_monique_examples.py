@@ -136,7 +136,7 @@ def test_listening_prints_what_comes_and_says_so_if_nothing_does(config: Path) -
 
     assert (nothing.returncode, nothing.stdout) == (3, "")
     with Started(
-        [sys.executable, "-m", "wakeq", "monique", "-f", str(config), "listen", "a_b", "--count", "1", "--json"],
+        [sys.executable, "-m", "wakeq", "monique", "-f", str(config), "listen", "a_b", "--limit", "1", "--json"],
         cwd=ROOT,
     ) as listener:
         eventually(lambda: "listening" in listener.errors, "it listens")

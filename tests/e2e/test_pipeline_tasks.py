@@ -36,7 +36,7 @@ def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_p
     client = BulkClient(broker.address)
     file = tmp_path / "orders.jsonl"
     file.write_text("".join(f'{{"id": {i}}}\n' for i in range(ROWS)))
-    command = ("load", str(file), "--queue", "q", "--rate", "500")
+    command = ("load", str(file), "--to", "q", "--rate", "500")
 
     with wakeq(broker, *command) as first:
         eventually(lambda: published(client) >= 500, "the first batch is published")
@@ -54,7 +54,7 @@ def test_a_load_that_is_killed_goes_on_where_it_was(broker: BrokerProcess, tmp_p
 def test_what_cannot_be_loaded_is_one_line(broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
 
-    with wakeq(broker, "load", str(tmp_path / "a.csv"), "--queue", "q", "--body", "text") as process:
+    with wakeq(broker, "load", str(tmp_path / "a.csv"), "--to", "q", "--body", "text") as process:
         _, said = process.communicate(timeout=60)
 
     assert process.returncode == 78

@@ -74,7 +74,9 @@ def test_a_failure_is_tried_again_and_the_last_one_makes_a_dead_letter(broker: B
     with Client(broker.address) as client:
         client.publish("jobs", "")
 
-        with work(broker, "echo first >&2; echo last >&2; exit 3", "--retry-max", "2", "--retry-delay", "0") as worker:
+        with work(
+            broker, "echo first >&2; echo last >&2; exit 3", "--max-retries", "2", "--retry-delay", "0"
+        ) as worker:
             dead = fetched(client, "jobs.dead")
             assert worker.stop() == 0
 
@@ -98,7 +100,7 @@ def test_not_now_is_no_failure(broker: BrokerProcess) -> None:
     with Client(broker.address) as client:
         client.publish("jobs", "")
 
-        with work(broker, "echo away >&2; exit 75", "--retry-max", "0", "--retry-delay", "100") as worker:
+        with work(broker, "echo away >&2; exit 75", "--max-retries", "0", "--retry-delay", "100") as worker:
             eventually(lambda: client.stats("jobs")["delayed"] == 1, "it is put off")
             assert worker.stop() == 0
 

@@ -33,11 +33,11 @@ class Authority:
         self.ca = Pair(directory / "ca.pem", directory / "ca.key")
         _openssl("req", "-x509", *CURVE, "-subj", f"/CN={name}", "-days", "2", *_out(self.ca))
 
-    def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1,IP:::1") -> Pair:
+    def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1,IP:::1", days: int = 2) -> Pair:
         """Make a certificate for these hosts."""
         pair = Pair(self._directory / f"{name}.pem", self._directory / f"{name}.key")
         signed_by = ("-CA", str(self.ca.cert), "-CAkey", str(self.ca.key))
-        subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName={hosts}", "-days", "2")
+        subject = ("-subj", f"/CN={name}", "-addext", f"subjectAltName={hosts}", "-days", str(days))
         _openssl("req", "-x509", *CURVE, *subject, "-addext", "basicConstraints=CA:FALSE", *signed_by, *_out(pair))
         return pair
 

@@ -17,6 +17,7 @@ from tests.helpers.monique_raw import RawMonique
 from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_queues import QueueServices
 from wakeq.actors.runtime import Process, Runtime, Timers
+from wakeq.listening import bound_socket
 from wakeq.monique_doors import MoniqueDoors, Services
 from wakeq.security import Security
 from wakeq.settings import Monique, Settings
@@ -66,8 +67,9 @@ class Place:
 async def doors(*, insecure: bool = False, **settings: Any) -> AsyncIterator[tuple[Place, dict[str, str]]]:
     async with aiohttp.ClientSession() as session:
         place = Place(session, Monique(**settings), insecure=insecure)
-        addresses = await place.doors.start()
-        place.url = f"http://127.0.0.1:{await place.web.start('127.0.0.1', 0)}/monique"
+        own = place.doors.own_place
+        addresses = await place.doors.start(None if own is None else await bound_socket(*own))
+        place.url = f"http://127.0.0.1:{await place.web.start(await bound_socket('127.0.0.1', 0))}/monique"
         try:
             yield place, addresses
         finally:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from tests.helpers.noting import Answering, Clock
 from wakeq.actors.door import Door
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.listening import bound_socket
 
 
 class Port:
@@ -45,7 +46,7 @@ class Port:
 @asynccontextmanager
 async def listening(**limits: object) -> AsyncIterator[Port]:
     port = Port(**limits)
-    port.port = await port.listener.start("127.0.0.1", 0)
+    port.port = await port.listener.start(await bound_socket("127.0.0.1", 0))
     try:
         yield port
     finally:

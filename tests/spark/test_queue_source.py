@@ -163,7 +163,7 @@ def test_autoack_settles_the_last_batch_too(world: World) -> None:
     finally:
         world.spark.streams.removeListener(listener)
 
-    assert world.client.stats("q")["acked"] == 25
+    eventually(lambda: world.client.stats("q")["acked"] == 25, "the last batch is settled, beside Spark")
 
 
 def test_a_batch_that_failed_is_the_same_after_a_restart(world: World) -> None:

@@ -100,3 +100,10 @@ class Mailer:
 
     def mail(self) -> str:
         return self.send.publish(to="a@b.c")
+
+
+# A schedule takes a task, or one with options.
+worker.schedule(send, "@daily", zone="Europe/Berlin", arguments={"to": "a@b.c"})
+worker.schedule(fetch.options(priority=-5), 60, arguments={"url": "http://x"})
+worker.schedule(waits, 60)  # error
+worker.schedule(send, None)  # error

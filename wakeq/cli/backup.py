@@ -100,10 +100,10 @@ def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--into", metavar="QUEUE", help="All messages into this queue.")
+@click.option("--to", metavar="QUEUE", help="All messages into this queue.")
 @json_option
 @click.pass_obj
-def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> None:
+def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> None:
     """Publish the JSON lines of FILE (or standard input), as export prints them.
 
     Queues that are missing are made with their policies.  Each message is published once even if this is repeated
@@ -111,7 +111,7 @@ def import_(broker: Broker, file: BinaryIO, into: str | None, as_json: bool) -> 
     """
     import asyncio
 
-    sums = asyncio.run(_publish_all(broker.address, _lines_in(file), into))
+    sums = asyncio.run(_publish_all(broker.address, _lines_in(file), to))
     print_json(sums) if as_json else click.echo(f"{sums['messages']} messages were sent to {sums['queues']} queues")
 
 
@@ -228,7 +228,8 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     if as_json and (dry_run or not steps):
         print_json(facts)
     elif not as_json:
-        print_facts({"damage": found.damage or "none was found", "to do": steps or "nothing"})
+        nothing = "start the broker on it" if found.damage and not found.hopeless else "nothing"
+        print_facts({"damage": found.damage or "none was found", "to do": steps or nothing})
         if found.hopeless:
             say(found.hopeless)
     if steps and not dry_run:

@@ -9,7 +9,7 @@ import click
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table
 from wakeq.cli.trial import trial
-from wakeq.protocol.errors import NoQuorum
+from wakeq.protocol.errors import BrokerUnreachable, NoQuorum
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes", "level")
 NODE = click.IntRange(min=0)
@@ -29,15 +29,35 @@ cluster.add_command(trial)
 @json_option
 @click.pass_obj
 def status(broker: Broker, as_json: bool) -> None:
-    """Show what the node at --broker knows; how far the others are, only the leader knows."""
-    with broker.connect() as client:
-        facts = client.cluster()
+    """Show what the node at --broker knows; how far the others are, only the leader knows.
+
+    Of several nodes at --broker it is the one that leads; if none does, the first that answers.
+    """
+    facts = _known_to(broker)
     if as_json:
         print_json(facts)
         return
     members: list[dict[str, Any]] = facts.pop("members")
     print_facts(facts)
     print_table(MEMBER_COLUMNS, ([member[column] for column in MEMBER_COLUMNS] for member in members))
+
+
+def _known_to(broker: Broker) -> dict[str, Any]:
+    """What the node knows that leads, of those that are named, or the first that answers."""
+    answers: list[dict[str, Any]] = []
+    failures: list[BrokerUnreachable] = []
+    for address in filter(None, map(str.strip, broker.address.split(","))):
+        try:
+            with Broker(address).connect() as client:
+                answers.append(client.cluster())
+        except BrokerUnreachable as error:
+            failures.append(error)
+            continue
+        if answers[-1]["serves"]:
+            return answers[-1]
+    if not answers:
+        raise failures[-1]
+    return answers[0]
 
 
 @cluster.command()

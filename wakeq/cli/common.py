@@ -11,10 +11,12 @@ import click
 from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed before anything else is loaded
 from wakeq.cli.output import say
 from wakeq.client import Client
+from wakeq.client.route import PORT, parse_address
 
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
 
+HTTP_PORT = 8080
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOTHING = 3  # there was no message to fetch, or not the one that was named
@@ -34,7 +36,20 @@ class Broker:
         """Where operators talk to it, over HTTP."""
         from wakeq.client.admin import AdminClient
 
-        return AdminClient(self.http)
+        return AdminClient(self.http_address)
+
+    @property
+    def http_address(self) -> str:
+        """The HTTP ports of this broker, never of another one: the usual one where its worker port is the usual one."""
+        if self.http:
+            return self.http
+        nodes = [parse_address(one.strip()) for one in self.address.split(",") if one.strip()]
+        hosts = [f"[{host}]" if ":" in host else host for host, port in nodes if port == PORT]
+        if not hosts:
+            raise click.UsageError(
+                f"the HTTP port of {self.address} is not known; name it: --http {nodes[0][0]}:PORT, or WAKEQ_HTTP"
+            )
+        return ",".join(f"{host}:{HTTP_PORT}" for host in hosts)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:

@@ -44,10 +44,25 @@ from wakeq.protocol.errors import WakeqError
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # of a write that no file name comes with
 KIND_OF_NUMBER = re.compile(r"a valid (integer|float)(?: range)?\b")  # click's words
 KINDS_OF_NUMBERS = {"integer": "a whole number", "float": "a number"}
+ELSEWHERE = {  # what verbs are called where people come from
+    "worker": "run", "start": "serve", "server": "serve", "publish": "pub", "put": "pub", "send": "pub", "get": "fetch",
+    "sub": "work", "consume": "work", "status": "top", "queues": "queue list", "info": "queue stats",
+}  # fmt: skip
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
-@click.group(context_settings=HELP)
+class Verbs(click.Group):
+    """The verbs, shown by what somebody is about to do."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands))
+        for title, verbs in KINDS.items():
+            with formatter.section(title):
+                room = formatter.width - width - 6
+                formatter.write_dl([(f"{verb.name or '':{width}}", verb.get_short_help_str(room)) for verb in verbs])
+
+
+@click.group(cls=Verbs, context_settings=HELP)
 @click.option(
     "--broker",
     metavar="HOST:PORT",
@@ -63,7 +78,7 @@ HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
     envvar="WAKEQ_HTTP",
     default=None,
     show_envvar=True,
-    help="The HTTP port of the broker, for verbs of operators; 127.0.0.1:8080 if nothing is said.",
+    help="The HTTP port of the broker, for verbs of operators; 8080 beside a worker port 2601.",
 )
 @click.option(
     "--token-file",
@@ -89,14 +104,17 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
     os.environ.update({"WAKEQ_TLS": tls} if tls else {})
 
 
-VERBS = (
-    *(serve, pub, fetch, ack, nack, touch, work, run, queue, pipeline, taskflux, monique, cluster),
-    *(ping, inspect, config, token, leases, connections, why, top, doctor, alive, bench, completion),
-)
-for verb in VERBS:
-    cli.add_command(verb)
-for verb in (backup, restore, export, import_, repair):
-    cli.add_command(verb)
+KINDS: dict[str, tuple[click.Command, ...]] = {
+    "Messages": (pub, fetch, ack, nack, touch),
+    "Workers": (run, work),
+    "Queues, and what is in them": (queue, top, why, leases, connections),
+    "A broker": (serve, ping, alive, doctor, bench, config, token, cluster),
+    "Its data": (backup, restore, export, import_, inspect, repair),
+    "Other doors, and your shell": (pipeline, taskflux, monique, completion),
+}
+for kind in KINDS.values():
+    for verb in kind:
+        cli.add_command(verb)
 for verb in (pause, resume, move, requeue):
     queue.add_command(verb)
 
@@ -160,5 +178,16 @@ def _explain_usage(mistake: click.ClickException) -> int:
     if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
         verb, path = path.removeprefix("wakeq "), "wakeq"
         what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {verb}`"
+    if isinstance(mistake, click.UsageError) and (meant := _meant(mistake)):
+        what = f"{mistake.message.rstrip('.')}; did you mean `wakeq {meant}`?"
     say(f"{what}; try `{path} --help`")
     return EXIT_USAGE
+
+
+def _meant(mistake: click.UsageError) -> str | None:
+    """The verb that somebody wants who took its name elsewhere, or left out the group that it is in."""
+    no_such_verb = re.fullmatch(r"No such command '(\w+)'\.", mistake.message)
+    if no_such_verb is None or mistake.ctx is None or mistake.ctx.command is not cli:
+        return None
+    name = no_such_verb[1]
+    return f"queue {name}" if name in queue.commands else ELSEWHERE.get(name)

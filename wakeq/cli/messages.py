@@ -11,13 +11,16 @@ import time
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
-from wakeq.cli.output import print_json, say
-from wakeq.client import Message
-from wakeq.protocol.errors import QueueNotFound
+from wakeq.cli.output import moment, print_json, say
+from wakeq.client import Client, Message
+from wakeq.protocol.commands import PAUSE_MS_MAX
+from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound, WakeqError
 from wakeq.protocol.wire.worker import text_of
 from wakeq.protocol.wire.worker_commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
 SECONDS = click.IntRange(min=0)
+ASK_AGAIN_S = 0.1  # while a broker starts
+HELD = {"delayed": "delayed", "leased": "with workers", "staged": "claimed by a pipeline"}  # what a fetch does not get
 
 
 def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -81,7 +84,7 @@ def pub(
 @click.option(
     "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
 )
-@click.option("--count", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
+@click.option("--limit", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -97,7 +100,7 @@ def fetch(
     broker: Broker,
     queue: str,
     wait_s: int,
-    count: int,
+    limit: int,
     timeout_s: int | None,
     acknowledge: bool,
     raw: bool,
@@ -109,9 +112,9 @@ def fetch(
     lease are said on standard error.  Ends with status 3 if there was nothing.
     """
     with broker.connect() as client:
-        messages = client.fetch_many(queue, count, wait=wait_s, timeout=timeout_s)
+        messages = client.fetch_many(queue, limit, wait=wait_s, timeout=timeout_s)
         if not messages:
-            say(f"{queue_name(queue)} has nothing to fetch now; --wait S waits for a message")
+            say(why_nothing(client, queue))
             return EXIT_NOTHING
         for message in messages:
             print_message(message, as_json=as_json, raw=raw, leased=not acknowledge)
@@ -119,6 +122,21 @@ def fetch(
         if acknowledge:  # only now that it has been printed
             client.ack_many(messages)
     return 0
+
+
+def why_nothing(client: Client, queue: str) -> str:
+    """What stands between somebody who fetched and the messages that the queue has, if it has any."""
+    try:
+        found = client.stats(queue)
+    except WakeqError:  # there is none after all, or who may fetch may not look: it is only a hint
+        found = {}
+    paused_until_ms = found.get("paused_until_ms", 0)
+    if paused_until_ms:
+        until = "" if paused_until_ms == PAUSE_MS_MAX else f" until {moment(paused_until_ms)}"
+        return f"{queue_name(queue)} is paused{until}; `wakeq queue resume` lets it hand out again"
+    held = [f"{found[state]} {words}" for state, words in HELD.items() if found.get(state)]
+    but = f" ({', '.join(held)})" if held else ""
+    return f"{queue_name(queue)} has nothing to fetch now{but}; --wait S waits for a message"
 
 
 @click.command()
@@ -177,19 +195,34 @@ def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | No
 
 
 @click.command()
+@click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Ask again for so long until it does.")
 @json_option
 @click.pass_obj
-def ping(broker: Broker, as_json: bool) -> None:
-    """Ask the broker whether it answers."""
-    with broker.connect() as client:
-        version = client.broker_version
-        began_s = time.monotonic()
-        client.ping()
-        took_ms = round((time.monotonic() - began_s) * 1000, 3)
+def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
+    """Ask the broker whether it answers.
+
+    With --wait a script that has just started it goes on when it serves.
+    """
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            version, took_ms = _ping(broker)
+            break
+        except BrokerUnreachable:
+            if time.monotonic() >= until_s:
+                raise
+            time.sleep(ASK_AGAIN_S)
     if as_json:
         print_json({"broker": broker.address, "version": version, "took_ms": took_ms})
     else:
         click.echo(f"{broker.address} answers in {took_ms} ms; wakeq {version}")
+
+
+def _ping(broker: Broker) -> tuple[str, float]:
+    with broker.connect() as client:
+        began_s = time.monotonic()
+        client.ping()
+        return client.broker_version, round((time.monotonic() - began_s) * 1000, 3)
 
 
 def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -> None:

@@ -108,11 +108,11 @@ def push(server: Server, spec: str, type: Type, encoding: Encoding, file: Binary
 @monique.command()
 @click.argument("spec", default=ANY)
 @click.argument("type", default=ANY)
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many.")
 @click.option("--wait", "wait_s", type=click.FloatRange(min=0), metavar="S", help="End when nothing came for so long.")
 @json_option
 @click.pass_obj
-def listen(server: Server, spec: str, type: str, count: int | None, wait_s: float | None, as_json: bool) -> int:
+def listen(server: Server, spec: str, type: str, limit: int | None, wait_s: float | None, as_json: bool) -> int:
     """Print messages of SPEC and TYPE as they come; either may be *, and is if it is not given."""
     came = 0
     with server.connect() as client:
@@ -121,7 +121,7 @@ def listen(server: Server, spec: str, type: str, count: int | None, wait_s: floa
         while (post := client.receive(wait_s)) is not None:
             _show(post, as_json=as_json)
             came += 1
-            if came == count:
+            if came == limit:
                 break
     return 0 if came else EXIT_NOTHING
 

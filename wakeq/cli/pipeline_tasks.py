@@ -24,7 +24,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("files", type=FILE, nargs=-1, required=True)
-@click.option("--queue", required=True, help="Where the messages go.")
+@click.option("--to", "queue", required=True, metavar="QUEUE", help="Where the messages go.")
 @click.option("--body", metavar="COLUMN", help="The column that becomes the body; else the row, as a JSON object.")
 @click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
 @click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
@@ -65,7 +65,7 @@ def _show(progress: "Progress") -> None:
 
 @click.command()
 @click.argument("lake", type=FOLDER)
-@click.option("--queue", required=True, help="Whose messages.")
+@click.option("--queue", required=True, metavar="QUEUE", help="Whose messages.")
 @click.option(
     "--where", default="true", show_default=True, metavar="EXPR", help="Which of them, as Spark's SQL says it."
 )

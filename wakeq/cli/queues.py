@@ -167,14 +167,14 @@ def stats(broker: Broker, name: str | None, as_json: bool) -> None:
 
 @queue.command()
 @click.argument("name", metavar="QUEUE")
-@click.option("--count", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True)
+@click.option("--limit", type=click.IntRange(1, PEEK_COUNT_MAX), metavar="N", default=10, show_default=True)
 @click.option("--state", type=click.Choice(["ready", "delayed", "leased", "any"]), default="ready", show_default=True)
 @json_option
 @click.pass_obj
-def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> None:
+def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> None:
     """Look at the next messages of QUEUE without taking them."""
     with broker.connect() as client:
-        messages = client.peek(name, count, state=state)
+        messages = client.peek(name, limit, state=state)
     if as_json:
         print_json({"queue": name, "messages": messages})
     else:
@@ -183,7 +183,7 @@ def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> No
 
 @queue.command("redrive")
 @click.argument("name", metavar="QUEUE")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="At most so many; else all that are ready.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; else all that are ready.")
 @click.option("--to", metavar="QUEUE", help="To this queue; else each to where it came from.")
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second.")
@@ -194,7 +194,7 @@ def peek(broker: Broker, name: str, count: int, state: str, as_json: bool) -> No
 def redrive_(
     broker: Broker,
     name: str,
-    count: int | None,
+    limit: int | None,
     to: str | None,
     where: tuple[str, ...],
     rate: float | None,
@@ -210,19 +210,19 @@ def redrive_(
     if not dry_run:
         fitting = f" that fit {' and '.join(where)}" if where else ""
         target = "where they came from" if to is None else queue_name(to)
-        letters = f"{'all' if count is None else f'up to {count}'} dead letters of {queue_name(name)}{fitting}"
+        letters = f"{'all' if limit is None else f'up to {limit}'} dead letters of {queue_name(name)}{fitting}"
         confirm(f"Bring {letters} back to {target}?", yes=yes)
     if where or rate:
-        picked = {"where": where, "uids": (), "limit": count, "rate": rate, "dry_run": dry_run, "as_json": as_json}
+        picked = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
         more = {} if to is None else {"to": to}
         select(broker, "/messages/redrive", name, **picked, word="redriven from", more=more)  # type: ignore[arg-type]
         return
     with broker.connect() as client:
         if dry_run:
             ready = client.stats(name)["ready"]
-            messages = client.peek(name, min(count or PEEK_COUNT_MAX, PEEK_COUNT_MAX))
+            messages = client.peek(name, min(limit or PEEK_COUNT_MAX, PEEK_COUNT_MAX))
         else:
-            moved = client.redrive(name, count, to=to)
+            moved = client.redrive(name, limit, to=to)
     if dry_run:
         print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(messages)
         say(f"nothing was moved; ready in {queue_name(name)}: {ready}")

@@ -36,11 +36,12 @@ def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
     settings = [word for other in others for word in ("--set", other)]
     stopping = threading.Event()
+    doors = Doors()
     nodes = [
         _start(node, data_dir / f"node-{node}", peers, [*_ports(node, free_ports), *settings]) for node in range(NODES)
     ]
     for node, process in enumerate(nodes):
-        threading.Thread(target=show, args=(node, process, stopping), daemon=True).start()
+        threading.Thread(target=show, args=(node, process, stopping, doors), daemon=True).start()
 
     def stop(number: int, frame: FrameType | None) -> None:
         stopping.set()
@@ -66,11 +67,32 @@ def _start(node: int, data_dir: Path, peers: str, arguments: Sequence[str]) -> "
     )
 
 
-def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event) -> None:
+class Doors:
+    """Where the nodes are, as they say when they are ready.  Each is heard by a thread of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ready: dict[int, dict[str, str]] = {}
+
+    def heard(self, node: int, line: str) -> str | None:
+        """Take a line of a node; return how clients find the cluster when the last node was heard of."""
+        if not line.startswith("wakeq ready "):
+            return None
+        with self._lock:
+            self._ready[node] = dict(door.split("=", 1) for door in line.split()[2:])
+            if len(self._ready) < NODES:
+                return None
+            brokers, pages = (",".join(self._ready[node][door] for node in range(NODES)) for door in ("worker", "http"))
+            return f"export WAKEQ_BROKER={brokers} WAKEQ_HTTP={pages}"
+
+
+def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event, doors: Doors) -> None:
     """Print what a node says, and, if it ends before all are stopped, how it is started again."""
     assert process.stdout is not None, "it was asked for"
     for line in process.stdout:
         click.echo(f"node {node}: {line.rstrip()}")
+        if found := doors.heard(node, line):
+            click.echo(f"three nodes are up; in another terminal:  {found}")
     if not stopping.is_set():
         click.echo(f"node {node} has ended; start it again by: {shlex.join(cast(list[str], process.args))}")
 

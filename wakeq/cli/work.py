@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wakeq.worker import Retry
     from wakeq.worker.retry import Backoff
 
-RETRY_FLAGS = ("retry_max", "retry_delay_s", "retry_backoff")
+RETRY_FLAGS = ("max_retries", "retry_delay_s", "retry_backoff")
 SPAN = click.FloatRange(min=0)
 SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
 
@@ -60,7 +60,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     help="Wait so long for commands at a stop.",
 )
 @click.option(
-    "--retry-max",
+    "--max-retries",
     type=click.IntRange(min=0),
     metavar="N",
     default=20,
@@ -90,7 +90,7 @@ def work(
     timeout_s: int,
     max_run_s: float,
     grace_s: float,
-    retry_max: int,
+    max_retries: int,
     retry_delay_s: float,
     retry_backoff: "Backoff",
     retry_by_queue: bool,
@@ -107,7 +107,7 @@ def work(
 
     Its exit status says what becomes of the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later and
     counts as no failure; 65 (EX_DATAERR) makes it a dead letter at once; any other one, or a signal, is a failure,
-    which is tried again as --retry-... say.  The last line on standard error is kept as the reason.
+    which is tried again as the options say.  The last line on standard error is kept as the reason.
 
     It runs in a process group of its own, which gets SIGTERM after --max-run, or --grace after the first signal
     to us, and SIGKILL 5 seconds later.  Its message is given back when it has ended.
@@ -123,7 +123,7 @@ def work(
     from wakeq.cli.command import Command  # the Worker takes a while to load, and other verbs do without it
     from wakeq.worker import Worker
 
-    retry = None if retry_by_queue else retry_of(retry_max, retry_delay_s, retry_backoff)
+    retry = None if retry_by_queue else retry_of(max_retries, retry_delay_s, retry_backoff)
     handler = Command(command, broker=broker.address, max_run_s=max_run_s, retry=retry)
     worker = Worker(broker.address, concurrency=concurrency, prefetch=0, grace=grace_s)
     worker.task(queue, timeout=timeout_s, retry=retry, max_run=handler.span_s_max)(handler.handle)

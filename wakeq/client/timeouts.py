@@ -41,11 +41,11 @@ def foreign(address: str, error: NotTheProtocol) -> NotTheProtocol:
     return NotTheProtocol(f"{address} does not speak the worker protocol: {error}; is this the HTTP port?")
 
 
-def ungreeted(error: WakeqError) -> WakeqError:
+def ungreeted(error: WakeqError, kind: str = "worker") -> WakeqError:
     """The error of a connection that a peer ended before it had greeted: brokers do not, other ports and TLS do."""
     if type(error) is not Disconnected:
         return error
-    return Disconnected(f"{error} before it greeted; is it a worker port, and does it want TLS (tls=, WAKEQ_TLS)?")
+    return Disconnected(f"{error} before it greeted; is it a {kind} port, and does it want TLS (tls=, WAKEQ_TLS)?")
 
 
 def silent(address: str) -> Silent:

@@ -16,7 +16,7 @@ from typing import Any, cast
 from wakeq.actors.door import Admission, Told
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.actors.peer import Broken, Heard, Writable
-from wakeq.listening import Server, accept, bound_socket
+from wakeq.listening import Server, accept
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.wire.peer import NO_CLUSTER, Frame, FrameReader, Hello, check_hello, encode
 from wakeq.tls import PeerTls
@@ -28,6 +28,8 @@ CONNECTIONS_MAX = 256  # a cluster has a few; who else connects is not let in
 ACCEPT_BACKLOG = 64
 UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up ...
 KEEPALIVE_S = 1  # ... and asks so often: two followers have nothing to say that would show that one of them is gone
+
+HUNG_UP = "it hung up before it said which node it is; its log says why, or it wants TLS (tls.peer_ca_file)"
 
 logger = logging.getLogger("wakeq.peers")
 
@@ -45,6 +47,7 @@ class PeerTcpDoor(asyncio.Protocol):
         self._early: list[Frame] = []  # came before anybody was there to hear it
         self._deadline: asyncio.TimerHandle | None = None
         self.is_full = False
+        self.is_closed_here = False
         self.lost = asyncio.get_running_loop().create_future()
 
     # --- the socket's side ---
@@ -129,6 +132,7 @@ class PeerTcpDoor(asyncio.Protocol):
             self._transport.write(b"".join(map(encode, frames)))
 
     def close(self, reason: str) -> None:
+        self.is_closed_here = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -152,10 +156,10 @@ class PeerTcp:
     def node_id(self) -> int:
         return self.hello().node_id
 
-    async def start(self, host: str, port: int) -> None:
-        """Let other nodes connect."""
+    async def start(self, bound: socket.socket) -> None:
+        """Let other nodes connect at a bound socket."""
         self._server = await accept(
-            await bound_socket(host, port),
+            bound,
             lambda: PeerTcpDoor(self),
             backlog=ACCEPT_BACKLOG,
             tls=None if self._tls is None else self._tls.accepting,
@@ -190,7 +194,10 @@ class PeerTcp:
         except (OSError, UnicodeError) as error:  # a timeout is one too; and a name that cannot be one of a host
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
-        return bool(await door.lost)
+        was_of_use = bool(await door.lost)
+        if not (was_of_use or door.is_closed_here):
+            self.refused(node_id, f"{host}:{port}", PeerRefused(HUNG_UP))
+        return was_of_use
 
     def refused(self, expected: int | None, where: str, error: PeerRefused) -> None:
         """Say once what is wrong with an address."""

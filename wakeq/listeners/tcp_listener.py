@@ -7,6 +7,7 @@ One timer serves the whole port, and none runs while every connection is at rest
 
 import asyncio
 import contextlib
+import socket
 import sys
 from abc import abstractmethod
 from collections import deque
@@ -15,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from wakeq.actors.door import Admission, Told
 from wakeq.listeners.tcp_door import TcpDoor
-from wakeq.listening import Server, accept, bound_socket
+from wakeq.listening import Server, accept
 from wakeq.sweeping import Sweeping
 from wakeq.tls import ServerTls
 
@@ -56,9 +57,8 @@ class TcpListener(Generic[DoorT]):
     def make_door(self) -> DoorT:
         """Return what is to serve a new connection."""
 
-    async def start(self, host: str, port: int) -> int:
-        """Accept connections; return the real port."""
-        bound = await bound_socket(host, port)
+    async def start(self, bound: socket.socket) -> int:
+        """Accept connections at a bound socket; return its port."""
         self._server = await accept(
             bound, self.make_door, backlog=ACCEPT_BACKLOG, tls=self._tls, admission=self.admission
         )

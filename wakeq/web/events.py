@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from wakeq.actors.histogram import Histogram
 from wakeq.actors.queue_view import Gauges
+from wakeq.protocol.catalog import DEAD_SUFFIX
 from wakeq.web.api import Route
 from wakeq.web.callers import LOOK, Caller
 from wakeq.web.exposition import Sample
@@ -150,7 +151,10 @@ def told(look: Look, query: EventsQuery, caller: Caller) -> dict[str, Any]:
         "at_ms": look.at_ms,
         "queues": [one._asdict() for one in shown],
         "queues_total": len(gauges),
-        "totals": {field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
+        "totals": {
+            **{field: sum(getattr(one, field) for one in gauges) for field in _SUMMED},
+            "letters": sum(one.ready + one.delayed for one in gauges if one.name.endswith(DEAD_SUFFIX)),
+        },
         "figures": look.figures if caller.sees_node else {},
         "cluster": look.cluster if caller.sees_node else {},
         "error": look.error,

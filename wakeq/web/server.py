@@ -8,6 +8,7 @@ not added as open.  Must never know what its handlers do, or keep an access log 
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -19,7 +20,7 @@ from aiohttp.typedefs import Handler
 from wakeq.actors.access import Gate
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
-from wakeq.listening import Server, accept, bound_socket
+from wakeq.listening import Server, accept
 from wakeq.tls import ServerTls
 from wakeq.web.authorization import is_foreign, log_in
 from wakeq.web.connection import HttpConnection
@@ -77,11 +78,10 @@ class WebServer:
 
         self._app.on_shutdown.append(run)
 
-    async def start(self, host: str, port: int) -> int:
-        """Accept connections; return the real port."""
+    async def start(self, bound: socket.socket) -> int:
+        """Accept connections at a bound socket; return its port."""
         self._runner = web.AppRunner(self._app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S_MAX)
         await self._runner.setup()
-        bound = await bound_socket(host, port)
         self._server = await accept(
             bound, self._connection, backlog=ACCEPT_BACKLOG, tls=self._tls, admission=self.admission
         )

@@ -115,6 +115,8 @@ class WebSocketDoor(Generic[ReplyT]):
                     self._unfinished_bytes = 0
                     self._unfinished_since_s = None
                     self._take(self.kept(message))
+                case WSMsgType.PING | WSMsgType.PONG if type(message.data) is bytes:  # aiohttp unmasks in a bytearray
+                    self.close("a client's frame was not masked (RFC 6455, 5.1)", WSCloseCode.PROTOCOL_ERROR)
                 case WSMsgType.PING:
                     self._unfinished_bytes -= CONTROL_BYTES + len(message.data)
                     self._write(frame(PONG, bytes(message.data)), burst=False)

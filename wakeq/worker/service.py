@@ -5,21 +5,29 @@ Called from other threads, also from a signal's handler; knows nothing of tasks 
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from wakeq.client.aio import AsyncClient
 from wakeq.worker.engine import Engine, first_of
+from wakeq.worker.timetable import Timetable
 
 
 class Service:
     """The thread and the loop of an engine, from start to stop."""
 
-    def __init__(self, make_engine: "Callable[[], Engine[AsyncClient]]", *, grace_s: float) -> None:
+    def __init__(
+        self,
+        make_engine: "Callable[[], Engine[AsyncClient]]",
+        *,
+        grace_s: float,
+        timetable: Timetable | None = None,
+    ) -> None:
         """`grace_s` is for handlers that still run when the engine ends by itself."""
         self._make_engine = make_engine
+        self._timetable = timetable
         self._thread = threading.Thread(target=self._serve, name="wakeq-worker", daemon=True)
         self._started: Future[None] = Future()
         self.ended: Future[int] = Future()
@@ -75,7 +83,8 @@ class Service:
         try:
             has_begun = await self._begin(engine)
             self._started.set_result(None)
-            await first_of(self._stop.wait(), engine.done.wait())
+            with self._timetable_kept(engine.client) if has_begun else nullcontext():
+                await first_of(self._stop.wait(), engine.done.wait())
             if self._bug is not None:
                 raise self._bug
             return await engine.stop(self._grace_s, self._hurry) if has_begun else 0
@@ -83,6 +92,24 @@ class Service:
             self.handled = engine.handled
             engine.end_pools()
             await engine.client.close()
+
+    @contextmanager
+    def _timetable_kept(self, client: AsyncClient) -> Iterator[None]:
+        """Meanwhile what is due by the timetable is published."""
+        if self._timetable is None:
+            yield
+            return
+        keeping = asyncio.ensure_future(self._timetable.keep(client))
+        keeping.add_done_callback(self._kept)
+        try:
+            yield
+        finally:
+            keeping.cancel()
+
+    def _kept(self, keeping: "asyncio.Future[None]") -> None:
+        """It ends by being cancelled, and else by a bug."""
+        if not keeping.cancelled() and (error := keeping.exception()) is not None:
+            self._broken(self._loop, {"exception": error})
 
     async def _begin(self, engine: Engine[AsyncClient]) -> bool:
         """Connect and start; False if the stop came first, which a broker that says nothing must not hold up."""

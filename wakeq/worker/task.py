@@ -59,6 +59,23 @@ class Outbox(Protocol):
     ) -> list[str]: ...
 
 
+class AsyncOutbox(Protocol):
+    """The same for what publishes on a loop: an AsyncClient."""
+
+    async def publish(
+        self,
+        queue: str,
+        body: Body,
+        *,
+        delay: int = 0,
+        timeout: int | None = None,
+        expires: int = 0,
+        priority: int = 0,
+        headers: Mapping[str, str] | None = None,
+        id: str | None = None,
+    ) -> str: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """How a message of a task is published; spans are seconds."""
@@ -98,6 +115,22 @@ class Publisher(Generic[P]):
         If it is cancelled the message may have been stored.
         """
         return await asyncio.to_thread(self.publish, *args, **kwargs)
+
+    async def publish_by(
+        self, outbox: AsyncOutbox, arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
+    ) -> str:
+        """Publish a call by a connection of this loop, under an id and with these headers too."""
+        settings = self._options
+        return await outbox.publish(
+            self.task.queue,
+            self.task.body_of((), arguments),
+            delay=settings.delay,
+            timeout=self.task.timeout,
+            expires=settings.expires,
+            priority=settings.priority,
+            headers=tracing.outgoing({**(settings.headers or {}), **more_headers}),
+            id=id,
+        )
 
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Queue many calls, each a mapping of arguments by name: all of them or none.  Return the uids."""

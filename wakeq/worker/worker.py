@@ -13,24 +13,29 @@ Defining tasks and publishing them needs no running worker: a web server imports
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
 from wakeq.client.credentials import Tls
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.coroutines import CoroutinePool
+from wakeq.worker.cron import read_moments
 from wakeq.worker.engine import Engine
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pool import Pool, Returns
 from wakeq.worker.retry import RETRY, Retry
 from wakeq.worker.service import Service
 from wakeq.worker.stop import Signals, refuse_in_child
-from wakeq.worker.task import Mode, Outbox, Task, check_settings, mode_of
+from wakeq.worker.task import Mode, Outbox, Publisher, Task, check_settings, mode_of
 from wakeq.worker.threads import ThreadPool
+from wakeq.worker.timetable import Schedule, Timetable
+
+if TYPE_CHECKING:
+    from wakeq.client.blocking import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,13 +74,15 @@ class Worker:
             raise ValueError(f"Worker: prefetch is {prefetch}; it is a number of messages, 0 or more")
         self.address = address
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.schedules: list[Schedule] = []
         self.concurrency = concurrency  # may be changed until it runs
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
         self._token, self._tls = token, tls
-        self._outbox: Outbox | None = None
-        self._outbox_lock = threading.Lock()
+        self._outbox: Outbox | None = None  # in place of a connection of our own
+        self._connection: Client | None = None
+        self._connection_lock = threading.Lock()
         self._service: Service | None = None
 
     # Tasks --------------------------------------------------------------------------------------------------
@@ -119,6 +126,24 @@ class Worker:
 
         return decorate
 
+    def schedule(
+        self,
+        call: Publisher[...],
+        when: str | int,
+        *,
+        zone: str = "UTC",
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Publish a task at its moments while this worker runs: once each, however many instances run.
+
+        `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone`, or a number of seconds.
+        `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
+        moment at which no instance runs is left out, and one that ends by itself (drain, limit) leaves all out.
+        """
+        schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
+        schedule.check()
+        self.schedules.append(schedule)
+
     @contextmanager
     def publishing_to(self, outbox: Outbox) -> Iterator[None]:
         """Publish through this instead of a connection of our own, as tests do."""
@@ -130,12 +155,21 @@ class Worker:
 
     def _client(self) -> Outbox:
         """The connection for publishing, made when it is first needed."""
-        with self._outbox_lock:
-            if self._outbox is None:
+        if self._outbox is not None:
+            return self._outbox
+        with self._connection_lock:
+            if self._connection is None:
                 from wakeq.client.blocking import Client  # a worker that publishes nothing has no second connection
 
-                self._outbox = Client(self.address, token=self._token, tls=self._tls)
-            return self._outbox
+                self._connection = Client(self.address, token=self._token, tls=self._tls)
+            return self._connection
+
+    def _disconnect(self) -> None:
+        """Close it, since its handlers have ended; who publishes later makes another one."""
+        with self._connection_lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
     # Work ---------------------------------------------------------------------------------------------------
 
@@ -163,6 +197,7 @@ class Worker:
                     left = signals.wait_for(service.ended)
             finally:
                 self._service = None
+                self._disconnect()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -187,7 +222,10 @@ class Worker:
             return 0
         service, self._service = self._service, None
         service.stop(self._grace_s if grace is None else grace)
-        return service.wait()
+        try:
+            return service.wait()
+        finally:
+            self._disconnect()
 
     def __enter__(self) -> Self:
         self.start()
@@ -203,7 +241,12 @@ class Worker:
         if self._service is not None:
             raise RuntimeError("this worker runs already")
         self.check()
-        self._service = Service(lambda: self._make_engine(drain=drain, limit=limit), grace_s=self._grace_s)
+        stays = not drain and limit is None
+        self._service = Service(
+            lambda: self._make_engine(drain=drain, limit=limit),
+            grace_s=self._grace_s,
+            timetable=Timetable(self.schedules) if self.schedules and stays else None,
+        )
         return self._service
 
     def _signalled(self, count: int) -> None:

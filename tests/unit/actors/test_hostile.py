@@ -194,3 +194,24 @@ def test_a_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Bro
     broker.settle()
 
     assert [reply["cmd"] for reply in client.take()] == ["nomsg", "pong"]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_fetch_that_waits_waits_on_if_its_strict_delivery_stands_behind_a_purge(
+    broker: Broker, client: Client, goes_on: bool
+) -> None:
+    client.call("CREATE", Q, lease="strict")
+    client.publish(Q)
+    broker.log_disk.held = True
+    other = broker.client()
+    other.send({"cmd": "PURGE", "qname": Q})
+    broker.settle()
+
+    client.send({"cmd": "FET", "qname": Q, "wait": 5}, *[{"cmd": "PING"}] * goes_on)
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    broker.client().publish(Q)
+
+    assert client.words() == (["nomsg", "pong"] if goes_on else ["msg"])

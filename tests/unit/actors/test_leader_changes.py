@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.messages import Asker, Committed, HandOver, Refusal
+from wakeq.actors.messages import Asker, Committed, HandOver, Refusal, Spoilt
 from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
@@ -361,3 +361,25 @@ def test_what_was_set_aside_while_a_slow_node_waited_for_its_verdicts_is_not_don
 
     assert [reply["err"] for reply in (*publisher.take(), *client.take())] == ["SET_ASIDE"] * 2
     assert [list(node.queues._processes[Q].ledger.living_numbers()) for node in cluster.nodes] == [[1]] * 3
+
+
+def test_a_node_whose_state_is_made_anew_still_writes_what_a_truncation_waits_behind(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    clients = [leader.client() for _ in range(2)]
+    clients[0].publish(Q)
+    cluster.cuts = {(leader.number, other.number) for other in cluster.others(leader)}  # it still hears them
+    leader.log_disk.held = True
+    for client in clients:  # what the first says is being written, the second's is still in memory
+        client.send({"cmd": "PUB", "qname": Q, "message": "lost"})
+        cluster.settle()
+    successor(cluster, leader)
+    assert leader.raft_log._behind, "to be taken back"
+    assert leader.raft_log._log.buffered_bytes, "what was not written yet"
+
+    leader.raft_log.tell(Spoilt(1, 2))
+    cluster.settle()
+    leader.log_disk.held = False
+    leader.log_disk.complete()
+    with pytest.raises(StateReplaced):
+        cluster.settle()

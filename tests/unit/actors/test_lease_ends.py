@@ -4,8 +4,8 @@ import pytest
 
 from wakeq.actors import lease_ends
 from wakeq.actors.audience import NEVER
+from wakeq.actors.due_moments import Held
 from wakeq.actors.lease_ends import LeaseEnds
-from wakeq.actors.leases import Held
 
 
 def held_until(**untils_ms: int) -> dict[int, Held]:

@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from tests.helpers.broker import Broker, Client
-from wakeq.actors.messages import Follow, Loaded, Refusal
+from wakeq.actors.messages import Follow, Loaded, Propose, Refusal
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.queue_reads import BODIES_AHEAD, BODIES_AHEAD_MAX
+from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue
 from wakeq.storage.store import MESSAGES, REBUILD, Cut
 
 Q = "q"
@@ -374,6 +375,27 @@ def test_a_fetch_whose_wait_was_ended_while_its_message_was_read_gets_nothing_at
     broker.settle()
 
     assert worker.words() == ["nomsg", "stats"]
+
+
+def test_what_is_read_while_the_queue_is_paused_stays_where_it_stood(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.call("PUB", Q, messages=["1", "2", "3"])
+    evict(broker)
+    broker.reader_disk.held = True
+    worker.send(*[{"cmd": "FET", "qname": Q, "wait": wait, "cmd_id": wait} for wait in (5, 0)])
+    broker.settle()
+
+    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, PAUSE_MS_MAX), me)]))
+    end_reading(broker)
+    broker.settle()
+    meanwhile = worker.take()
+    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+
+    assert [(reply["cmd"], reply["cmd_id"]) for reply in meanwhile] == [("nomsg", 0)]
+    assert [reply["msg"] for reply in worker.take()] == ["1"]
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["2", "3"]
+    broker.check(Q)
 
 
 @pytest.mark.parametrize("end", ["PURGE", "DROP"])

@@ -365,3 +365,23 @@ def test_what_a_repeated_claim_took_beside_the_first_one_keeps_its_place(client:
 
     assert client.words() == ["okstage"]
     assert fetched(client) == ["2", "3", "4", "5"]
+
+
+def test_what_expires_while_a_claim_that_does_not_get_it_is_committed_is_removed_all_the_same(
+    client: Client, broker: Broker
+) -> None:
+    publish(client, "a")
+    client.publish("q", "b", expires=1)
+    command = {"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 1}
+    broker.log_disk.held = True
+    for each in (client, broker.client()):
+        each.send(command)
+        broker.settle()
+
+    broker.advance(2)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.advance(1)
+
+    assert list(broker.queue("q").ledger.living_numbers()) == [1]
+    broker.check("q")

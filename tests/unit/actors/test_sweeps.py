@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from wakeq.actors import lease_ends, line
+from wakeq.actors import due_moments, lease_ends, line
 from wakeq.actors import leases as leases_module
 from wakeq.actors.leases import Leases
 from wakeq.protocol import fifo
@@ -25,7 +25,7 @@ def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line, "DEAD_MAX", 3)
     monkeypatch.setattr(line, "SWEEP_NUMBERS", 6)
     monkeypatch.setattr(lease_ends, "ENDS_MIN", 4)
-    monkeypatch.setattr(leases_module, "EXCESS_MAX", 3)
+    monkeypatch.setattr(due_moments, "EXCESS_MAX", 3)
     monkeypatch.setattr(leases_module, "HEADS", 3)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.peers.job_libraries_job import leave_mark
 
 SPOOL = Path(os.environ["BENCH_JOBS_MARKS"]).with_name("spool")
-LOOK_EVERY_S = 0.001
+LOOK_EVERY_S = 0.005
 AT_ONCE = 2
 SKIPPED = 7
 

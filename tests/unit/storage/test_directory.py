@@ -76,6 +76,15 @@ def test_another_process_is_refused_too_and_its_death_frees_the_directory(tmp_pa
     DataDirectory.open(tmp_path).close()
 
 
+def test_a_directory_that_nobody_holds_is_free_although_a_process_has_the_number_of_who_held_it(tmp_path: Path) -> None:
+    """In a container every broker has the same one, and so has whoever looks when it has ended."""
+    DataDirectory.open(tmp_path).close()
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+
+    assert DataDirectory.read_only(tmp_path).holder_pid is None
+    DataDirectory.open(tmp_path).close()
+
+
 def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:
     directory = DataDirectory.open(tmp_path)
     before = contents(tmp_path)

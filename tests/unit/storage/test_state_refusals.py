@@ -94,7 +94,7 @@ def test_a_file_whose_end_was_cut_off_is_reported_and_does_not_kill_the_process(
 
 
 def test_a_reader_of_a_directory_without_state_makes_nothing(directory: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be opened"):
+    with pytest.raises(StorageError, match="found no file"):
         StateStore.open(directory, cluster_id=None, node_id=None, read_only=True)
 
     assert not directory.exists()

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 
 from tests.helpers.scripted_client import FakeClient
 from wakeq.cli import main
+from wakeq.cli.common import Broker
+from wakeq.cli.entry import cli
 from wakeq.cli.output import plain
 from wakeq.cli.reference import MEANINGS, STATUSES, tree
 from wakeq.protocol import errors
@@ -28,6 +31,32 @@ def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monk
         ("connect", "there:1"),
         ("connect", "elsewhere:2"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("broker", "http", "found"),
+    [
+        ("127.0.0.1:2601", None, "127.0.0.1:8080"),
+        ("prod", None, "prod:8080"),
+        ("a:2601,[::1]:2601", None, "a:8080,[::1]:8080"),
+        ("127.0.0.1:2601,127.0.0.1:2611", None, "127.0.0.1:8080"),  # the leader is found from there
+        ("127.0.0.1:2701", "127.0.0.1:8081", "127.0.0.1:8081"),
+    ],
+)
+def test_operators_are_sent_to_the_broker_that_is_named(broker: str, http: str | None, found: str) -> None:
+    assert Broker(broker, http).http_address == found
+
+
+def test_no_other_broker_is_operated_than_the_one_that_is_named(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be one at the usual port of this machine, and it would be paused in its place."""
+    monkeypatch.delenv("WAKEQ_HTTP", raising=False)
+
+    status = main(["--broker", "127.0.0.1:2701", "queue", "pause", "jobs"])
+
+    assert status == 2
+    assert "the HTTP port of 127.0.0.1:2701 is not known; name it: --http 127.0.0.1:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -68,8 +97,10 @@ def test_every_error_is_one_line_and_its_documented_status(
     ("arguments", "status", "words"),
     [
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
+        (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`?; try `wakeq --help`"),
+        (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`?; try `wakeq --help`"),
         (["pub"], 2, "try `wakeq pub --help`"),
-        (["fetch", "q", "--count", "0"], 2, "'--count'"),
+        (["fetch", "q", "--limit", "0"], 2, "'--limit'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
         (["queue", "update", "q"], 2, "nothing to change"),
         (["queue", "list", "--broker", "b:1"], 2, "--broker stands before the verb: `wakeq --broker ... queue list`"),
@@ -197,6 +228,13 @@ def test_config_show_says_where_a_value_came_from(
     assert rows["http_port"][1:3] == ["1", f"file {file}"]
     assert rows["worker_port"][1:3] == ["5", "flag"]
     assert rows["upgrade"][1:3] == ["no", "flag"]
+
+
+def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+
+    shown = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
+    assert sorted(shown) == sorted(cli.commands)
 
 
 def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:

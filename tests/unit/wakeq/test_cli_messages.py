@@ -9,7 +9,9 @@ import pytest
 
 from tests.helpers.scripted_client import FakeClient, give_on_standard_input, message
 from wakeq.cli import main
+from wakeq.cli.output import moment
 from wakeq.protocol import errors
+from wakeq.protocol.commands import PAUSE_MS_MAX
 
 
 def test_pub_prints_the_uid(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +83,7 @@ def test_fetch_with_json_gives_everything_one_message_a_line(
 ) -> None:
     fake.messages = [message(headers={"a": "b"}), message(uid="u2", body=b"\xff")]
 
-    main(["fetch", "q", "--count", "2", "--json", "--ack"])
+    main(["fetch", "q", "--limit", "2", "--json", "--ack"])
 
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {
@@ -105,6 +107,35 @@ def test_fetch_of_nothing_has_a_status_of_its_own(fake: type[FakeClient], capsys
     assert (status, output) == (3, "")
     assert said.startswith("wakeq: queue q has nothing")
     assert fake.calls[1] == ("fetch_many", ("q", 1), {"wait": 7, "timeout": None})
+
+
+@pytest.mark.parametrize(
+    ("stats", "reason"),
+    [
+        ({"delayed": 2, "leased": 1, "staged": 0}, "has nothing to fetch now (2 delayed, 1 with workers); --wait S"),
+        ({"paused_until_ms": PAUSE_MS_MAX, "delayed": 2}, "is paused; `wakeq queue resume` lets it hand out again"),
+        ({"paused_until_ms": 1000}, f"is paused until {moment(1000)};"),
+        (errors.Forbidden("the token may not look"), "has nothing to fetch now; --wait S"),
+    ],
+)
+def test_fetch_of_nothing_says_what_is_in_the_way(
+    fake: type[FakeClient],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    stats: dict[str, int] | errors.WakeqError,
+    reason: str,
+) -> None:
+    def answer(_self: FakeClient, name: str) -> object:
+        if name == "stats" and isinstance(stats, errors.WakeqError):
+            raise stats
+        return stats if name == "stats" else []
+
+    monkeypatch.setattr(fake, "answer", answer)
+
+    status = main(["fetch", "q"])
+
+    assert status == 3
+    assert capsys.readouterr().err.startswith(f"wakeq: queue q {reason}")
 
 
 def test_what_is_gone_has_a_status_of_its_own(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,3 +173,23 @@ def test_a_nack_may_be_no_failure_or_for_good(
     main(["nack", "q", "u1", *options])
 
     assert fake.calls[-1] == ("nack", ("q", "u1"), {"delay": None, "lease": None, **fields})
+
+
+def test_ping_with_wait_asks_until_the_broker_has_started(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    def pause(span_s: float) -> None:
+        pauses.append(span_s)
+        if len(pauses) == 3:
+            fake.error = None
+
+    monkeypatch.setattr("wakeq.cli.messages.time.sleep", pause)
+    fake.error = errors.BrokerUnreachable("no broker answers")
+
+    assert main(["ping"]) == 69
+    assert pauses == []
+    assert main(["ping", "--wait", "60"]) == 0
+    assert len(pauses) == 3
+    assert "answers in" in capsys.readouterr().out

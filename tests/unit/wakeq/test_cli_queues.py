@@ -171,7 +171,7 @@ def test_a_dead_letter_shows_where_it_came_from_and_why(
 
 
 def test_redrive_says_what_it_moved_and_what_stays(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["queue", "redrive", "emails.dead", "--count", "5", "--to", "again", "--yes"])
+    status = main(["queue", "redrive", "emails.dead", "--limit", "5", "--to", "again", "--yes"])
 
     said = capsys.readouterr()
     assert status == 0
@@ -186,7 +186,7 @@ def test_a_redrive_asks_first(
     """What was done a thousand times and failed is done a thousand times again."""
     give_on_standard_input(monkeypatch, b"y\n")
 
-    status = main(["queue", "redrive", "emails.dead", "--count", "5"])
+    status = main(["queue", "redrive", "emails.dead", "--limit", "5"])
 
     assert (status, fake.calls) == (2, [])
     said = capsys.readouterr().err

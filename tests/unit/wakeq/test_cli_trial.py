@@ -1,11 +1,11 @@
-"""Proves wakeq/cli/trial: a node that ends by itself, or is killed to see what happens, can be started again."""
+"""Proves wakeq/cli/trial: it says where the nodes are, and how one that ended, or was killed, is started again."""
 
 import subprocess
 import threading
 
 import pytest
 
-from wakeq.cli.trial import show
+from wakeq.cli.trial import Doors, show
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,20 @@ def test_a_node_that_ends_alone_is_told_with_its_command(
         stopping.set()
 
     with subprocess.Popen(["echo", "wakeq ready"], stdout=subprocess.PIPE, text=True) as node:
-        show(2, node, stopping)
+        show(2, node, stopping, Doors())
 
     assert capsys.readouterr().out == "\n".join(["node 2: wakeq ready", last]).rstrip() + "\n"
+
+
+def test_when_all_nodes_are_ready_it_is_said_once_how_clients_find_them() -> None:
+    doors = Doors()
+
+    said = [
+        doors.heard(2, "wakeq ready worker=h:3 http=h:6 taskflux=h:9\n"),
+        doors.heard(0, "INFO wakeq.node: up\n"),
+        doors.heard(0, "wakeq ready worker=h:1 http=h:4 taskflux=h:7\n"),
+        doors.heard(1, "wakeq ready worker=h:2 http=h:5 taskflux=h:8\n"),
+        doors.heard(1, "INFO wakeq.raft_log: leads\n"),
+    ]
+
+    assert said == [None, None, None, "export WAKEQ_BROKER=h:1,h:2,h:3 WAKEQ_HTTP=h:4,h:5,h:6", None]

@@ -1,5 +1,6 @@
 """The MoniQue client without a socket: the WebSocket handshake and frames, answers in order, connections that end."""
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +19,7 @@ from wakeq.protocol.errors import (
     BadSettings,
     BrokerUnreachable,
     Disconnected,
+    Forbidden,
     OutcomeUnknown,
     Refused,
     TooLarge,
@@ -116,11 +118,20 @@ def test_what_no_server_may_say_ends_it(wire: bytes, words: str) -> None:
         web_socket().receive(AGREED + wire)
 
 
+def refused(status: str, code: str) -> bytes:
+    """Return what wakeq answers to a handshake that it does not agree to."""
+    body = json.dumps({"err": code, "detail": "the token is not for this", "more": "x" * 300})
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
 @pytest.mark.parametrize(
     ("answer", "error", "words"),
     [
         (b"HTTP/1.1 503 Away\r\nContent-Length: 12\r\n\r\nnode 2 leads", BrokerUnreachable, "node 2 leads"),
         (b'HTTP/1.1 401 Unauthorized\r\nContent-Length: 9\r\n\r\n{"err":1}', Unauthorized, "wants a token"),
+        (refused("401 Unauthorized", "UNAUTHORIZED"), Unauthorized, "^the token is not for this$"),
+        (refused("403 Forbidden", "FORBIDDEN"), Forbidden, "^the token is not for this$"),
+        (refused("503 Service Unavailable", "NOT_LEADER"), BrokerUnreachable, "the token is not for this"),
         (b"HTTP/1.1 404 Not Found\r\n\r\n", BrokerUnreachable, "404 Not Found"),
         (b"HTTP/1.1 101 Yes\r\nSec-WebSocket-Accept: other\r\n\r\n", NotTheProtocol, "not to our handshake"),
         (b'{"cmd":"nok"}\r\n\r\n', NotTheProtocol, "as an HTTP server"),

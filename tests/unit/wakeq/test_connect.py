@@ -11,8 +11,9 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Answering, Clock
 from wakeq.actors.access import Access
 from wakeq.actors.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.listening import bound_socket
 from wakeq.protocol.errors import Unauthorized
-from wakeq.protocol.wire.websocket import frame
+from wakeq.protocol.wire.websocket import PING, PONG, frame
 from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, Pong
 from wakeq.web import server as server_module
 from wakeq.web.connect import Connect
@@ -53,7 +54,7 @@ async def serving(**limits: object) -> AsyncIterator[Port]:
         for path in ("/connect", "/connect/"):
             port.server.add("GET", path, port.connect.handle)
         port.server.before_stop(port.connect.close)
-        port.url = f"http://127.0.0.1:{await port.server.start('127.0.0.1', 0)}"
+        port.url = f"http://127.0.0.1:{await port.server.start(await bound_socket('127.0.0.1', 0))}"
         try:
             yield port
         finally:
@@ -242,6 +243,48 @@ def test_who_never_stops_sending_is_not_late_with_a_frame(run: Run) -> None:
                 assert await ws.receive_str() == '{"cmd":"pong"}'
                 port.clock.now_s += FRAME_S_MAX / 2
 
+            assert subscriber.closed is None
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", [PING, PONG])
+def test_who_does_not_mask_its_control_frames_is_closed_and_keeps_no_message_unfinished_with_them(
+    run: Run, kind: int
+) -> None:
+    """Whoever counted four bytes of a mask that never came would soon hold a message for finished that is not."""
+
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+            assert ws._conn is not None
+            assert ws._conn.transport is not None
+            send = ws._conn.transport.write
+            send(b"\x01\x94" + bytes(4) + b"x" * 20)  # a masked fragment, of which more is to come
+
+            send(frame(kind, b""))
+            message = await ws.receive()
+
+            assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.PROTOCOL_ERROR)
+            await ws.close()
+            await subscriber.until(lambda: subscriber.closed is not None)
+            assert "not masked" in (subscriber.closed or "")
+
+    run(test)
+
+
+@pytest.mark.parametrize("payload", [b"", b"abc"])
+def test_a_control_frame_that_is_masked_is_welcome(run: Run, payload: bytes) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            ws, subscriber = await port.ask()
+
+            await ws.pong(payload)
+            await ws.ping(payload)
+            await ws.send_str('{"cmd":"PING"}')
+
+            assert (await ws.receive()).type == aiohttp.WSMsgType.PONG
+            assert await ws.receive_str() == '{"cmd":"pong"}'
             assert subscriber.closed is None
 
     run(test)

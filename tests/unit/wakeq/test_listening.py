@@ -3,12 +3,16 @@
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wakeq.inspect import inspect
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.listening import bound_socket
+from wakeq.node import Node
+from wakeq.settings import Cluster, Settings
 from wakeq.web.server import WebServer
 
 PORTS: dict[str, Callable[[], Any]] = {
@@ -22,7 +26,7 @@ PORTS: dict[str, Callable[[], Any]] = {
 def test_who_listens_at_all_addresses_is_reached_by_both_kinds(door: str) -> None:
     async def reached() -> list[int]:
         port = PORTS[door]()
-        number = await port.start("::", 0)
+        number = await port.start(await bound_socket("::", 0))
         families = []
         for host in ("127.0.0.1", "::1"):
             with socket.create_connection((host, number), timeout=5) as connection:
@@ -46,3 +50,26 @@ def test_a_port_that_is_taken_is_a_named_error_and_leaves_no_socket_open() -> No
 def test_what_can_be_no_name_is_an_error_like_a_name_that_nobody_has() -> None:
     with pytest.raises(socket.gaierror, match=r"'a\.\.b' can be no name"):
         asyncio.run(bound_socket("a..b", 0))
+
+
+PORT_SETTINGS = ("worker_port", "http_port", "taskflux_port")
+
+
+@pytest.mark.parametrize("which", [*PORT_SETTINGS, "peer"])
+def test_a_node_with_a_port_that_is_taken_refuses_before_it_leads_or_stands_for_election(
+    tmp_path: Path, which: str
+) -> None:
+    async def start(taken_port: int) -> None:
+        ports: dict[str, Any] = dict.fromkeys(PORT_SETTINGS, 0)
+        if which == "peer":
+            ports["cluster"] = Cluster(node=0, peers=f"127.0.0.1:{taken_port}")
+        else:
+            ports[which] = taken_port
+        await Node(Settings(data_dir=tmp_path, **ports)).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"port {port}: Address already in use"):
+            asyncio.run(start(port))
+
+    assert inspect(tmp_path)["metadata"]["term"] == 0

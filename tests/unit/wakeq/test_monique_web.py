@@ -11,6 +11,7 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Clock, Noting
 from wakeq.actors.door import FRAME_S_MAX, MIB, UNREAD_BYTES_MAX, Received
 from wakeq.actors.messages import Refusal
+from wakeq.listening import bound_socket
 from wakeq.protocol.wire.monique.commands import Bad, Ping, Pong
 from wakeq.protocol.wire.monique.frames import encode
 from wakeq.protocol.wire.websocket import BINARY, frame
@@ -58,7 +59,7 @@ async def serving(
     async with aiohttp.ClientSession() as session:
         port = Port(session, refusal, wants_id_cookie=wants_id_cookie)
         port.server.before_stop(port.path.close)
-        port.url = f"http://127.0.0.1:{await port.server.start('127.0.0.1', 0)}"
+        port.url = f"http://127.0.0.1:{await port.server.start(await bound_socket('127.0.0.1', 0))}"
         try:
             yield port
         finally:

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 
+import pytest
+
 from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.protocol.wire.peer import MARK, Hello
 
@@ -48,3 +50,24 @@ def test_it_ends_although_a_connection_is_made_in_that_moment() -> None:
         server.close()
 
     asyncio.run(end())
+
+
+def test_a_peer_that_hangs_up_without_a_word_is_said_once_for_it_may_want_tls(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def dial_twice() -> str:
+        tcp = PeerTcp(lambda: Hello(MARK, 1, 2, bytes(16), 1, 1, 1, {}), lambda _: None)
+        server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+        host, port = server.sockets[0].getsockname()
+        tcp._addresses[0] = (host, port)
+        for _ in range(2):
+            assert await tcp._connect(0) is False
+        server.close()
+        return f"{host}:{port}"
+
+    where = asyncio.run(dial_twice())
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
+        f"the peer at {where} is refused: it hung up before it said which node it is; its log says why, or it wants "
+        "TLS (tls.peer_ca_file)"
+    ]

@@ -31,6 +31,7 @@ class Node:
         self.dialect = dialect
         self.heard: list[wire.Packet | wire.Bad] = []
         self.dialled = 0
+        self.greets = True
 
 
 class FakeWire:
@@ -46,7 +47,9 @@ class FakeWire:
 
     def say(self, data: bytes) -> None:
         for packet in apart(self.reader.receive(data)):
-            if isinstance(packet, wire.AuthorizationRequest):
+            if not self.node.greets:
+                self.lost = True
+            elif isinstance(packet, wire.AuthorizationRequest):
                 self.waiting += encode([wire.AuthorizationResponse(True)], self.node.dialect)
             elif isinstance(packet, wire.BootstrapRequest):
                 self.waiting += encode([wire.BootstrapResponse(True)], self.node.dialect)
@@ -193,6 +196,9 @@ REFUSALS: list[tuple[wire.Packet, type[errors.WakeqError]]] = [
     (wire.BusinessError(wire.ErrorCode.BAD_NAME), errors.BadName),
     (wire.BusinessError(wire.ErrorCode.BAD_IMPLEMENTATION), errors.BadField),
     (wire.BusinessError(wire.ErrorCode.UNKNOWN, "why"), errors.Refused),
+    (wire.BusinessError(wire.ErrorCode.UNKNOWN, "why: not"), errors.Refused),
+    (wire.BusinessError(wire.ErrorCode.UNKNOWN, "FORBIDDEN: the token has no right"), errors.Forbidden),
+    (wire.BusinessError(wire.ErrorCode.UNKNOWN, "DISK_FULL: no room"), errors.DiskFull),
     (wire.PayloadSizeViolation(3), errors.TooLarge),
     (wire.GeneralViolation("why"), errors.Refused),
     (wire.ErrorResponse(0, "why"), Unexpected),
@@ -265,6 +271,14 @@ def test_a_server_that_never_comes_back_is_given_up_in_time() -> None:
         play.call(calls.count("q", SPEC))
 
     assert play.now_s <= 3.0
+
+
+def test_a_port_that_ends_the_connection_instead_of_greeting_is_perhaps_one_with_tls() -> None:
+    node = Node(stores)
+    node.greets = False
+
+    with pytest.raises(errors.Disconnected, match="before it greeted; is it a TaskFlux port, and does it want TLS"):
+        Play({"a:1": node}, reconnect_for_s=0.0).call(calls.count("q", SPEC))
 
 
 def test_a_server_that_says_nothing_is_hung() -> None:

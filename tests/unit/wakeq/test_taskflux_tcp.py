@@ -10,6 +10,7 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Clock, Noting
 from wakeq.actors.door import MIB, STUCK_S_MAX, UNREAD_BYTES_MAX, Admission, Closed, Drained, Ended, Idle, Received
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpDoor, TaskFluxTcpListener
+from wakeq.listening import bound_socket
 from wakeq.protocol.wire.taskflux.dialects import SPEC
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.errors import Crowded
@@ -81,7 +82,7 @@ class Port:
 @asynccontextmanager
 async def listening(admission: Admission | None = None) -> AsyncIterator[Port]:
     port = Port(admission)
-    port.port = await port.listener.start("127.0.0.1", 0)
+    port.port = await port.listener.start(await bound_socket("127.0.0.1", 0))
     try:
         yield port
     finally:

@@ -16,6 +16,7 @@ from wakeq.actors.door import Admission, Door, Received
 from wakeq.client.secured import Secured
 from wakeq.client.transport import dial
 from wakeq.listeners.worker_tcp import WorkerTcpListener
+from wakeq.listening import bound_socket
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected
 from wakeq.protocol.wire.worker import Ping, Pong
 from wakeq.tls import ServerTls, server_context
@@ -70,7 +71,7 @@ class Port:
 @asynccontextmanager
 async def listening(pair: Pair, admission: Admission | None = None) -> AsyncIterator[Port]:
     port = Port(ServerTls(lambda: server_context(*pair)), admission)
-    port.port = await port.listener.start("127.0.0.1", 0)
+    port.port = await port.listener.start(await bound_socket("127.0.0.1", 0))
     try:
         yield port
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.monique.session import Session, split_url
 from wakeq.client.route import Route
-from wakeq.client.timeouts import Timeouts, mute
+from wakeq.client.timeouts import Timeouts, mute, ungreeted
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, WakeqError
 
 
@@ -48,7 +48,7 @@ class Line:
             error = mute(self.address)
         if not isinstance(error, BrokerUnreachable | Disconnected):
             raise error
-        return self._route.failed(error, time.monotonic())
+        return self._route.failed(ungreeted(error, "MoniQue"), time.monotonic())
 
     def lost(self, error: Disconnected) -> float:
         """The same, for a connection that has ended."""

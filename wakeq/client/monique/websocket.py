@@ -6,15 +6,17 @@ Masks and the key of the handshake are random numbers that are passed in.  Pings
 be sent for that is in `bytes_to_send`.  No extension is asked for, so whatever needs one is refused.
 """
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from hashlib import sha1
 
 from wakeq.client.session import NotTheProtocol
-from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Unauthorized
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Forbidden, Unauthorized
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX
 
 HEAD_BYTES_MAX = 64 * 1024  # of the server's agreement
+SAID_BYTES_MAX = 4096  # that are read of the reason why it does not agree
 SHOWN_CHARS_MAX = 200
 HTTP = b"HTTP/1.1 "
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # of RFC 6455, 1.3
@@ -92,8 +94,11 @@ class WebSocket:
     def _refused(self, status: str, fields: Mapping[str, str], start: int) -> bool:
         """Raise with what the server says; False while it has not said all of it."""
         size = fields.get("content-length", "0")
-        if size.isdigit() and len(self._buffer) < start + min(int(size), SHOWN_CHARS_MAX):
+        if size.isdigit() and len(self._buffer) < start + min(int(size), SAID_BYTES_MAX):
             return False
+        told = _told(bytes(self._buffer[start : start + SAID_BYTES_MAX]))
+        if told is not None:
+            raise told
         said = self._buffer[start : start + SHOWN_CHARS_MAX].decode(errors="replace").strip()
         reason = status.partition(" ")[2]
         if reason.startswith("401"):
@@ -175,3 +180,13 @@ def _request(host: str, path: str, key: bytes, headers: Mapping[str, str]) -> by
     }
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items()), "", ""]
     return "\r\n".join(lines).encode("latin-1")
+
+
+def _told(body: bytes) -> Unauthorized | Forbidden | None:
+    """Return what a broker says of the token, in its own words; None of whatever another attempt may change."""
+    try:
+        said = json.loads(body)
+        kinds = {kind.code: kind for kind in (Unauthorized, Forbidden)}
+        return kinds[said["err"]](said["detail"])
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -14,7 +14,7 @@ from msgspec import Struct
 from wakeq.client.credentials import TokenSource, no_token
 from wakeq.client.route import Route, elsewhere
 from wakeq.client.taskflux.requests import Greeting, Request, Single, Unexpected, cluster_in
-from wakeq.client.timeouts import Timeouts, hung, was_closed
+from wakeq.client.timeouts import Timeouts, hung, ungreeted, was_closed
 from wakeq.protocol.errors import Disconnected, OutcomeUnknown, WakeqError
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -204,7 +204,7 @@ class Course:
                     yield Hang(link)
                     raise
             except WakeqError as error:
-                yield Pause(self._route.failed(error, self._clock()))
+                yield Pause(self._route.failed(ungreeted(error, "TaskFlux"), self._clock()))
                 continue
             self._route.found(self._clock())
             return link

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
 from wakeq.protocol.errors import (
+    BY_CODE,
     BadField,
     BadName,
     Disconnected,
@@ -52,6 +53,8 @@ def refusal_of(answer: wire.Packet, queue: str, dialect: Dialect) -> WakeqError:
     """Return the error for an answer that is not what was asked for."""
     name = f"queue {queue!r}"
     match answer:
+        case wire.BusinessError(details=details) if (told := _told(details)) is not None:
+            return told
         case wire.BusinessError(code=code, details=details):
             text = details or code.name.lower().replace("_", " ")
             return _ERRORS.get(code, Refused)(f"{name}: {text}")
@@ -68,6 +71,13 @@ def refusal_of(answer: wire.Packet, queue: str, dialect: Dialect) -> WakeqError:
         case wire.ErrorResponse(details=details):
             return Unexpected(f"the server ended the conversation: {details or 'it gave no reason'}")
     return Unexpected(f"the server answered {type(answer).__name__}, which makes no sense here; is the dialect right?")
+
+
+def _told(details: str) -> Refused | None:
+    """Return the error of a broker that says what this protocol has no word for, as CODE: text."""
+    code, _, text = details.partition(": ")
+    kind = BY_CODE.get(code)
+    return None if kind is None else kind(text)
 
 
 class Request(ABC, Generic[T]):

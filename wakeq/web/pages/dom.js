@@ -43,11 +43,11 @@ export function cards(facts) {
 const rowKey = (row) => row.uid ?? row.name ?? row.id ?? row.node;
 
 // A column is {name, cell(row), kind: "number", "narrow", "text", "body", "doing" or "", optional}.
-// A caption of several parts begins with its text.
+// A caption of several parts begins with its text.  On a phone a row with a body stands in lines, not beside the screen.
 export function table(caption, columns, rows, none = "Nothing here.") {
   const names = (column) => [column.kind, column.optional && "optional"].filter(Boolean).join(" ") || null;
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": [caption].flat()[0].trim() },
-    h("table", {},
+    h("table", { class: columns.some((column) => column.kind === "body") ? "stacked" : null },
       h("caption", {}, [caption].flat()),
       h("thead", {}, h("tr", {}, columns.map((column) => h("th", { scope: "col", class: names(column) }, column.name)))),
       h("tbody", {}, rows.length

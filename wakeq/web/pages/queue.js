@@ -56,7 +56,7 @@ function figures(found, at) {
       ["Published", rate(recent(series.ins)), "/s"], ["Done", rate(recent(series.outs)), "/s"],
       ["Oldest ready", found.ready && found.oldest_ready_ms ? span((at - found.oldest_ready_ms) / 1000) : "–"],
       ["Held", bytes(found.bytes)], ["Subscribers", count(found.subscribers)], ["Asleep", count(found.sleepers)],
-      ["Came back", count(found.released)], ["Dead letters", count(found.dead)], ["Published in all", count(found.published)],
+      ["Came back", count(found.released)], ["Died", count(found.dead)], ["Published in all", count(found.published)],
     ]),
     h("figure", { class: "chart" }, h("figcaption", {}, `The last minute, up to ${rate(Math.max(0, ...series.ins, ...series.outs))} /s`, legend()), spark(series, "large")));
 }
@@ -102,7 +102,7 @@ function messageTable(name, messages, refresh) {
     { name: "Priority", kind: "number", optional: true, cell: (message) => count(message.priority) },
     { name: "Failures", kind: "number", optional: true, cell: (message) => count(message.failures) },
     { name: "Error", kind: "text", optional: true, cell: (message) => h("span", { class: "bad" }, error(message)) },
-    { name: "Body", kind: "body", cell: (message) => message.body.slice(0, 200) },
+    { name: "Body", kind: "body", cell: (message) => h("div", { class: "clamped" }, message.body.slice(0, 200)) },
     { name: "", kind: "doing", cell: (message) => h("div", { class: "tools" }, buttons(name, message, refresh)) },
   ], messages, "No messages in this state.");
 }

@@ -24,7 +24,7 @@ function columns(at) {
     { name: "Done /s", kind: "number", optional: true, cell: (queue) => last(queue.name, "outs") },
     { name: "Oldest", kind: "number", cell: (queue) => age(queue, at) },
     { name: "Workers", kind: "number", optional: true, cell: (queue) => count(queue.subscribers) },
-    { name: "Dead", kind: "number", optional: true, cell: (queue) => count(queue.dead) },
+    { name: "Died", kind: "number", optional: true, cell: (queue) => count(queue.dead) },
   ];
 }
 
@@ -39,7 +39,7 @@ export function queues(main) {
     put(summary, cards([
       ["Ready", count(totals.ready)], ["Delayed", count(totals.delayed)], ["With workers", count(totals.leased)],
       ["Published", now("published"), "/s"], ["Done", now("acked"), "/s"],
-      ["Came back", now("released"), "/s"], ["Dead letters", count(totals.dead)],
+      ["Came back", now("released"), "/s"], ["Dead letters", count(totals.letters ?? 0)],
       ["Held", bytes(totals.bytes)], ...(shows(figures) ? [["Connections", count(connections(figures))]] : [])]));
     const caption = seen.error ? [seen.error] : [`${count(seen.queues.length)} of ${count(seen.queues_total)} queues, the fullest first `, legend()];
     put(list, table(caption, columns(seen.at_ms), seen.queues, "No queues. Publish something, and it shows up here."));

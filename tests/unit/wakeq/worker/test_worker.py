@@ -76,6 +76,52 @@ def test_it_can_be_started_again() -> None:
     assert worker.stop() == 0
 
 
+class Connection:
+    """A connection for publishing; all that were made are in here."""
+
+    made: list["Connection"]
+
+    def __init__(self, *_arguments: object, **_options: object) -> None:
+        self.is_closed = False
+        self.made.append(self)
+
+    def publish(self, *_arguments: object, **_options: object) -> str:
+        return "uid"
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    monkeypatch.setattr(Connection, "made", [], raising=False)
+    monkeypatch.setattr("wakeq.client.blocking.Client", Connection)
+    return Connection.made
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_the_connection_that_it_publishes_with_is_closed_when_it_has_stopped(
+    connections: list[Connection], runs: bool
+) -> None:
+    broker, handled = ConnectedBroker(), threading.Event()
+    worker = worker_on(broker, handled)
+    worker.tasks["q"].publish()
+    broker.publish("q", "m1")
+
+    if runs:
+        worker.run(limit=1)
+    else:
+        with worker:
+            assert handled.wait(PATIENCE_S)
+    ended = [connection.is_closed for connection in connections]
+    worker.tasks["q"].publish()
+
+    assert ended == [True]
+    assert [connection.is_closed for connection in connections] == [True, False], (
+        "whoever publishes later has a new one"
+    )
+
+
 def test_it_is_started_once_and_may_be_stopped_twice() -> None:
     worker = worker_on(ConnectedBroker(), threading.Event())
     worker.start()

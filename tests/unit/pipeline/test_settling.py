@@ -1,0 +1,97 @@
+"""Settling what a query has finished, from the reports of Spark: beside Spark, which waits for nobody's broker."""
+
+import json
+import threading
+from collections.abc import Iterator
+from queue import Queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from wakeq.pipeline import settling
+from wakeq.protocol.errors import BrokerUnreachable
+
+WAIT_S = 10.0
+
+
+class Broker:
+    """Takes its time for everything until it is back."""
+
+    def __init__(self) -> None:
+        self.is_back = threading.Event()
+        self.asked: Queue[tuple[str, str, int]] = Queue()
+        self.fails = 0
+
+    def settle(self, queue: str, source: str, epoch: int) -> int:
+        assert self.is_back.wait(WAIT_S)
+        self.asked.put((queue, source, epoch))
+        if self.fails:
+            self.fails -= 1
+            raise BrokerUnreachable("it is away")
+        return 1
+
+
+class Streams:
+    """As much of a session's streams as a listener sees."""
+
+    def addListener(self, listener: Any) -> None:  # noqa: N802
+        self.listener = listener
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    made = Broker()
+    monkeypatch.setattr(settling, "client_of", lambda address: made)
+    yield made
+    made.is_back.set()
+
+
+@pytest.fixture
+def listener() -> Any:
+    return settling.autoack(SimpleNamespace(streams=Streams()))  # type: ignore[arg-type]
+
+
+def progress(*epochs: int, source: str = "s") -> Any:
+    """Return a report of these offsets, one a source of the query."""
+    offset = {"wakeq": 1, "broker": "b:1", "queue": "q", "source": source, "slices": 1}
+    sources = [SimpleNamespace(endOffset=json.dumps(offset | {"epoch": epoch})) for epoch in epochs]
+    return SimpleNamespace(progress=SimpleNamespace(sources=sources))
+
+
+def test_spark_does_not_wait_for_a_broker_that_is_away(broker: Broker, listener: Any) -> None:
+    for epoch in range(1, 100):
+        listener.onQueryProgress(progress(epoch))
+    is_asked_before = not broker.asked.empty()
+
+    broker.is_back.set()
+    asked = [broker.asked.get(timeout=WAIT_S)]
+    if asked[-1][2] < 99:  # the first one was on its way already
+        asked.append(broker.asked.get(timeout=WAIT_S))
+
+    assert not is_asked_before
+    assert asked[-1] == ("q", "s", 99), "what was finished later settles what was before"
+
+
+def test_what_cannot_be_settled_is_said_and_the_next_one_tried(
+    broker: Broker, listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.is_back.set()
+    broker.fails = 1
+
+    for source in ("s", "other"):
+        listener.onQueryProgress(progress(1, source=source))
+    asked = [broker.asked.get(timeout=WAIT_S) for _ in range(2)]
+
+    assert asked == [("q", "s", 1), ("q", "other", 1)]
+    assert "queue q: a finished batch is not settled: it is away" in caplog.text
+
+
+def test_offsets_of_others_are_left_alone(broker: Broker, listener: Any) -> None:
+    broker.is_back.set()
+
+    listener.onQueryProgress(SimpleNamespace(progress=SimpleNamespace(sources=[SimpleNamespace(endOffset='{"a": 1}')])))
+    listener.onQueryProgress(progress(1))
+
+    assert broker.asked.get(timeout=WAIT_S) == ("q", "s", 1)
+    assert broker.asked.empty()

@@ -1,0 +1,199 @@
+"""Proves wakeq/worker/timetable: each moment has one message, by one id for all instances; what is too late, none."""
+
+import asyncio
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, worker_on
+from tests.unit.wakeq.worker.world import in_driven_time
+from wakeq import Message
+from wakeq.protocol.errors import QueueFull
+from wakeq.worker import Worker
+from wakeq.worker.timetable import LATE_S_MAX, Timetable
+
+BEGAN_S = datetime(2026, 11, 18, 10, 30, 20, tzinfo=UTC).timestamp()
+EACH_MINUTE = "31-59 10 * * *"  # and none before, that an instance would make up for
+
+
+class Outbox:
+    """A broker that keeps what is published, once for each id."""
+
+    def __init__(self) -> None:
+        self.published: dict[str, tuple[str, Any, dict[str, Any]]] = {}
+        self.asked = 0
+        self.error: QueueFull | None = None
+
+    async def publish(self, queue: str, body: Any, **options: Any) -> str:
+        self.asked += 1
+        if self.error is not None:
+            raise self.error
+        self.published.setdefault(options["id"], (queue, body, options))
+        return "uid-1"
+
+    @property
+    def moments(self) -> list[str]:
+        return [options["headers"]["scheduled"][11:19] for _, _, options in self.published.values()]
+
+
+def worker_with(*, when: str | int = EACH_MINUTE, **options: Any) -> Worker:
+    worker = Worker()
+
+    @worker.task("reports", timeout=90)
+    def report(kind: str = "short") -> None: ...
+
+    worker.schedule(report.options(priority=-5), when, **options)
+    return worker
+
+
+async def kept_for(span_s: float, outbox: Outbox, *workers: Worker) -> None:
+    """Let instances keep their timetables for so long."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    keeping = [
+        asyncio.ensure_future(Timetable(worker.schedules, lambda: BEGAN_S + loop.time() - began_s).keep(outbox))
+        for worker in workers
+    ]
+    await asyncio.sleep(span_s)
+    for one in keeping:
+        one.cancel()
+    await asyncio.wait(keeping)
+
+
+def test_a_call_is_published_at_its_moments_with_the_options_of_the_task() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await kept_for(150, outbox, worker_with(arguments={"kind": "long"}))
+
+        assert outbox.moments == ["10:31:00", "10:32:00"]
+        queue, body, options = next(iter(outbox.published.values()))
+        assert (queue, body) == ("reports", b'{"kind":"long"}')
+        assert (options["priority"], options["timeout"], options["delay"]) == (-5, 90, 0)
+
+    in_driven_time(scenario)
+
+
+def test_however_many_instances_there_are_each_moment_has_one_message() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await kept_for(150, outbox, worker_with(), worker_with(), worker_with())
+
+        assert (outbox.asked, len(outbox.published)) == (6, 2)
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("when", "moments"),
+    [("*/7 * * * *", ["10:28:00", "10:35:00"]), ("0 10 * * *", []), ("20,21,35 10 * * *", ["10:21:00", "10:35:00"])],
+)
+def test_an_instance_that_begins_makes_up_for_the_last_moment_of_ten_minutes(when: str, moments: list[str]) -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await kept_for(300, outbox, worker_with(when=when))
+
+        assert outbox.moments == moments
+
+    in_driven_time(scenario)
+
+
+def test_calls_with_other_arguments_are_other_calls() -> None:
+    async def scenario() -> None:
+        outbox, worker = Outbox(), worker_with()
+        worker.schedule(worker.tasks["reports"], EACH_MINUTE, arguments={"kind": "long"})
+
+        await kept_for(60, outbox, worker)
+
+        assert [body for _, body, _ in outbox.published.values()] == [b"{}", b'{"kind":"long"}']
+
+    in_driven_time(scenario)
+
+
+def test_a_refused_run_is_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        outbox, worker = Outbox(), worker_with()
+        outbox.error = QueueFull("the queue is full")
+        keeping = asyncio.ensure_future(kept_for(150, outbox, worker))
+        await asyncio.sleep(60)
+        outbox.error = None
+
+        await keeping
+
+        assert outbox.moments == ["10:32:00"]
+        assert "reports: the run of 2026-11-18T10:31:00+00:00 was not published: the queue is full" in caplog.text
+
+    in_driven_time(scenario)
+
+
+def test_what_is_later_than_ids_are_remembered_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        outbox, loop = Outbox(), asyncio.get_running_loop()
+        began_s, stood_still_s = loop.time(), 0.0
+        timetable = Timetable(worker_with().schedules, lambda: BEGAN_S + loop.time() - began_s + stood_still_s)
+        keeping = asyncio.ensure_future(timetable.keep(outbox))
+        await asyncio.sleep(1)
+
+        stood_still_s = LATE_S_MAX + 60
+        await asyncio.sleep(60)
+        keeping.cancel()
+
+        assert outbox.moments == ["10:42:00"]
+        assert "the run of 2026-11-18T10:31:00+00:00 is left out" in caplog.text
+
+    in_driven_time(scenario)
+
+
+def test_a_call_that_the_task_cannot_take_is_refused_where_it_is_said() -> None:
+    worker = worker_with()
+
+    @worker.task("raw")
+    def raw(message: Message) -> None: ...
+
+    with pytest.raises(TypeError):
+        worker.schedule(worker.tasks["reports"], 60, arguments={"colour": "red"})
+    with pytest.raises(TypeError, match="takes any message"):
+        worker.schedule(raw, 60)
+    assert len(worker.schedules) == 1
+
+
+def test_a_running_worker_publishes_what_is_due_by_its_own_connection() -> None:
+    class Publishing(ConnectedBroker):
+        async def publish(self, queue: str, body: Any, **options: Any) -> str:
+            published.set()
+            return "uid-1"
+
+    published = threading.Event()
+    worker = worker_on(Publishing(), threading.Event())
+    worker.schedule(worker.tasks["q"], 60)  # one that is over is there at any time
+
+    with worker:
+        assert published.wait(PATIENCE_S)
+
+
+def test_a_bug_in_the_timetable_ends_the_worker() -> None:
+    class Broken(ConnectedBroker):
+        async def publish(self, queue: str, body: Any, **options: Any) -> str:
+            raise ZeroDivisionError
+
+    worker = worker_on(Broken(), threading.Event())
+    worker.schedule(worker.tasks["q"], 60)
+
+    service = worker._prepare()
+    service.start()
+
+    with pytest.raises(ZeroDivisionError):
+        service.ended.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(("asked", "keeps"), [({}, True), ({"drain": True}, False), ({"limit": 7}, False)])
+def test_a_worker_that_stays_keeps_its_timetable(asked: dict[str, Any], keeps: bool) -> None:
+    worker = worker_with()
+
+    service = worker._prepare(**asked)
+
+    assert (service._timetable is not None) == keeps

@@ -1,0 +1,146 @@
+"""Cron: the moments that five fields name, as cron(5) has them; and Every, the moments that are so many seconds apart.
+
+    "30 6 * * mon-fri", "Europe/Berlin"  -->  after(moment) is the next half past six of a working day
+
+Both are pure: a moment comes in, a later one goes out.  Where the clocks go forward, what is named in the hour that is
+left out comes as soon as it is over; where they go back, the hour that comes twice counts once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from zoneinfo import ZoneInfo
+
+NICKNAMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
+FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("day of the week", 0, 7))
+NAMES = {
+    "month": ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"),
+    "day of the week": ("sun", "mon", "tue", "wed", "thu", "fri", "sat"),
+}
+SUNDAY_TOO = 7
+DAYS_MAX = 8 * 366  # the 29th of February may be so far away
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Moments that are so many seconds apart, counted from 1970: the same for everybody."""
+
+    span_s: int
+
+    def __post_init__(self) -> None:
+        if self.span_s < 1:
+            raise ValueError(f"every {self.span_s} s is no schedule; it takes 1 second or more")
+
+    def after(self, moment: datetime) -> datetime:
+        """The next one behind this moment."""
+        return datetime.fromtimestamp((moment.timestamp() // self.span_s + 1) * self.span_s, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """Five sets of numbers.  A day is meant if it is in both sets of days, or in either if both name some."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]  # 0 is Sunday
+    either_day: bool
+    zone: tzinfo
+
+    def after(self, moment: datetime) -> datetime:
+        """The next moment that is named behind this one.  ValueError if there is none."""
+        day = moment.astimezone(self.zone).date()
+        for _ in range(DAYS_MAX):
+            if self._means(day):
+                later = [found for found in self._moments_of(day) if found > moment]
+                if later:
+                    return min(later)
+            day += timedelta(days=1)
+        raise ValueError("there is no such day")
+
+    def _means(self, day: date) -> bool:
+        in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return day.month in self.months and (in_month or in_week if self.either_day else in_month and in_week)
+
+    def _moments_of(self, day: date) -> Iterator[datetime]:
+        for hour in self.hours:
+            for minute in self.minutes:
+                yield datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone).astimezone(UTC)
+
+
+def read_moments(when: str | int, zone: str = "UTC") -> Cron | Every:
+    """Seconds, or the text of a cron."""
+    match when:
+        case int():
+            return Every(when)
+        case str():
+            return read_cron(when, zone)
+    raise TypeError(f"{when!r} is no schedule; give whole seconds, or text as '30 6 * * mon-fri'")
+
+
+def read_cron(text: str, zone: str = "UTC") -> Cron:
+    """Read five fields, or a nickname as @daily.  ValueError says what is wrong with which of them."""
+    fields = NICKNAMES.get(text, text).lower().split()
+    if len(fields) != len(FIELDS):
+        raise ValueError(
+            f"{text!r} is no schedule; write minute, hour, day of the month, month and day of the week, as in "
+            f"'30 6 * * mon-fri', or {', '.join(NICKNAMES)}"
+        )
+    minutes, hours, days, months, weekdays = (
+        _read_field(field, *kind) for field, kind in zip(fields, FIELDS, strict=True)
+    )
+    found = Cron(
+        minutes=minutes,
+        hours=hours,
+        days=days,
+        months=months,
+        weekdays=frozenset(day % SUNDAY_TOO for day in weekdays),
+        either_day=not (fields[2].startswith("*") or fields[4].startswith("*")),
+        zone=_read_zone(zone),
+    )
+    try:
+        found.after(datetime(2000, 1, 1, tzinfo=UTC))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is never: {error}") from error
+    return found
+
+
+def _read_zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError) as error:
+        raise ValueError(f"{name!r} is no time zone that this machine knows; write one as 'Europe/Berlin'") from error
+
+
+def _read_field(field: str, kind: str, least: int, most: int) -> frozenset[int]:
+    """The numbers of `*`, `5`, `1-5`, `*/15`, `8-18/2`, or several of them with commas between."""
+    numbers: set[int] = set()
+    for part in field.split(","):
+        span, slash, step_text = part.partition("/")
+        first_text, dash, last_text = span.partition("-")
+        try:
+            first = least if span == "*" else _number(first_text, kind, least)
+            last = _number(last_text, kind, least) if dash else most if span == "*" or slash else first
+            step = int(step_text) if slash else 1
+        except ValueError:
+            first, last, step = most + 1, most, 0
+        if not (least <= first <= last <= most and step >= 1):
+            raise ValueError(
+                f"{part!r} is no {kind} of a schedule; it takes {least} to {most}, as *, 5, 1-5, */2, or 1,3"
+            )
+        numbers.update(range(first, last + 1, step))
+    return frozenset(numbers)
+
+
+def _number(text: str, kind: str, least: int) -> int:
+    names = NAMES.get(kind, ())
+    return names.index(text) + least if text in names else int(text)

@@ -1,0 +1,94 @@
+"""Timetable: publishes the calls of tasks that a worker makes at their moments.
+
+    schedules, the clock  -->  Timetable  -->  publish, with an id that names the call and its moment
+
+Every instance of a worker has the same timetable and publishes the same ids, and the broker stores each id once: each
+moment has one message, however many instances there are, and none is missed as long as one of them runs.  One that
+begins makes up for the last moment of the last minutes, so that a restart misses nothing; older ones are left out.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Any
+
+from wakeq.protocol.errors import WakeqError
+from wakeq.worker.cron import Cron, Every
+from wakeq.worker.task import AsyncOutbox, Publisher
+
+log = logging.getLogger("wakeq.worker")
+
+LOOK_EVERY_S = 30.0  # at the clock, which may be set
+LATE_S_MAX = 600.0  # the broker remembers ids for longer: what is published until then is published once
+HEADER = "scheduled"  # of each message: its moment
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A call of a task, and when."""
+
+    publisher: Publisher[Any]
+    arguments: Mapping[str, Any]
+    moments: Cron | Every
+
+    def check(self) -> None:
+        """Raise TypeError if it is no call of the task: where it is said, not at its first moment."""
+        self.publisher.task.body_of((), self.arguments)
+
+    def id_at(self, moment: datetime) -> str:
+        """What the same call of any instance at this moment is called."""
+        body = self.publisher.task.body_of((), self.arguments)
+        return f"{_text_of(moment)} {blake2b(body, digest_size=8).hexdigest()}"
+
+
+class Timetable:
+    """The schedules of one worker."""
+
+    def __init__(self, schedules: Sequence[Schedule], now_s: Callable[[], float] = time.time) -> None:
+        self._schedules = schedules
+        self._now_s = now_s
+
+    async def keep(self, outbox: AsyncOutbox) -> None:
+        """Publish what is due, until this is cancelled."""
+        await asyncio.gather(*(self._keep(schedule, outbox) for schedule in self._schedules))
+
+    async def _keep(self, schedule: Schedule, outbox: AsyncOutbox) -> None:
+        due = self._last_of(schedule) or schedule.moments.after(self._now())
+        while True:
+            while (left_s := due.timestamp() - self._now_s()) > 0:
+                await asyncio.sleep(min(left_s, LOOK_EVERY_S))
+            if -left_s <= LATE_S_MAX:
+                await _publish(schedule, due, outbox)
+            else:
+                queue = schedule.publisher.task.queue
+                log.warning("%s: the run of %s is left out: this machine stood still until now", queue, _text_of(due))
+            due = schedule.moments.after(self._now())
+
+    def _last_of(self, schedule: Schedule) -> datetime | None:
+        """The last moment that is over, if the broker still remembers whether it had its message."""
+        now, found = self._now(), None
+        moment = schedule.moments.after(now - timedelta(seconds=LATE_S_MAX))
+        while moment <= now:
+            found, moment = moment, schedule.moments.after(moment)
+        return found
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._now_s(), UTC)
+
+
+async def _publish(schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
+    try:
+        await schedule.publisher.publish_by(
+            outbox, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
+        )
+    except WakeqError as error:
+        queue = schedule.publisher.task.queue
+        log.error("%s: the run of %s was not published: %s", queue, _text_of(due), error)
+
+
+def _text_of(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="seconds")
