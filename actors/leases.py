@@ -272,7 +272,7 @@ class Leases(DueMoments):
             self.held[number] = Held(NEVER, (side.term, side.sequence), None, 0)
         others = list(filterfalse(ledger.is_out, numbers))
         self.put_back(others, now_ms)
-        for number in others:
+        for number in filter(self.ledger.lives, others):
             self._watch_expiry(number)  # which may have come meanwhile, and was put off
 
     def came_back(self, number: int, now_ms: int) -> None:

@@ -199,9 +199,8 @@ class QueueRebuilds(QueueRegistry):
     def _say_halted(self) -> None:
         """Have the log see to it, again and again, that what queues cannot apply is set aside."""
         for name, aside in self._halted.items():
-            told = (
-                one for one in self._told.get(name, ()) if not isinstance(one, int)
-            )  # it was not answered, so is whole
+            # What it could not apply was not answered, and so is kept whole.
+            told = (one for one in self._told.get(name, ()) if not isinstance(one, int))
             term = next((item[1] for item in told if item[0] == aside.index), 0)
             self._services.raft_log.tell(Halted(aside, term))
 

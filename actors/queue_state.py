@@ -75,11 +75,13 @@ def _columns_of(ledger: Ledger, fresh: Sequence[Stretch]) -> dict[int, tuple[int
     """Return due and expiry of those that have one; most have none."""
     columns = {}
     for stretch in fresh:
-        if type(stretch.drafts) is Alike and not (stretch.drafts.shape.delay_ms or stretch.drafts.shape.expires_ms):
-            continue
-        for number, draft in stretch.rows():
-            if draft.delay_ms or draft.expires_ms:
-                columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
+        if type(stretch.drafts) is Alike:
+            shape = stretch.drafts.shape
+            numbers = stretch.numbers(0, len(stretch.drafts)) if shape.delay_ms or shape.expires_ms else ()
+        else:
+            numbers = [number for number, draft in stretch.rows() if draft.delay_ms or draft.expires_ms]
+        for number in numbers:
+            columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
     return columns
 
 

@@ -55,7 +55,8 @@ def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
 def unpack_alike(items: bytes) -> tuple["array[int]", Draft, int] | None:
     """Return sizes, what is shared and the ordinal of items, at least one, if messages differ in their bodies alone."""
     _, headers_size, _, ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
-    if headers_size or alias_size:
+    last = ITEM.unpack_from(items, len(items) - ITEM.size)
+    if headers_size or alias_size or last[3:] != (ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size):
         return None
     raw = bytearray(len(items) // ITEM.size * 4)
     for place in range(4):

@@ -2,7 +2,8 @@
 
     first number, drafts --> append --> get, between, remove --> hand_over --> Stretches, for another thread
 
-Pure.  Nothing is made for each message here but one byte, once something of its run has gone.
+Pure.  Nothing is made for each message here but one byte, once something of its run has gone.  A buffer stays whole
+until its last message goes; a list, which grows with what comes one by one, is shortened as its oldest go.
 """
 
 from bisect import bisect_right
@@ -16,6 +17,7 @@ from wakeq.protocol.empty import EMPTY_LIST
 from wakeq.protocol.uid import NUMBER_MAX
 
 _STAYS = b"\1"
+GONE_MIN = 1_024  # at the head of a growing list, before it is shortened
 
 
 class Stretch(NamedTuple):
@@ -46,6 +48,26 @@ class _Run:
         self.drafts = drafts
         self.living = len(drafts)
         self.stays: bytearray | None = None
+
+    def shorten(self) -> None:
+        """Forget what has gone at the head, if that is most of it: a queue that keeps up is to hold what waits only."""
+        own, stays = self.drafts, self.stays
+        if stays is not None and type(own) is list and len(own) - self.living > max(GONE_MIN, self.living):
+            gone = stays.find(1)
+            if gone > len(own) // 2:
+                del own[:gone], stays[:gone]
+                self.first += gone
+
+    def stretch(self) -> Stretch:
+        """Return what is there as it is now, without what has gone at the ends."""
+        drafts, stays = self.drafts, self.stays
+        if stays is None:
+            return Stretch(self.first, drafts, None)
+        if type(drafts) is Alike:
+            return Stretch(self.first, drafts, bytes(stays))
+        start, stop = stays.find(1), stays.rfind(1) + 1
+        left = None if stop - start == self.living else bytes(stays[start:stop])
+        return Stretch(self.first + start, drafts[start:stop], left)
 
     def cross_out(self, start: int, stop: int) -> int:
         """Let messages go; return how many of them were still there."""
@@ -79,6 +101,9 @@ class Runs:
         """Take new messages; those that came one by one lie together."""
         count = len(drafts)
         self.living += count
+        if self._runs and not self._runs[-1].living:  # a queue that keeps up would gather one for each message
+            self._runs.pop()
+            self._firsts.pop()
         if type(drafts) is not Alike:
             if self._runs:
                 last = self._runs[-1]
@@ -88,6 +113,8 @@ class Runs:
                     last.living += count
                     if last.stays is not None:
                         last.stays += _STAYS * count
+                        last.shorten()
+                        self._firsts[-1] = last.first
                     return
             drafts = list(drafts)  # not the very list that is in the entry: this one grows
         if self._runs is EMPTY_LIST:  # an idle queue is to be small
@@ -162,11 +189,7 @@ class Runs:
 
     def hand_over(self) -> list[Stretch]:
         """Return all that is here as it is now."""
-        return [
-            Stretch(run.first, run.drafts, None if run.stays is None else bytes(run.stays))
-            for run in self._runs
-            if run.living
-        ]
+        return [run.stretch() for run in self._runs if run.living]
 
     def take_over(self, other: "Runs") -> None:
         """Take what another one has, which is newer; that one is empty then."""

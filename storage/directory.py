@@ -11,6 +11,7 @@ reading.
 import fcntl
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve
 FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
 COPY_PREFIX = "before-upgrade-from-"
+LOCK_TRIES, LOCK_AGAIN_S = 5, 0.01
 
 Upgrade = Callable[[Path], None]  # changes a directory of one version into one of the next; may be run again
 UPGRADES: dict[int, Upgrade] = {}  # by the version it starts from; version 1 is imported, not upgraded
@@ -182,7 +184,7 @@ def _take_lock(path: Path) -> int:
     except OSError as error:
         raise StorageError(f"{name}: {error.strerror}; the node must own its data directory") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
@@ -194,6 +196,18 @@ def _take_lock(path: Path) -> int:
             f"{path}: in use by the node with pid {who}; stop it, or use another data directory"
         ) from error
     return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """Lock it alone; whoever only looks whether it is locked holds it for a moment, and is waited for."""
+    for _ in range(LOCK_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_AGAIN_S)
+        else:
+            return
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_locked(name: Path) -> bool:

@@ -20,6 +20,7 @@ class Gate:
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:
+        """Be inside; wait while it is closed."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._inside += 1
@@ -32,6 +33,7 @@ class Gate:
 
     @contextlib.contextmanager
     def closed(self, wait_s: float) -> Iterator[None]:
+        """Let nobody in, and wait for those inside to leave, but no longer than that."""
         with self._changed:
             self._is_closed = True
             self._changed.wait_for(lambda: self._inside == 0, wait_s)

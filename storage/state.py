@@ -171,7 +171,7 @@ class StateStore:
                 return False
         return self._transact(partial(self._sweep, limit))
 
-    def rest(self) -> None:
+    def rest(self) -> bool:
         """Give back the memory that was needed to write much: of each page of its largest cut LMDB keeps a copy.
 
         It does so until it is closed, so it is opened anew.  Not while anybody looks: he would find his view closed.
@@ -179,9 +179,11 @@ class StateStore:
         self._claim_thread()
         self._refuse_after_failure()
         with self._gate.closed_if_empty() as is_closed:
-            if is_closed:
-                self._open_anew()
+            if not is_closed:
+                return False
+            self._open_anew()
         give_freed_back()
+        return True
 
     def _open_anew(self) -> None:
         try:

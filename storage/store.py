@@ -125,8 +125,8 @@ class Store(Protocol):
     def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
         """Remove up to `limit` records of buried queues; return whether more are left."""
 
-    def rest(self) -> None:
-        """Give back the memory that was only needed for writing: there is nothing to write for the moment."""
+    def rest(self) -> bool:
+        """Give back the memory that was only needed for writing; False if somebody looks, and it has to wait."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of these keys in MESSAGES, all of one moment."""

@@ -250,7 +250,7 @@ class Node:
         self._give_memory_back()
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
-            self.files.store.reader_check()
+            self.assembly.reader_disk.submit(self.files.store.reader_check, self._checked)
 
     def reload(self, settings: Settings) -> None:
         """Take other settings while it runs; only those that can be reloaded differ."""
@@ -266,14 +266,20 @@ class Node:
         """Have what much writing has left behind given back, best when there is nothing to write any more."""
         written_bytes = self.files.log.written_bytes
         if not self.queues.unflushed_bytes and written_bytes - self._rested_bytes > REST_AFTER_BYTES:
-            self._rested_bytes = self._trimmed_bytes = written_bytes
-            self.assembly.state_disk.submit(self.files.store.rest, self._rested)
+            before, self._rested_bytes = self._rested_bytes, written_bytes
+            self.assembly.state_disk.submit(self.files.store.rest, lambda result: self._rested(result, before))
         elif written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
             self._trimmed_bytes = written_bytes
-            self.assembly.reader_disk.submit(give_freed_back, self._rested)
+            self.assembly.reader_disk.submit(give_freed_back, lambda _: None)
 
-    def _rested(self, result: BaseException | None) -> None:
-        if result is not None:
+    def _rested(self, result: bool | BaseException, before_bytes: int) -> None:
+        if isinstance(result, BaseException):
+            self._fail(result)
+        elif not result:  # somebody looked at the state: again at the next beat
+            self._rested_bytes = before_bytes
+
+    def _checked(self, result: int | BaseException) -> None:
+        if isinstance(result, BaseException):
             self._fail(result)
 
     def _fail(self, error: BaseException) -> None:

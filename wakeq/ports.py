@@ -198,7 +198,7 @@ class Ports:
     # --- up --------------------------------------------------------------------------------------------------------
 
     async def bind(self) -> None:
-        """Have every port; nobody can connect yet, and one that somebody else has is found out before anything is done.
+        """Have every port; nobody can connect yet.  One that somebody listens at is found out before anything is done.
 
         Those of ZeroMQ are not among them: they are open only while this node leads.
         """

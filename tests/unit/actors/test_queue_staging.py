@@ -6,6 +6,7 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.staging_commands import fetched, publish, read, stage
 from wakeq.protocol import staging
 from wakeq.protocol.catalog import Policies
+from wakeq.protocol.chunks import CHUNK
 from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Results
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
@@ -384,4 +385,22 @@ def test_what_expires_while_a_claim_that_does_not_get_it_is_committed_is_removed
     broker.advance(1)
 
     assert list(broker.queue("q").ledger.living_numbers()) == [1]
+    broker.check("q")
+
+
+def test_a_claim_of_what_an_acknowledgement_before_it_removed_leaves_the_queue_as_it_is(
+    client: Client, broker: Broker
+) -> None:
+    uids: list[str] = []
+    while len(uids) < CHUNK - 1:  # all of a chunk, which is dropped when the last of it goes
+        uids += publish(client, *map(str, range(min(100, CHUNK - 1 - len(uids)))))
+    for at in range(0, CHUNK - 2, 100):
+        client.call("ACK", "q", uids=uids[at : min(CHUNK - 2, at + 100)])
+    process, other = broker.queue("q"), broker.client()
+
+    other.send({"cmd": "STAGE", "qname": "q", "source": "s", "epoch": 1, "count": 9})
+    client.send({"cmd": "ACK", "qname": "q", "uids": uids[-1:]})
+    broker.settle()
+
+    assert broker.queue("q") is process
     broker.check("q")

@@ -1,9 +1,12 @@
 """Runs hold what a dict by number would hold, and hand over what is there at that moment."""
 
+from unittest.mock import patch
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
+from wakeq.protocol import runs
 from wakeq.protocol.alike import alike_bodies
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.runs import Runs, Stretch
@@ -16,8 +19,13 @@ STEPS = st.one_of(
 
 
 @settings(max_examples=examples(200))
-@given(first=st.integers(1, 5), steps=st.lists(STEPS, max_size=30))
-def test_runs_hold_what_was_appended_until_it_goes(first: int, steps: list[tuple[str, object]]) -> None:
+@given(first=st.integers(1, 5), steps=st.lists(STEPS, max_size=30), gone_min=st.sampled_from([1, 1_024]))
+def test_runs_hold_what_was_appended_until_it_goes(first: int, steps: list[tuple[str, object]], gone_min: int) -> None:
+    with patch.object(runs, "GONE_MIN", gone_min):
+        hold(first, steps)
+
+
+def hold(first: int, steps: list[tuple[str, object]]) -> None:
     newer, older, model, next_number = Runs(), Runs(), dict[int, Draft](), first
 
     for step, about in steps:
@@ -52,24 +60,48 @@ def test_runs_hold_what_was_appended_until_it_goes(first: int, steps: list[tuple
 
 
 def test_what_was_handed_over_stays_as_it_was() -> None:
-    runs = Runs()
-    runs.append(1, [Draft(b"1")])
-    runs.append(2, [Draft(b"2")])
-    runs.append(3, alike_bodies([b"3", b"4"]))
-    runs.remove_between(2, 4)
+    kept = Runs()
+    kept.append(1, [Draft(b"1")])
+    kept.append(2, [Draft(b"2")])
+    kept.append(3, alike_bodies([b"3", b"4"]))
+    kept.remove_between(2, 4)
 
-    handed_over = runs.hand_over()
-    runs.remove_between(1, 5)
+    handed_over = kept.hand_over()
+    kept.remove_between(1, 5)
 
     assert [list(stretch.rows()) for stretch in handed_over] == [[(1, Draft(b"1"))], [(4, Draft(b"4"))]]
-    assert [stretch.numbers(0, 2) for stretch in handed_over] == [[1], [4]]
-    assert runs.hand_over() == []
+    assert [list(stretch.numbers(0, len(stretch.drafts))) for stretch in handed_over] == [[1], [4]]
+    assert kept.hand_over() == []
 
 
 def test_what_comes_one_by_one_lies_together_and_not_in_the_list_of_its_entry() -> None:
-    runs, entry = Runs(), [Draft(b"1")]
-    runs.append(1, entry)
-    runs.append(2, [Draft(b"2"), Draft(b"3")])
+    kept, entry = Runs(), [Draft(b"1")]
+    kept.append(1, entry)
+    kept.append(2, [Draft(b"2"), Draft(b"3")])
 
-    assert runs.hand_over() == [Stretch(1, [Draft(b"1"), Draft(b"2"), Draft(b"3")], None)]
+    assert kept.hand_over() == [Stretch(1, [Draft(b"1"), Draft(b"2"), Draft(b"3")], None)]
     assert entry == [Draft(b"1")]
+
+
+def test_a_queue_that_keeps_up_holds_little_more_than_what_waits() -> None:
+    kept = Runs()
+    for number in range(1, 10_001):
+        kept.append(number, [Draft(b"%d" % number)])
+        if number > 10:
+            kept.remove(number - 10)
+
+    (stretch,) = kept.hand_over()
+
+    assert list(stretch.numbers(0, len(stretch.drafts))) == list(range(9_991, 10_001))
+    assert len(stretch.drafts) == 10
+    assert sum(len(run.drafts) for run in kept._runs) <= runs.GONE_MIN + 20
+
+
+def test_what_goes_before_the_next_comes_leaves_nothing() -> None:
+    kept = Runs()
+    for number in range(1, 1_001):
+        kept.append(number, alike_bodies([b"x"]) if number % 2 else [Draft(b"x")])
+        kept.remove(number)
+
+    assert len(kept._runs) == 1
+    assert kept.hand_over() == []

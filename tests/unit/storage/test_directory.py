@@ -1,5 +1,6 @@
 """DataDirectory: one node at a time, one identity for ever, nothing upgraded without a copy, room kept free."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -83,6 +84,19 @@ def test_a_directory_that_nobody_holds_is_free_although_a_process_has_the_number
 
     assert DataDirectory.read_only(tmp_path).holder_pid is None
     DataDirectory.open(tmp_path).close()
+
+
+def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    DataDirectory.open(tmp_path).close()
+    looker = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(looker, fcntl.LOCK_SH)
+    monkeypatch.setattr(module.time, "sleep", lambda _: fcntl.flock(looker, fcntl.LOCK_UN))
+
+    DataDirectory.open(tmp_path).close()
+
+    os.close(looker)
 
 
 def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:

@@ -5,50 +5,69 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.node_here import client_of, node_here
+from tests.helpers.node_here import NodeHere, client_of, node_here
 from wakeq import node
 from wakeq.storage.state import StateStore
 
 
 @pytest.fixture
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The moments at which the state rested: how far it was."""
+    """How far the state was each time when it was to rest."""
     rests: list[int] = []
     rest = StateStore.rest
 
-    def noted(store: StateStore) -> None:
+    def noted(store: StateStore) -> bool:
         rests.append(store.applied().log_index)
-        rest(store)
+        return rest(store)
 
     monkeypatch.setattr(StateStore, "rest", noted)
     monkeypatch.setattr(node, "REST_AFTER_BYTES", 1_000)
     return rests
 
 
+async def look(here: NodeHere) -> None:
+    """Let the node see to its memory, and wait for what comes of it."""
+    here.node._give_memory_back()
+    while here.node.assembly.state_disk.busy:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
 def test_the_state_rests_once_when_all_that_came_is_in_it(tmp_path: Path, rests: list[int]) -> None:
-    async def story() -> int:
+    async def story() -> None:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             await client.publish("q", b"x" * 2_000)
-            here.node._give_memory_back()  # not yet: it is in the log only
+            await look(here)
+            assert rests == []  # it is in the log only
             await here.node._flush()
             for _ in range(3):
-                here.node._give_memory_back()
-            await here.node._flush()
-            while here.node.assembly.state_disk.busy:
-                await asyncio.sleep(0)
+                await look(here)
+            assert len(rests) == 1
             message = await client.fetch("q")
             assert message is not None
             assert message.body == b"x" * 2_000
-            return here.node.queues.flushed_index
 
-    flushed_index = asyncio.run(story())
+    asyncio.run(story())
 
-    assert len(rests) == 1
-    assert rests[0] <= flushed_index
+
+def test_a_state_that_somebody_looks_at_rests_when_nobody_does_any_more(tmp_path: Path, rests: list[int]) -> None:
+    async def story() -> None:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("q", b"x" * 2_000)
+            await here.node._flush()
+            with here.node.files.store.read():
+                await look(here)
+                await look(here)
+            assert len(rests) == 2
+            for _ in range(3):
+                await look(here)
+            assert len(rests) == 3
+
+    asyncio.run(story())
 
 
 def test_a_state_that_cannot_be_opened_again_ends_the_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: StateStore) -> None:
+    def fail(_: StateStore) -> bool:
         raise OSError("gone")
 
     monkeypatch.setattr(StateStore, "rest", fail)
