@@ -181,12 +181,28 @@ def _ended_with_us() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        for children in Path("/proc/self/task").glob("*/children"):
-            with suppress(OSError):  # a thread, or a process, that has ended meanwhile
-                for pid in children.read_text().split():
-                    if SPARK_SHELL in Path(f"/proc/{pid}/cmdline").read_bytes():
-                        os.kill(int(pid), signal.SIGKILL)
+        for pid in _children_of("self"):
+            with suppress(OSError):  # it has ended meanwhile
+                if SPARK_SHELL in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    _end(pid)
         raise
+
+
+def _children_of(pid: int | str) -> list[int]:
+    found: list[int] = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found += map(int, children.read_text().split())
+    return found
+
+
+def _end(pid: int) -> None:
+    """End a process with all that it has started: those would look for the shim when its folder is gone, and say so."""
+    with suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)  # so that it starts no others meanwhile
+        for child in _children_of(pid):
+            _end(child)
+        os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Which Java is taken, what is said where there is none that will do, and the shim that stands before it."""
 
 import importlib.util
+import signal
 import subprocess
 import uuid
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wakeq.pipeline import session
-from wakeq.pipeline.session import GONE, find_java, shim_of, sockets_in
+from wakeq.pipeline.session import GONE, _ended_with_us, find_java, shim_of, sockets_in
 from wakeq.protocol.errors import NotInstalled
 
 
@@ -105,3 +106,18 @@ def test_spark_meets_its_workers_in_a_folder_where_the_name_of_a_socket_is_not_t
 
     assert settings["spark.python.unix.domain.socket.enabled"] == str(fits).lower()
     assert (len(f"{folder}/.{uuid.uuid4()}.sock") <= 103) is fits
+
+
+def test_an_interrupt_ends_what_starts_the_virtual_machine_and_all_that_it_has_started() -> None:
+    """Who is left would look for a program in a folder that is gone, and complain."""
+    script = "/bin/sh -c '/bin/sleep 600 & echo begun; wait'; :"
+    command = ["/bin/sh", "-c", script, "pyspark-shell"]
+
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "begun\n"
+        with pytest.raises(KeyboardInterrupt), _ended_with_us():
+            raise KeyboardInterrupt
+
+        assert shell.wait(30) == -signal.SIGKILL
+        assert shell.stdout.read() == ""  # nobody is left who could say anything
