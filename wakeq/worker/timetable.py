@@ -4,7 +4,7 @@
 
 Every instance of a worker has the same timetable and publishes the same ids, and the broker stores each id once: each
 moment has one message, however many instances there are, and none is missed as long as one of them runs.  One that
-begins makes up for the last moment of the last minutes, so that a restart misses nothing; older ones are left out.
+begins goes back ten minutes, so that a restart misses nothing; what could not be published for longer is left out.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ log = logging.getLogger("wakeq.worker")
 
 LOOK_EVERY_S = 30.0  # at the clock, which may be set
 LATE_S_MAX = 600.0  # the broker remembers ids for longer: what is published until then is published once
+AGAIN_S = 5.0  # after a refusal
 HEADER = "scheduled"  # of each message: its moment
 
 
@@ -57,37 +58,48 @@ class Timetable:
         await asyncio.gather(*(self._keep(schedule, outbox) for schedule in self._schedules))
 
     async def _keep(self, schedule: Schedule, outbox: AsyncOutbox) -> None:
-        due = self._last_of(schedule) or schedule.moments.after(self._now())
+        due = self._first_of(schedule)
         while True:
             while (left_s := due.timestamp() - self._now_s()) > 0:
                 await asyncio.sleep(min(left_s, LOOK_EVERY_S))
+                due = min(due, schedule.moments.after(self._now()))  # the clock may have been set back
             if -left_s <= LATE_S_MAX:
-                await _publish(schedule, due, outbox)
+                await self._publish(schedule, due, outbox)
+                due = schedule.moments.after(due)  # not of now: those that came meanwhile are due as well
             else:
-                queue = schedule.publisher.task.queue
-                log.warning("%s: the run of %s is left out: this machine stood still until now", queue, _text_of(due))
-            due = schedule.moments.after(self._now())
+                left_out, due = due, self._first_of(schedule)
+                log.warning(
+                    "%s: the runs from %s until before %s are left out: this worker could not publish them in time",
+                    schedule.publisher.task.queue,
+                    _text_of(left_out),
+                    _text_of(due),
+                )
 
-    def _last_of(self, schedule: Schedule) -> datetime | None:
-        """The last moment that is over, if the broker still remembers whether it had its message."""
-        now, found = self._now(), None
-        moment = schedule.moments.after(now - timedelta(seconds=LATE_S_MAX))
-        while moment <= now:
-            found, moment = moment, schedule.moments.after(moment)
-        return found
+    def _first_of(self, schedule: Schedule) -> datetime:
+        """The first moment of which the broker still remembers whether it had its message."""
+        return schedule.moments.after(self._now() - timedelta(seconds=LATE_S_MAX))
+
+    async def _publish(self, schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
+        """Try until it is stored, or so late that it might be stored twice."""
+        queue, refusal = schedule.publisher.task.queue, ""
+        while (left_s := due.timestamp() + LATE_S_MAX - self._now_s()) > 0:
+            try:
+                async with asyncio.timeout(left_s):
+                    await schedule.publisher.publish_by(
+                        outbox, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
+                    )
+                return
+            except TimeoutError:
+                break
+            except WakeqError as error:
+                if str(error) != refusal:  # told once, however often it is tried
+                    refusal = str(error)
+                    log.error("%s: the run of %s is tried again, for it was refused: %s", queue, _text_of(due), error)
+                await asyncio.sleep(AGAIN_S)
+        log.error("%s: it is not known whether the run of %s was published; it is given up", queue, _text_of(due))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._now_s(), UTC)
-
-
-async def _publish(schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
-    try:
-        await schedule.publisher.publish_by(
-            outbox, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
-        )
-    except WakeqError as error:
-        queue = schedule.publisher.task.queue
-        log.error("%s: the run of %s was not published: %s", queue, _text_of(due), error)
 
 
 def _text_of(moment: datetime) -> str:

@@ -138,7 +138,8 @@ class Worker:
 
         `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone`, or a number of seconds.
         `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
-        moment at which no instance runs is left out, and one that ends by itself (drain, limit) leaves all out.
+        moment that no instance could publish for ten minutes is left out; one that begins goes back as far.  One that
+        ends by itself (drain, limit) leaves all out.
         """
         schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
         schedule.check()

@@ -25,9 +25,12 @@ class Outbox:
         self.published: dict[str, tuple[str, Any, dict[str, Any]]] = {}
         self.asked = 0
         self.error: QueueFull | None = None
+        self.away = False
 
     async def publish(self, queue: str, body: Any, **options: Any) -> str:
         self.asked += 1
+        while self.away:
+            await asyncio.sleep(1)
         if self.error is not None:
             raise self.error
         self.published.setdefault(options["id"], (queue, body, options))
@@ -89,9 +92,13 @@ def test_however_many_instances_there_are_each_moment_has_one_message() -> None:
 
 @pytest.mark.parametrize(
     ("when", "moments"),
-    [("*/7 * * * *", ["10:28:00", "10:35:00"]), ("0 10 * * *", []), ("20,21,35 10 * * *", ["10:21:00", "10:35:00"])],
+    [
+        ("*/7 * * * *", ["10:21:00", "10:28:00", "10:35:00"]),
+        ("0 10 * * *", []),
+        ("20,21,35 10 * * *", ["10:21:00", "10:35:00"]),
+    ],
 )
-def test_an_instance_that_begins_makes_up_for_the_last_moment_of_ten_minutes(when: str, moments: list[str]) -> None:
+def test_an_instance_that_begins_makes_up_for_the_moments_of_ten_minutes(when: str, moments: list[str]) -> None:
     async def scenario() -> None:
         outbox = Outbox()
 
@@ -114,7 +121,7 @@ def test_calls_with_other_arguments_are_other_calls() -> None:
     in_driven_time(scenario)
 
 
-def test_a_refused_run_is_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refused_run_is_told_once_and_tried_again_until_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         outbox, worker = Outbox(), worker_with()
         outbox.error = QueueFull("the queue is full")
@@ -124,26 +131,83 @@ def test_a_refused_run_is_told_and_the_next_one_comes(caplog: pytest.LogCaptureF
 
         await keeping
 
-        assert outbox.moments == ["10:32:00"]
-        assert "reports: the run of 2026-11-18T10:31:00+00:00 was not published: the queue is full" in caplog.text
+        assert outbox.moments == ["10:31:00", "10:32:00"]
+        (told,) = caplog.messages
+        assert "the run of 2026-11-18T10:31:00+00:00 is tried again, for it was refused: the queue is full" in told
 
     in_driven_time(scenario)
 
 
-def test_what_is_later_than_ids_are_remembered_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [None, QueueFull("the queue is full")])
+def test_a_run_is_given_up_when_its_id_may_be_forgotten(
+    error: QueueFull | None, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
-        outbox, loop = Outbox(), asyncio.get_running_loop()
-        began_s, stood_still_s = loop.time(), 0.0
-        timetable = Timetable(worker_with().schedules, lambda: BEGAN_S + loop.time() - began_s + stood_still_s)
-        keeping = asyncio.ensure_future(timetable.keep(outbox))
-        await asyncio.sleep(1)
+        outbox, worker = Outbox(), worker_with(when="31 10 * * *")
+        outbox.error, outbox.away = error, error is None
+        keeping = asyncio.ensure_future(kept_for(2 * LATE_S_MAX, outbox, worker))
+        await asyncio.sleep(LATE_S_MAX + 60)
+        outbox.error, outbox.away = None, False
 
-        stood_still_s = LATE_S_MAX + 60
-        await asyncio.sleep(60)
-        keeping.cancel()
+        await keeping
 
-        assert outbox.moments == ["10:42:00"]
-        assert "the run of 2026-11-18T10:31:00+00:00 is left out" in caplog.text
+        assert outbox.moments == []
+        assert "not known whether the run of 2026-11-18T10:31:00+00:00 was published" in caplog.messages[-1]
+
+    in_driven_time(scenario)
+
+
+def test_moments_that_fall_into_an_outage_are_published_after_it() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+        outbox.away = True
+        keeping = asyncio.ensure_future(kept_for(300, outbox, worker_with()))
+        await asyncio.sleep(200)
+        outbox.away = False
+
+        await keeping
+
+        assert outbox.moments == ["10:31:00", "10:32:00", "10:33:00", "10:34:00", "10:35:00"]
+
+    in_driven_time(scenario)
+
+
+async def with_a_step_of(step_s: float, *, after_s: float, span_s: float, when: str, outbox: Outbox) -> None:
+    """Keep a timetable for so long, by a clock that is set once."""
+    loop = asyncio.get_running_loop()
+    began_s, set_by_s = loop.time(), 0.0
+    timetable = Timetable(worker_with(when=when).schedules, lambda: BEGAN_S + loop.time() - began_s + set_by_s)
+    keeping = asyncio.ensure_future(timetable.keep(outbox))
+    await asyncio.sleep(after_s)
+    set_by_s = step_s
+    await asyncio.sleep(span_s - after_s)
+    keeping.cancel()
+
+
+def test_what_is_later_than_ids_are_remembered_is_left_out_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await with_a_step_of(LATE_S_MAX + 150, after_s=1, span_s=60, when=EACH_MINUTE, outbox=outbox)
+
+        assert outbox.moments[:2] == ["10:34:00", "10:35:00"]
+        (told,) = caplog.messages
+        assert "the runs from 2026-11-18T10:31:00+00:00 until before 2026-11-18T10:34:00+00:00 are left out" in told
+
+    in_driven_time(scenario)
+
+
+def test_a_clock_that_is_set_back_silences_no_schedule() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await with_a_step_of(-86_400, after_s=1, span_s=400, when="35 10 * * *", outbox=outbox)
+
+        assert [options["headers"]["scheduled"] for _, _, options in outbox.published.values()] == [
+            "2026-11-17T10:35:00+00:00"
+        ]
 
     in_driven_time(scenario)
 
