@@ -24,6 +24,7 @@ NAMES = {
     "day of the week": ("sun", "mon", "tue", "wed", "thu", "fri", "sat"),
 }
 SUNDAY_TOO = 7
+SPAN_S_MAX = 31_536_000  # 365 days
 DAYS_MAX = 8 * 366  # the 29th of February may be so far away
 
 
@@ -34,8 +35,8 @@ class Every:
     span_s: int
 
     def __post_init__(self) -> None:
-        if self.span_s < 1:
-            raise ValueError(f"every {self.span_s} s is no schedule; it takes 1 second or more")
+        if not 1 <= self.span_s <= SPAN_S_MAX:
+            raise ValueError(f"every {self.span_s} s is no schedule; it takes 1 second or more, at most {SPAN_S_MAX}")
 
     def after(self, moment: datetime) -> datetime:
         """The next one behind this moment."""
@@ -75,13 +76,17 @@ class Cron:
                 yield datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone).astimezone(UTC)
 
 
-def read_moments(when: str | int, zone: str = "UTC") -> Cron | Every:
-    """Seconds, or the text of a cron."""
+def read_moments(when: str | int, zone: str | None = None) -> Cron | Every:
+    """Seconds, or the text of a cron, by the clocks of a zone."""
     match when:
+        case bool():
+            pass
+        case int() if zone is not None:
+            raise ValueError(f"every {when} s goes by no clock, so that a zone ({zone!r}) means nothing; leave it out")
         case int():
             return Every(when)
         case str():
-            return read_cron(when, zone)
+            return read_cron(when, "UTC" if zone is None else zone)
     raise TypeError(f"{when!r} is no schedule; give whole seconds, or text as '30 6 * * mon-fri'")
 
 
@@ -117,7 +122,7 @@ def _read_zone(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{name!r} is no time zone that this machine knows; write one as 'Europe/Berlin'") from error
 
 

@@ -16,7 +16,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
+from wakeq.client.encoding import same_json_of
+from wakeq.client.requests import Options, publish
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.wire import worker as wire
 from wakeq.worker.cron import Cron, Every
 from wakeq.worker.task import AsyncOutbox, Publisher
 
@@ -26,6 +29,7 @@ LOOK_EVERY_S = 30.0  # at the clock, which may be set
 LATE_S_MAX = 600.0  # the broker remembers ids for longer: what is published until then is published once
 AGAIN_S = 5.0  # after a refusal
 HEADER = "scheduled"  # of each message: its moment
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,35 @@ class Schedule:
     moments: Cron | Every
 
     def check(self) -> None:
-        """Raise TypeError if it is no call of the task: where it is said, not at its first moment."""
-        self.publisher.task.body_of((), self.arguments)
+        """Raise TypeError or ValueError if it can never be published: where it is said, not at its first moment."""
+        task, settings = self.publisher.task, self.publisher.settings
+        body = task.body_of((), self.arguments)
+        if settings.id is not None:
+            raise ValueError(f"{task.queue}: each moment has an id of its own; leave options(id=...) out of a schedule")
+        if settings.headers is not None and not isinstance(settings.headers, Mapping):
+            raise TypeError(f"{task.queue}: headers are names with their values, and not {settings.headers!r}")
+        options = Options(
+            settings.delay,
+            task.timeout,
+            settings.expires,
+            settings.priority,
+            {**(settings.headers or {}), HEADER: _text_of(EPOCH)},
+            None,
+        )
+        try:
+            self.id_at(EPOCH)
+            (read,) = wire.decode(wire.encode_commands([publish(task.queue, body, options).command]))
+        except (WakeqError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{task.queue}: this schedule cannot be published: {error}") from error
+        if isinstance(read, wire.Bad):  # so the broker reads it
+            raise ValueError(f"{task.queue}: this schedule cannot be published: {read.error}")
 
     def id_at(self, moment: datetime) -> str:
-        """What the same call of any instance at this moment is called."""
-        body = self.publisher.task.body_of((), self.arguments)
-        return f"{_text_of(moment)} {blake2b(body, digest_size=8).hexdigest()}"
+        """What the same call, with the same options, of any instance at this moment is called."""
+        settings = self.publisher.settings
+        options = (settings.delay, settings.expires, settings.priority, settings.headers or {})
+        call = same_json_of((self.arguments, options))
+        return f"{_text_of(moment)} {blake2b(call, digest_size=8).hexdigest()}"
 
 
 class Timetable:

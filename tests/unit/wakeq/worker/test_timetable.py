@@ -1,6 +1,9 @@
 """Proves wakeq/worker/timetable: each moment has one message, by one id for all instances; what is too late, none."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -223,6 +226,115 @@ def test_a_call_that_the_task_cannot_take_is_refused_where_it_is_said() -> None:
     with pytest.raises(TypeError, match="takes any message"):
         worker.schedule(raw, 60)
     assert len(worker.schedules) == 1
+
+
+def worker_with_a_task(**options: Any) -> tuple[Worker, Any]:
+    worker = Worker()
+
+    @worker.task("reports", **options)
+    def report(kind: Any = "short") -> None: ...
+
+    return worker, report
+
+
+@pytest.mark.parametrize("options", [{"delay": 60}, {"expires": 60}, {"priority": 1}, {"headers": {"region": "north"}}])
+def test_calls_with_other_options_are_other_calls(options: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        outbox, (worker, report) = Outbox(), worker_with_a_task()
+        worker.schedule(report, EACH_MINUTE)
+        worker.schedule(report.options(**options), EACH_MINUTE)
+
+        await kept_for(60, outbox, worker)
+
+        assert len(outbox.published) == 2
+
+    in_driven_time(scenario)
+
+
+NAMES_OF = """
+from datetime import UTC, datetime
+from wakeq.worker import Worker
+worker = Worker()
+@worker.task("reports")
+def report(kinds: object) -> None: ...
+worker.schedule(report, 60, arguments={"kinds": {1: {"a", "b", "c", "d"}, 2: frozenset("efgh")}})
+print(worker.schedules[0].id_at(datetime(2026, 11, 18, tzinfo=UTC)))
+"""
+
+
+def test_all_processes_call_a_moment_the_same_even_where_sets_have_no_order() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", NAMES_OF],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"headers": [1]}, "headers"),
+        ({"headers": {"region": 1}}, "headers are text"),
+        ({"delay": 1.5}, "delay is 1.5"),
+        ({"delay": -1}, "delay"),
+        ({"expires": 10**12}, "expires"),
+        ({"priority": "high"}, "priority"),
+        ({"priority": 10**30}, "priority|integer"),
+        ({"id": "mine"}, "options\\(id=...\\)"),
+    ],
+)
+def test_options_that_could_never_be_published_are_refused_where_they_are_said(
+    options: dict[str, Any], reason: str
+) -> None:
+    worker, report = worker_with_a_task()
+
+    with pytest.raises((TypeError, ValueError), match=f"reports: .*({reason})"):
+        worker.schedule(report.options(**options), 60)
+    assert worker.schedules == []
+
+
+@pytest.mark.parametrize(
+    ("when", "more", "reason"),
+    [
+        (True, {}, "True is no schedule"),
+        (10**12, {}, "at most 31536000"),
+        (60, {"zone": "Europe/Berlin"}, "goes by no clock"),
+        ("@daily", {"zone": 5}, "5 is no time zone"),
+        (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*give a list"),
+    ],
+)
+def test_a_schedule_that_means_nothing_is_refused_where_it_is_said(
+    when: Any, more: dict[str, Any], reason: str
+) -> None:
+    worker, report = worker_with_a_task()
+
+    with pytest.raises((TypeError, ValueError), match=reason):
+        worker.schedule(report, when, **more)
+    assert worker.schedules == []
+
+
+def test_what_is_no_task_of_this_worker_is_refused() -> None:
+    worker, _report = worker_with_a_task()
+    _other, report_of_another = worker_with_a_task()
+
+    with pytest.raises(TypeError, match=r"<Task reports.*is a task of another worker"):
+        worker.schedule(report_of_another, 60)
+    with pytest.raises(TypeError, match=r"print.* is no task; schedule what @worker.task made"):
+        worker.schedule(print, 60)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_runs_takes_no_more_schedules() -> None:
+    worker = worker_on(ConnectedBroker(), threading.Event())
+
+    with worker, pytest.raises(RuntimeError, match="before it runs"):
+        worker.schedule(worker.tasks["q"], 60)
 
 
 def test_a_running_worker_publishes_what_is_due_by_its_own_connection() -> None:
