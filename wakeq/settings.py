@@ -31,7 +31,11 @@ class Dedup:
         least=0,
     )
     window_s: int = setting(
-        900, "How long an id, or an unused session, is remembered", unit="s", least=1, most=SPAN_S_MAX
+        900,
+        "How long an id, or an unused session, is remembered; below 900, schedules of workers may come twice",
+        unit="s",
+        least=1,
+        most=SPAN_S_MAX,
     )
 
 

@@ -29,6 +29,17 @@ def json_of(value: object) -> bytes:
         raise BadField(f"it cannot be written as JSON ({error})") from None
 
 
+def same_json_of(value: object) -> bytes:
+    """The value as JSON that is the same in every process: mappings and sets in order.
+
+    Raise BadField for a set that has none.
+    """
+    try:
+        return _ENCODER.encode(msgspec.to_builtins(value, enc_hook=_written_as, order="deterministic", str_keys=True))
+    except (TypeError, RecursionError) as error:
+        raise BadField(f"it has no order that is the same everywhere ({error}); give a list, not a set") from None
+
+
 def text_of_reason(what: object) -> str:
     """Why something failed, as text that can be sent: half characters are spelt out, what is too long is cut."""
     kind = type(what).__name__

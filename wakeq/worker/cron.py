@@ -2,8 +2,9 @@
 
     "30 6 * * mon-fri", "Europe/Berlin"  -->  after(moment) is the next half past six of a working day
 
-Both are pure: a moment comes in, a later one goes out.  Where the clocks go forward, what is named in the hour that is
-left out comes as soon as it is over; where they go back, the hour that comes twice counts once.
+Both are pure: a moment comes in, a later one goes out.  Where the clocks go forward, what is named in the time that is
+left out comes once, as it ends; where they go back, the time that comes twice counts once.  What is named for every
+hour takes no notice of either.
 """
 
 from collections.abc import Iterator
@@ -14,9 +15,11 @@ from zoneinfo import ZoneInfo
 NICKNAMES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
     "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
 }
 FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of the month", 1, 31), ("month", 1, 12), ("day of the week", 0, 7))
 NAMES = {
@@ -24,6 +27,9 @@ NAMES = {
     "day of the week": ("sun", "mon", "tue", "wed", "thu", "fri", "sat"),
 }
 SUNDAY_TOO = 7
+SPAN_S_MAX = 31_536_000  # 365 days
+HOURS = 24
+SHIFT_MAX = timedelta(hours=3)  # by which clocks go back
 DAYS_MAX = 8 * 366  # the 29th of February may be so far away
 
 
@@ -34,8 +40,8 @@ class Every:
     span_s: int
 
     def __post_init__(self) -> None:
-        if self.span_s < 1:
-            raise ValueError(f"every {self.span_s} s is no schedule; it takes 1 second or more")
+        if not 1 <= self.span_s <= SPAN_S_MAX:
+            raise ValueError(f"every {self.span_s} s is no schedule; it takes 1 second or more, at most {SPAN_S_MAX}")
 
     def after(self, moment: datetime) -> datetime:
         """The next one behind this moment."""
@@ -56,32 +62,67 @@ class Cron:
 
     def after(self, moment: datetime) -> datetime:
         """The next moment that is named behind this one.  ValueError if there is none."""
-        day = moment.astimezone(self.zone).date()
-        for _ in range(DAYS_MAX):
+        begin = moment.astimezone(self.zone).replace(tzinfo=None) - SHIFT_MAX
+        found: tuple[datetime, datetime] | None = None
+        for named in self._named_from(begin):
+            if found is not None and named > found[1] + SHIFT_MAX:
+                break
+            for candidate in self._moments_of(named):
+                if candidate > moment and (found is None or candidate < found[0]):
+                    found = candidate, named
+        if found is None:
+            raise ValueError("there is no such day")
+        return found[0]
+
+    def _named_from(self, begin: datetime) -> Iterator[datetime]:
+        """What the fields name, in order, as clocks show it."""
+        for days in range(DAYS_MAX):
+            day = begin.date() + timedelta(days=days)
             if self._means(day):
-                later = [found for found in self._moments_of(day) if found > moment]
-                if later:
-                    return min(later)
-            day += timedelta(days=1)
-        raise ValueError("there is no such day")
+                for hour in sorted(self.hours):
+                    for minute in sorted(self.minutes):
+                        named = datetime(day.year, day.month, day.day, hour, minute)
+                        if named >= begin:
+                            yield named
 
     def _means(self, day: date) -> bool:
         in_month, in_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return day.month in self.months and (in_month or in_week if self.either_day else in_month and in_week)
 
-    def _moments_of(self, day: date) -> Iterator[datetime]:
-        for hour in self.hours:
-            for minute in self.minutes:
-                yield datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone).astimezone(UTC)
+    def _moments_of(self, named: datetime) -> list[datetime]:
+        """When clocks show it: once, or twice, or not at all."""
+        first, second = (named.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        every_hour = len(self.hours) == HOURS
+        if first == second:
+            return [first]
+        if first < second:
+            return [first, second] if every_hour else [first]
+        return [] if every_hour else [self._change_between(second, first)]
+
+    def _change_between(self, before: datetime, after: datetime) -> datetime:
+        """The second in which the clocks go forward."""
+        least, most = int(before.timestamp()), int(after.timestamp())
+        offset = after.astimezone(self.zone).utcoffset()
+        while most - least > 1:
+            middle = (least + most) // 2
+            if datetime.fromtimestamp(middle, self.zone).utcoffset() == offset:
+                most = middle
+            else:
+                least = middle
+        return datetime.fromtimestamp(most, UTC)
 
 
-def read_moments(when: str | int, zone: str = "UTC") -> Cron | Every:
-    """Seconds, or the text of a cron."""
+def read_moments(when: str | int, zone: str | None = None) -> Cron | Every:
+    """Seconds, or the text of a cron, by the clocks of a zone."""
     match when:
+        case bool():
+            pass
+        case int() if zone is not None:
+            raise ValueError(f"every {when} s goes by no clock, so that a zone ({zone!r}) means nothing; leave it out")
         case int():
             return Every(when)
         case str():
-            return read_cron(when, zone)
+            return read_cron(when, "UTC" if zone is None else zone)
     raise TypeError(f"{when!r} is no schedule; give whole seconds, or text as '30 6 * * mon-fri'")
 
 
@@ -117,7 +158,7 @@ def _read_zone(name: str) -> tzinfo:
         return UTC
     try:
         return ZoneInfo(name)
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, TypeError, ValueError, OSError) as error:
         raise ValueError(f"{name!r} is no time zone that this machine knows; write one as 'Europe/Berlin'") from error
 
 
@@ -130,7 +171,9 @@ def _read_field(field: str, kind: str, least: int, most: int) -> frozenset[int]:
         try:
             first = least if span == "*" else _number(first_text, kind, least)
             last = _number(last_text, kind, least) if dash else most if span == "*" or slash else first
-            step = int(step_text) if slash else 1
+            if dash and kind in NAMES and last == 0 < first:  # a Sunday at the end of a week
+                last = SUNDAY_TOO
+            step = _whole(step_text) if slash else 1
         except ValueError:
             first, last, step = most + 1, most, 0
         if not (least <= first <= last <= most and step >= 1):
@@ -143,4 +186,11 @@ def _read_field(field: str, kind: str, least: int, most: int) -> frozenset[int]:
 
 def _number(text: str, kind: str, least: int) -> int:
     names = NAMES.get(kind, ())
-    return names.index(text) + least if text in names else int(text)
+    return names.index(text) + least if text in names else _whole(text)
+
+
+def _whole(text: str) -> int:
+    """Digits, and none of the other things that int() takes."""
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(text)
+    return int(text)

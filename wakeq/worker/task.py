@@ -92,11 +92,11 @@ class Publisher(Generic[P]):
 
     def __init__(self, task: "Task[P, Any]", options: Options) -> None:
         self.task = task
-        self._options = options
+        self.settings = options
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Queue one call of the handler and return the uid of its message, which is stored then."""
-        settings = self._options
+        settings = self.settings
         body = self.task.body_of(args, kwargs)
         return self.task.outbox().publish(
             self.task.queue,
@@ -120,7 +120,7 @@ class Publisher(Generic[P]):
         self, outbox: AsyncOutbox, arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
     ) -> str:
         """Publish a call by a connection of this loop, under an id and with these headers too."""
-        settings = self._options
+        settings = self.settings
         return await outbox.publish(
             self.task.queue,
             self.task.body_of((), arguments),
@@ -134,7 +134,7 @@ class Publisher(Generic[P]):
 
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Queue many calls, each a mapping of arguments by name: all of them or none.  Return the uids."""
-        settings = self._options
+        settings = self.settings
         bodies = [self.task.body_of((), mapping_of(arguments)) for arguments in calls]
         return self.task.outbox().publish_many(
             self.task.queue,
@@ -149,7 +149,7 @@ class Publisher(Generic[P]):
 
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
         """The message as part of an acknowledgement."""
-        settings = self._options
+        settings = self.settings
         return _followup(
             self.task.queue,
             self.task.body_of(args, kwargs),

@@ -4,7 +4,7 @@
 
 Every instance of a worker has the same timetable and publishes the same ids, and the broker stores each id once: each
 moment has one message, however many instances there are, and none is missed as long as one of them runs.  One that
-begins makes up for the last moment of the last minutes, so that a restart misses nothing; older ones are left out.
+begins goes back ten minutes, so that a restart misses nothing; what could not be published for longer is left out.
 """
 
 import asyncio
@@ -16,7 +16,10 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
+from wakeq.client.encoding import same_json_of
+from wakeq.client.requests import Options, publish
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.wire import worker as wire
 from wakeq.worker.cron import Cron, Every
 from wakeq.worker.task import AsyncOutbox, Publisher
 
@@ -24,7 +27,9 @@ log = logging.getLogger("wakeq.worker")
 
 LOOK_EVERY_S = 30.0  # at the clock, which may be set
 LATE_S_MAX = 600.0  # the broker remembers ids for longer: what is published until then is published once
+AGAIN_S = 5.0  # after a refusal
 HEADER = "scheduled"  # of each message: its moment
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,35 @@ class Schedule:
     moments: Cron | Every
 
     def check(self) -> None:
-        """Raise TypeError if it is no call of the task: where it is said, not at its first moment."""
-        self.publisher.task.body_of((), self.arguments)
+        """Raise TypeError or ValueError if it can never be published: where it is said, not at its first moment."""
+        task, settings = self.publisher.task, self.publisher.settings
+        body = task.body_of((), self.arguments)
+        if settings.id is not None:
+            raise ValueError(f"{task.queue}: each moment has an id of its own; leave options(id=...) out of a schedule")
+        if settings.headers is not None and not isinstance(settings.headers, Mapping):
+            raise TypeError(f"{task.queue}: headers are names with their values, and not {settings.headers!r}")
+        options = Options(
+            settings.delay,
+            task.timeout,
+            settings.expires,
+            settings.priority,
+            {**(settings.headers or {}), HEADER: _text_of(EPOCH)},
+            None,
+        )
+        try:
+            self.id_at(EPOCH)
+            (read,) = wire.decode(wire.encode_commands([publish(task.queue, body, options).command]))
+        except (WakeqError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"{task.queue}: this schedule cannot be published: {error}") from error
+        if isinstance(read, wire.Bad):  # so the broker reads it
+            raise ValueError(f"{task.queue}: this schedule cannot be published: {read.error}")
 
     def id_at(self, moment: datetime) -> str:
-        """What the same call of any instance at this moment is called."""
-        body = self.publisher.task.body_of((), self.arguments)
-        return f"{_text_of(moment)} {blake2b(body, digest_size=8).hexdigest()}"
+        """What the same call, with the same options, of any instance at this moment is called."""
+        settings = self.publisher.settings
+        options = (settings.delay, settings.expires, settings.priority, settings.headers or {})
+        call = same_json_of((self.arguments, options))
+        return f"{_text_of(moment)} {blake2b(call, digest_size=8).hexdigest()}"
 
 
 class Timetable:
@@ -57,37 +84,48 @@ class Timetable:
         await asyncio.gather(*(self._keep(schedule, outbox) for schedule in self._schedules))
 
     async def _keep(self, schedule: Schedule, outbox: AsyncOutbox) -> None:
-        due = self._last_of(schedule) or schedule.moments.after(self._now())
+        due = self._first_of(schedule)
         while True:
             while (left_s := due.timestamp() - self._now_s()) > 0:
                 await asyncio.sleep(min(left_s, LOOK_EVERY_S))
+                due = min(due, schedule.moments.after(self._now()))  # the clock may have been set back
             if -left_s <= LATE_S_MAX:
-                await _publish(schedule, due, outbox)
+                await self._publish(schedule, due, outbox)
+                due = schedule.moments.after(due)  # not of now: those that came meanwhile are due as well
             else:
-                queue = schedule.publisher.task.queue
-                log.warning("%s: the run of %s is left out: this machine stood still until now", queue, _text_of(due))
-            due = schedule.moments.after(self._now())
+                left_out, due = due, self._first_of(schedule)
+                log.warning(
+                    "%s: the runs from %s until before %s are left out: this worker could not publish them in time",
+                    schedule.publisher.task.queue,
+                    _text_of(left_out),
+                    _text_of(due),
+                )
 
-    def _last_of(self, schedule: Schedule) -> datetime | None:
-        """The last moment that is over, if the broker still remembers whether it had its message."""
-        now, found = self._now(), None
-        moment = schedule.moments.after(now - timedelta(seconds=LATE_S_MAX))
-        while moment <= now:
-            found, moment = moment, schedule.moments.after(moment)
-        return found
+    def _first_of(self, schedule: Schedule) -> datetime:
+        """The first moment of which the broker still remembers whether it had its message."""
+        return schedule.moments.after(self._now() - timedelta(seconds=LATE_S_MAX))
+
+    async def _publish(self, schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
+        """Try until it is stored, or so late that it might be stored twice."""
+        queue, refusal = schedule.publisher.task.queue, ""
+        while (left_s := due.timestamp() + LATE_S_MAX - self._now_s()) > 0:
+            try:
+                async with asyncio.timeout(left_s):
+                    await schedule.publisher.publish_by(
+                        outbox, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
+                    )
+                return
+            except TimeoutError:
+                break
+            except WakeqError as error:
+                if str(error) != refusal:  # told once, however often it is tried
+                    refusal = str(error)
+                    log.error("%s: the run of %s is tried again, for it was refused: %s", queue, _text_of(due), error)
+                await asyncio.sleep(AGAIN_S)
+        log.error("%s: it is not known whether the run of %s was published; it is given up", queue, _text_of(due))
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._now_s(), UTC)
-
-
-async def _publish(schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
-    try:
-        await schedule.publisher.publish_by(
-            outbox, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
-        )
-    except WakeqError as error:
-        queue = schedule.publisher.task.queue
-        log.error("%s: the run of %s was not published: %s", queue, _text_of(due), error)
 
 
 def _text_of(moment: datetime) -> str:

@@ -131,15 +131,22 @@ class Worker:
         call: Publisher[...],
         when: str | int,
         *,
-        zone: str = "UTC",
+        zone: str | None = None,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         """Publish a task at its moments while this worker runs: once each, however many instances run.
 
-        `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone`, or a number of seconds.
+        `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone` (else UTC), or so many seconds.
         `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
-        moment at which no instance runs is left out, and one that ends by itself (drain, limit) leaves all out.
+        moment that no instance could publish for ten minutes is left out; one that begins goes back as far.  One that
+        ends by itself (drain, limit) leaves all out.
         """
+        if self._service is not None:
+            raise RuntimeError("this worker runs already; say what it schedules before it runs")
+        if not isinstance(call, Publisher):
+            raise TypeError(f"{call!r} is no task; schedule what @worker.task made of a function, or its .options(...)")
+        if self.tasks.get(call.task.queue) is not call.task:
+            raise TypeError(f"{call.task!r} is a task of another worker; schedule it there, or this one's")
         schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))
         schedule.check()
         self.schedules.append(schedule)

@@ -33,6 +33,11 @@ def following(text: str, zone: str = "UTC", *, begin: str = BEGIN, count: int = 
         ("0 0 29 feb *", ["2028-02-29T00:00", "2032-02-29T00:00", "2036-02-29T00:00"]),
         ("0 0 20 * FRI", ["2026-11-20T00:00", "2026-11-27T00:00", "2026-12-04T00:00"]),
         ("0 0 20 * */2", ["2026-12-20T00:00", "2027-02-20T00:00", "2027-03-20T00:00"]),
+        ("0 6 * * sat-sun", ["2026-11-21T06:00", "2026-11-22T06:00", "2026-11-28T06:00"]),
+        ("0 6 * * fri-7/2", ["2026-11-20T06:00", "2026-11-22T06:00", "2026-11-27T06:00"]),
+        ("0 6 * * sun-sun", ["2026-11-22T06:00", "2026-11-29T06:00", "2026-12-06T06:00"]),
+        ("@midnight", ["2026-11-19T00:00", "2026-11-20T00:00", "2026-11-21T00:00"]),
+        ("@annually", ["2027-01-01T00:00", "2028-01-01T00:00", "2029-01-01T00:00"]),
         ("@weekly", ["2026-11-22T00:00", "2026-11-29T00:00", "2026-12-06T00:00"]),
     ],
 )
@@ -48,12 +53,19 @@ def test_hours_are_those_of_the_zone() -> None:
     ]
 
 
-def test_what_is_named_in_the_hour_that_is_left_out_comes_once_when_it_is_over() -> None:
-    assert following("30 2 * * *", "Europe/Berlin", begin="2026-03-28T12:00") == [
-        "2026-03-29T01:30",  # half past three of summer time
-        "2026-03-30T00:30",
-        "2026-03-31T00:30",
-    ]
+@pytest.mark.parametrize(
+    ("text", "zone", "begin", "moments"),
+    [
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
+        ("0,20,40 2 * * *", "Europe/Berlin", "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:00"]),
+        ("30 23 * * *", "America/Nuuk", "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00", ["2026-10-03T15:30", "2026-10-04T15:15"]),
+    ],
+)
+def test_what_is_named_in_the_time_that_is_left_out_comes_once_as_it_ends(
+    text: str, zone: str, begin: str, moments: list[str]
+) -> None:
+    assert following(text, zone, begin=begin, count=2) == moments
 
 
 def test_the_hour_that_comes_twice_counts_once() -> None:
@@ -62,6 +74,13 @@ def test_the_hour_that_comes_twice_counts_once() -> None:
         "2026-10-26T01:30",
         "2026-10-27T01:30",
     ]
+
+
+@pytest.mark.parametrize("begin", ["2026-03-28T23:30", "2026-10-24T23:30"])
+def test_what_is_named_for_every_hour_goes_on_through_the_change_as_if_there_were_none(begin: str) -> None:
+    assert following("*/30 * * * *", "Europe/Berlin", begin=begin, count=6) == following(
+        "*/30 * * * *", begin=begin, count=6
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,6 +95,12 @@ def test_the_hour_that_comes_twice_counts_once() -> None:
         ("* * * * 8", "'8' is no day of the week"),
         ("*/0 * * * *", "'\\*/0' is no minute"),
         ("1, * * * *", "'' is no minute"),
+        ("+5 * * * *", "'\\+5' is no minute"),
+        ("1_0 * * * *", "'1_0' is no minute"),
+        ("*/+5 * * * *", "no minute"),
+        ("\u0665 * * * *", "no minute"),
+        ("\u00b2 * * * *", "no minute"),
+        ("0 0 * * sun-7/8-9", "no day of the week"),
         ("0 0 30 2 *", "never"),
     ],
 )
@@ -104,7 +129,7 @@ def test_a_span_counts_from_1970_for_everybody() -> None:
 
 
 @given(
-    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]),
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/Nuuk", "America/New_York", "Australia/Lord_Howe"]),
     begin=st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),
     text=st.sampled_from(["*/15 * * * *", "0 * * * *", "0,30 2,3 * * *", "@daily"]),
 )
