@@ -14,9 +14,12 @@ from typing import Final, NamedTuple
 
 from wakeq.protocol.errors import BadSettings
 
-_PEM: Final = re.compile(r"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END ", re.DOTALL)
+_PEM: Final = re.compile(
+    r"^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----\s*$(.+?)^-----END ", re.DOTALL | re.MULTILINE
+)
 _VERSION: Final = 0xA0  # tags of DER (X.690)
 _UTC_TIME: Final = 0x17
+_MOMENT_LETTERS: Final = len("YYYYMMDDHHMMSSZ")
 _CENTURY_TURNS: Final = "50"  # a year of two digits from here on was in the last century
 
 
@@ -62,4 +65,6 @@ def _moment(der: bytes, tag: int, begin: int, end: int) -> datetime:
     text = der[begin:end].decode("ascii")
     if tag == _UTC_TIME:
         text = ("19" if text[:2] >= _CENTURY_TURNS else "20") + text
+    if len(text) != _MOMENT_LETTERS:  # strptime would also take what has fewer digits
+        raise ValueError(f"{text} is no moment")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

@@ -101,9 +101,10 @@ def _security(settings: Settings) -> Iterator[Finding]:
     tls = settings.tls
     if tls.cert_file is not None and tls.key_file is not None:
         server_context(tls.cert_file, tls.key_file, tls.peer_ca_file)
-        for file in (tls.cert_file, tls.peer_ca_file):
-            if file is not None:
-                yield _in_time(file, datetime.fromtimestamp(time.time(), UTC))
+        now = datetime.fromtimestamp(time.time(), UTC)
+        yield _in_time(tls.cert_file, now, any_will_do=False)
+        if tls.peer_ca_file is not None:
+            yield _in_time(tls.peer_ca_file, now, any_will_do=True)
     if settings.auth.required:
         count = len(TokenFile(settings.tokens_path).read())
         if count:
@@ -115,15 +116,21 @@ def _security(settings: Settings) -> Iterator[Finding]:
         yield Finding(NOTE, "security", text)
 
 
-def _in_time(file: Path, now: datetime) -> Finding:
-    """Say of a file's certificates whether they all hold, and how long still."""
+def _in_time(file: Path, now: datetime, *, any_will_do: bool) -> Finding:
+    """Say how long a file's certificates hold: the first one must, of authorities any."""
     found = validities(file)
-    begins, ends = max(one.begins for one in found), min(one.ends for one in found)
+    if not found:
+        return Finding(BAD, "security", f"TLS with {file}: there is no certificate in it; name the file that has it")
+    needed = found if any_will_do else found[:1]
+    begins, ends = min(one.begins for one in needed), min(one.ends for one in found)
+    last = max(one.ends for one in needed)
     renew = "renew it; a running broker takes the new one on SIGHUP"
-    if ends <= now:
-        level, text = BAD, f"a certificate in it has ended on {ends:%Y-%m-%d}, nobody connects: {renew}"
+    if last <= now:
+        level, text = BAD, f"a certificate in it has ended on {last:%Y-%m-%d}, nobody connects: {renew}"
     elif begins > now:
         level, text = BAD, f"a certificate in it does not hold before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
+    elif ends <= now:
+        level, text = NOTE, f"one of several certificates in it has ended on {ends:%Y-%m-%d}; take it out, or {renew}"
     elif (ends - now).total_seconds() < CERTIFICATE_NOTE_S:
         level, text = NOTE, f"a certificate in it ends on {ends:%Y-%m-%d}: {renew}"
     else:

@@ -25,7 +25,7 @@ class FakeClient:
     messages: list[Message]
     error: errors.WakeqError | None
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, **_timeouts: float) -> None:
         self.calls.append(("connect", address))
         self.broker_version = "7.7"
 

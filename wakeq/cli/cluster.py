@@ -9,7 +9,7 @@ import click
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
 from wakeq.cli.output import print_facts, print_json, print_table
 from wakeq.cli.trial import trial
-from wakeq.protocol.errors import BrokerUnreachable, NoQuorum
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NoQuorum
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes", "level")
 NODE = click.IntRange(min=0)
@@ -45,12 +45,12 @@ def status(broker: Broker, as_json: bool) -> None:
 def _known_to(broker: Broker) -> dict[str, Any]:
     """What the node knows that leads, of those that are named, or the first that answers."""
     answers: list[dict[str, Any]] = []
-    failures: list[BrokerUnreachable] = []
+    failures: list[BrokerUnreachable | Disconnected] = []
     for address in filter(None, map(str.strip, broker.address.split(","))):
         try:
             with Broker(address).connect() as client:
                 answers.append(client.cluster())
-        except BrokerUnreachable as error:
+        except (BrokerUnreachable, Disconnected) as error:
             failures.append(error)
             continue
         if answers[-1]["serves"]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
 
 HTTP_PORT = 8080
+TIMEOUTS = ("connect_timeout_s", "answer_timeout_s", "reconnect_for_s")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOTHING = 3  # there was no message to fetch, or not the one that was named
@@ -52,8 +53,10 @@ class Broker:
         return ",".join(f"{host}:{HTTP_PORT}" for host in hosts)
 
     @contextmanager
-    def connect(self) -> Iterator[Client]:
-        with Client(self.address) as client:
+    def connect(self, *, within_s: float | None = None) -> Iterator[Client]:
+        """Talk to it, and with `within_s` wait no longer for each thing than that."""
+        timeouts: dict[str, Any] = {} if within_s is None else dict.fromkeys(TIMEOUTS, within_s)
+        with Client(self.address, **timeouts) as client:
             yield client
 
 

@@ -98,6 +98,8 @@ class Verbs(click.Group):
 @click.pass_context
 def cli(context: click.Context, broker: str, http: str | None, token_file: str | None, tls: str | None) -> None:
     """A durable task broker: start one, talk to one, look at one."""
+    if not broker.strip(" ,"):
+        raise click.UsageError("--broker names no broker; write HOST:PORT")
     context.obj = Broker(broker, http)
     # Where every client looks, those too that are made by what a verb runs.
     os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
@@ -180,7 +182,7 @@ def _explain_usage(mistake: click.ClickException) -> int:
         what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {verb}`"
     if isinstance(mistake, click.UsageError) and (meant := _meant(mistake)):
         what = f"{mistake.message.rstrip('.')}; did you mean `wakeq {meant}`?"
-    say(f"{what}; try `{path} --help`")
+    say(f"{what}{' Try' if what.endswith('?') else '; try'} `{path} --help`")
     return EXIT_USAGE
 
 

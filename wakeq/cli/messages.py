@@ -13,8 +13,10 @@ import click
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
 from wakeq.cli.output import moment, print_json, say
 from wakeq.client import Client, Message
+from wakeq.client.session import NotTheProtocol
+from wakeq.client.timeouts import CONNECT_TIMEOUT_S
 from wakeq.protocol.commands import PAUSE_MS_MAX
-from wakeq.protocol.errors import BrokerUnreachable, QueueNotFound, WakeqError
+from wakeq.protocol.errors import NOT_NOW, NoQuorum, QueueNotFound, WakeqError
 from wakeq.protocol.wire.worker import text_of
 from wakeq.protocol.wire.worker_commands import COUNT_MAX, SECONDS_MAX, TIMEOUT_S_MIN, WAIT_S_MAX
 
@@ -201,25 +203,37 @@ def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | No
 def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
     """Ask the broker whether it answers.
 
-    With --wait a script that has just started it goes on when it serves.
+    With --wait a script that has just started it goes on when it serves, or knows which node of its cluster does.
     """
-    until_s = time.monotonic() + wait_s
-    while True:
-        try:
-            version, took_ms = _ping(broker)
-            break
-        except BrokerUnreachable:
-            if time.monotonic() >= until_s:
-                raise
-            time.sleep(ASK_AGAIN_S)
+    version, took_ms = _ping_until_it_serves(broker, wait_s) if wait_s else _ping(broker)
     if as_json:
         print_json({"broker": broker.address, "version": version, "took_ms": took_ms})
     else:
         click.echo(f"{broker.address} answers in {took_ms} ms; wakeq {version}")
 
 
-def _ping(broker: Broker) -> tuple[str, float]:
-    with broker.connect() as client:
+def _ping_until_it_serves(broker: Broker, wait_s: float) -> tuple[str, float]:
+    """Ask again until then, whatever is in the way that time may mend."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        left_s = until_s - time.monotonic()
+        try:
+            return _ping(broker, within_s=min(CONNECT_TIMEOUT_S, max(ASK_AGAIN_S, left_s)))
+        except NotTheProtocol:
+            raise  # it is another port
+        except NOT_NOW:
+            if left_s <= ASK_AGAIN_S:
+                raise
+            time.sleep(ASK_AGAIN_S)
+
+
+def _ping(broker: Broker, *, within_s: float | None = None) -> tuple[str, float]:
+    """Ask for the version and the time it takes; who waits asks whether it serves, too."""
+    with broker.connect(within_s=within_s) as client:
+        if within_s is not None:
+            facts = client.cluster()
+            if not facts["serves"] and facts["leader"] in (None, facts["node"]):
+                raise NoQuorum(f"{broker.address} answers, and does not serve; see `wakeq cluster status`")
         began_s = time.monotonic()
         client.ping()
         return client.broker_version, round((time.monotonic() - began_s) * 1000, 3)

@@ -27,6 +27,7 @@ from wakeq.worker.cron import read_moments
 from wakeq.worker.engine import Engine
 from wakeq.worker.parameters import BadHandler
 from wakeq.worker.pool import Pool, Returns
+from wakeq.worker.publishing import Publishing
 from wakeq.worker.retry import RETRY, Retry
 from wakeq.worker.service import Service
 from wakeq.worker.stop import Signals, refuse_in_child
@@ -81,8 +82,7 @@ class Worker:
         self._trace_parent = trace_parent
         self._token, self._tls = token, tls
         self._outbox: Outbox | None = None  # in place of a connection of our own
-        self._connection: Client | None = None
-        self._connection_lock = threading.Lock()
+        self._publishing = Publishing(self._connect)
         self._service: Service | None = None
 
     # Tasks --------------------------------------------------------------------------------------------------
@@ -161,22 +161,17 @@ class Worker:
             self._outbox = before
 
     def _client(self) -> Outbox:
-        """The connection for publishing, made when it is first needed."""
-        if self._outbox is not None:
-            return self._outbox
-        with self._connection_lock:
-            if self._connection is None:
-                from wakeq.client.blocking import Client  # a worker that publishes nothing has no second connection
+        """Who publishes for the tasks: a connection of our own, unless there is another outbox."""
+        return self._publishing if self._outbox is None else self._outbox
 
-                self._connection = Client(self.address, token=self._token, tls=self._tls)
-            return self._connection
+    def _connect(self) -> "Client":
+        from wakeq.client.blocking import Client  # a worker that publishes nothing has no second connection
+
+        return Client(self.address, token=self._token, tls=self._tls)
 
     def _disconnect(self) -> None:
-        """Close it, since its handlers have ended; who publishes later makes another one."""
-        with self._connection_lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        """Need that connection no longer, since the handlers have ended; who publishes later makes another one."""
+        self._publishing.let_go()
 
     # Work ---------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import time
+from base64 import b64encode
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from wakeq.protocol.errors import BadSettings
 from wakeq.settings import Settings, Tls
 
 DAY_S = 86_400
+SHORT_TIME = b64encode(  # as a certificate begins; in its moments the seconds are missing
+    bytes.fromhex("302c302a020101300030003020") + 2 * b"\x17\x0b4911191234Z"
+).decode()
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +49,7 @@ def test_every_certificate_of_a_chain_is_looked_at(authority: Authority, tmp_pat
     assert ends == [of_openssl(leaf.cert)[1], of_openssl(authority.ca.cert)[1]]
 
 
-@pytest.mark.parametrize("body", ["MA==", "MAMwAgIB", "!"])
+@pytest.mark.parametrize("body", ["MA==", "MAMwAgIB", "!", SHORT_TIME])
 def test_what_is_no_certificate_is_named(tmp_path: Path, body: str) -> None:
     path = tmp_path / "cert.pem"
     path.write_text(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
@@ -92,3 +96,47 @@ def test_the_doctor_looks_at_the_authority_of_the_peers_as_well(
 
     assert [finding.partition(":")[0] for finding in findings] == ["good", "note"]
     assert str(authority.ca.cert) in findings[1]
+
+
+def test_a_begin_inside_of_a_line_begins_nothing(authority: Authority, tmp_path: Path) -> None:
+    leaf = authority.issue("quoted", days=3)
+    path = tmp_path / "quoted.pem"
+    path.write_text(f"what -----BEGIN CERTIFICATE----- means\n{leaf.cert.read_text()}")
+
+    assert [validity.ends for validity in validities(path)] == [of_openssl(leaf.cert)[1]]
+
+
+@pytest.mark.parametrize(("after_days", "level"), [(0, "note"), (3, "note"), (101, "bad")])
+def test_authorities_are_bad_only_when_all_of_them_have_ended(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after_days: int, level: str
+) -> None:
+    """While authorities are changed the file has the old one and the new one."""
+    pair = authority.issue("rotated", days=200)
+    both = tmp_path / "both.pem"
+    both.write_text(authority.ca.cert.read_text() + authority.issue("new-one", days=100).cert.read_text())
+
+    of_pair, of_both = found(pair, monkeypatch, after_days * DAY_S, peer_ca=both)
+
+    assert of_pair.startswith("good: ")
+    assert of_both.startswith(f"{level}: TLS with {both}: ")
+
+
+def test_of_a_chain_the_first_certificate_decides(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pair = authority.issue("first", days=200)
+    chain = tmp_path / "chain.pem"
+    chain.write_text(pair.cert.read_text() + authority.ca.cert.read_text())
+
+    (finding,) = found(Pair(chain, pair.key), monkeypatch, 3 * DAY_S)
+
+    assert finding.startswith("note: ")
+
+
+def test_a_file_without_a_certificate_is_bad(tmp_path: Path) -> None:
+    path = tmp_path / "revoked.pem"
+    path.write_text("-----BEGIN X509 CRL-----\nMA==\n-----END X509 CRL-----\n")
+
+    finding = doctor._in_time(path, datetime.now(UTC), any_will_do=True)
+
+    assert (finding.level, "no certificate" in finding.text) == ("bad", True)

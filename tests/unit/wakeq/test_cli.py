@@ -97,8 +97,10 @@ def test_every_error_is_one_line_and_its_documented_status(
     ("arguments", "status", "words"),
     [
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
-        (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`?; try `wakeq --help`"),
-        (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`?; try `wakeq --help`"),
+        (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`? Try `wakeq --help`"),
+        (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`? Try `wakeq --help`"),
+        (["--broker", "", "ping"], 2, "--broker names no broker; write HOST:PORT"),
+        (["--broker", ",", "cluster", "status"], 2, "--broker names no broker; write HOST:PORT"),
         (["pub"], 2, "try `wakeq pub --help`"),
         (["fetch", "q", "--limit", "0"], 2, "'--limit'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from wakeq.cli import main
-from wakeq.protocol.errors import BrokerUnreachable
+from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 NODES: dict[str, dict[str, Any] | None] = {
     "a:1": None,  # nobody is there
     "b:1": {"node": 1, "serves": False, "members": []},
+    "d:1": None,  # it hangs up
     "c:1": {"node": 2, "serves": True, "members": []},
 }
 
@@ -20,6 +21,8 @@ class Node:
 
     def __init__(self, address: str) -> None:
         facts = NODES[address]
+        if address == "d:1":
+            raise Disconnected("d:1 closed the connection")
         if facts is None:
             raise BrokerUnreachable(f"no broker answers at {address}")
         self._facts = facts
@@ -35,7 +38,9 @@ class Node:
 
 
 @pytest.mark.parametrize(
-    ("broker", "node"), [("a:1,b:1,c:1", 2), ("c:1,b:1", 2), ("b:1, a:1", 1), ("b:1", 1)], ids=lambda value: str(value)
+    ("broker", "node"),
+    [("a:1,b:1,c:1", 2), ("c:1,b:1", 2), ("d:1,c:1", 2), ("b:1, a:1", 1), ("b:1", 1)],
+    ids=lambda value: str(value),
 )
 def test_of_several_nodes_the_one_that_leads_is_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broker: str, node: int

@@ -10,6 +10,7 @@ import pytest
 from tests.helpers.scripted_client import FakeClient, give_on_standard_input, message
 from wakeq.cli import main
 from wakeq.cli.output import moment
+from wakeq.client.session import NotTheProtocol
 from wakeq.protocol import errors
 from wakeq.protocol.commands import PAUSE_MS_MAX
 
@@ -175,21 +176,127 @@ def test_a_nack_may_be_no_failure_or_for_good(
     assert fake.calls[-1] == ("nack", ("q", "u1"), {"delay": None, "lease": None, **fields})
 
 
-def test_ping_with_wait_asks_until_the_broker_has_started(
+class Starting:
+    """Time, and a broker that starts in it: what is in the way at each of its moments; afterwards it serves."""
+
+    def __init__(self, fake: type[FakeClient], *in_the_way: errors.WakeqError | dict[str, object]) -> None:
+        self._fake, self._in_the_way = fake, list(in_the_way)
+        self.now_s = 0.0
+        self.pauses = 0
+        self.sleep(0.0)
+
+    def sleep(self, span_s: float) -> None:
+        self.now_s += span_s
+        self.pauses += 1
+        self._now = self._in_the_way.pop(0) if self._in_the_way else SERVES
+        self._fake.error = self._now if isinstance(self._now, errors.WakeqError) else None
+        self._fake.cluster = lambda _: self._cluster()  # type: ignore[attr-defined]
+
+    def _cluster(self) -> dict[str, object]:
+        if isinstance(self._now, errors.WakeqError):
+            raise self._now
+        return self._now
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
+SERVES: dict[str, object] = {"node": 0, "serves": True, "leader": 0}
+NOBODY_LEADS: dict[str, object] = {"node": 0, "serves": False, "leader": None}
+BEGINS_TO_LEAD: dict[str, object] = {"node": 0, "serves": False, "leader": 0}
+FOLLOWS: dict[str, object] = {"node": 0, "serves": False, "leader": 2}
+
+
+def begin(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, *in_the_way: errors.WakeqError | dict[str, object]
+) -> Starting:
+    """Let the verbs meet a broker that starts, with all that is told of it put back in the end."""
+    monkeypatch.setattr(fake, "cluster", None, raising=False)
+    starting = Starting(fake, *in_the_way)
+    monkeypatch.setattr("wakeq.cli.messages.time", starting)
+    return starting
+
+
+def test_ping_with_wait_asks_until_the_broker_serves(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pauses: list[float] = []
+    starting = begin(
+        fake,
+        monkeypatch,
+        errors.BrokerUnreachable("no broker answers"),
+        errors.Disconnected("b:1 closed the connection"),  # the port of a container that starts
+        NOBODY_LEADS,
+        BEGINS_TO_LEAD,
+    )
 
-    def pause(span_s: float) -> None:
-        pauses.append(span_s)
-        if len(pauses) == 3:
-            fake.error = None
-
-    monkeypatch.setattr("wakeq.cli.messages.time.sleep", pause)
-    fake.error = errors.BrokerUnreachable("no broker answers")
-
-    assert main(["ping"]) == 69
-    assert pauses == []
     assert main(["ping", "--wait", "60"]) == 0
-    assert len(pauses) == 3
+
+    assert starting.pauses == 5
     assert "answers in" in capsys.readouterr().out
+
+
+def test_ping_with_wait_goes_on_where_a_node_knows_who_leads(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = begin(fake, monkeypatch, FOLLOWS)
+
+    assert main(["ping", "--wait", "60"]) == 0
+    assert starting.pauses == 1
+
+
+@pytest.mark.parametrize(
+    ("in_the_way", "status", "says"),
+    [
+        (errors.BrokerUnreachable("no broker answers"), 69, "no broker answers"),
+        (errors.Disconnected("it hangs up"), 69, "it hangs up"),
+        (NOBODY_LEADS, 1, "answers, and does not serve"),
+    ],
+    ids=["nobody", "hangs up", "nobody leads"],
+)
+def test_ping_waits_so_long_and_no_longer(
+    fake: type[FakeClient],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    in_the_way: errors.WakeqError | dict[str, object],
+    status: int,
+    says: str,
+) -> None:
+    starting = begin(fake, monkeypatch, *[in_the_way] * 100)
+
+    assert main(["ping", "--wait", "2"]) == status
+
+    assert starting.now_s == pytest.approx(2.0, abs=0.15)
+    assert says in capsys.readouterr().err
+
+
+def test_what_no_waiting_mends_is_said_at_once(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    starting = begin(fake, monkeypatch, *[NotTheProtocol("this is a port for HTTP")] * 2)
+
+    assert main(["ping", "--wait", "60"]) == 69
+    assert starting.pauses == 1
+
+
+def test_ping_alone_asks_once_and_whoever_answers_will_do(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = begin(fake, monkeypatch, NOBODY_LEADS, errors.BrokerUnreachable("no broker answers"))
+
+    assert main(["ping"]) == 0
+    starting.sleep(0.0)
+    assert main(["ping"]) == 69
+    assert starting.pauses == 2
+
+
+def test_a_port_that_says_nothing_has_no_longer_than_ping_waits(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starting = begin(fake, monkeypatch)
+
+    def wait_for_nothing(_address: str, *, connect_timeout_s: float, **_others: float) -> None:
+        starting.sleep(connect_timeout_s)
+        raise errors.Disconnected("it says nothing")
+
+    monkeypatch.setattr("wakeq.cli.common.Client", wait_for_nothing)
+
+    assert main(["ping", "--wait", "7"]) == 69
+    assert starting.now_s == pytest.approx(7.0, abs=0.25)
