@@ -53,6 +53,8 @@ class Settling:
             pass  # the query hears of it itself
         except WakeqError as error:
             logger.warning("queue %s: a finished batch is not settled: %s; the next one settles it, too", key[1], error)
+        except Exception:  # nobody waits for this thread, and what it raises would be seen by nobody
+            logger.exception("queue %s: a finished batch is not settled", key[1])
 
 
 def autoack(spark: "SparkSession") -> Any:

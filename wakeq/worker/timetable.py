@@ -4,7 +4,7 @@
 
 Every instance of a worker has the same timetable and publishes the same ids, and the broker stores each id once: each
 moment has one message, however many instances there are, and none is missed as long as one of them runs.  One that
-begins goes back ten minutes, so that a restart misses nothing; what could not be published for longer is left out.
+begins makes up for the last moment, if it was in the last ten minutes; what cannot be published for longer is left out.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class Timetable:
         await asyncio.gather(*(self._keep(schedule, outbox) for schedule in self._schedules))
 
     async def _keep(self, schedule: Schedule, outbox: AsyncOutbox) -> None:
-        due = self._first_of(schedule)
+        due = self._last_of(schedule)
         while True:
             while (left_s := due.timestamp() - self._now_s()) > 0:
                 await asyncio.sleep(min(left_s, LOOK_EVERY_S))
@@ -104,6 +104,13 @@ class Timetable:
     def _first_of(self, schedule: Schedule) -> datetime:
         """The first moment of which the broker still remembers whether it had its message."""
         return schedule.moments.after(self._now() - timedelta(seconds=LATE_S_MAX))
+
+    def _last_of(self, schedule: Schedule) -> datetime:
+        """The last moment that is over, if the broker still remembers whether it had its message; else the next one."""
+        now, moment = self._now(), self._first_of(schedule)
+        while (following := schedule.moments.after(moment)) <= now:
+            moment = following
+        return moment
 
     async def _publish(self, schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
         """Try until it is stored, or so late that it might be stored twice."""

@@ -138,8 +138,8 @@ class Worker:
 
         `when` is five fields as in cron, `"30 6 * * mon-fri"` by the clocks of `zone` (else UTC), or so many seconds.
         `arguments` are those of the call, by name; what is to be published with options is `task.options(...)`.  A
-        moment that no instance could publish for ten minutes is left out; one that begins goes back as far.  One that
-        ends by itself (drain, limit) leaves all out.
+        moment that no instance could publish for ten minutes is left out; who begins makes up for the last one only.
+        A worker that ends by itself (drain, limit) leaves all out.
         """
         if self._service is not None:
             raise RuntimeError("this worker runs already; say what it schedules before it runs")
