@@ -200,14 +200,15 @@ def _take_lock(path: Path) -> int:
 
 def _lock(descriptor: int) -> None:
     """Lock it alone; whoever only looks whether it is locked holds it for a moment, and is waited for."""
-    for _ in range(LOCK_TRIES):
+    for tries_left in reversed(range(LOCK_TRIES)):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not tries_left:
+                raise
             time.sleep(LOCK_AGAIN_S)
         else:
             return
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_locked(name: Path) -> bool:

@@ -15,7 +15,7 @@ import lmdb
 
 from wakeq.protocol.errors import Busy, DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.record_layout import BadRecord
-from wakeq.storage.files import sync_directory, sync_failed
+from wakeq.storage.files import is_there, sync_directory, sync_failed
 from wakeq.storage.store import (
     CLUSTER_KEY,
     FORMAT,
@@ -77,8 +77,8 @@ def open_environment(directory: Path, map_bytes: int, *, read_only: bool) -> lmd
 
 def _refuse_nothing(path: Path) -> None:
     """LMDB speaks of bad file descriptors where there is nothing to read."""
-    found = "no file" if not path.exists() else "" if path.stat().st_size else "an empty file"
-    if found:
+    if not is_there(path):
+        found = "an empty file" if path.exists() else "no file"
         hint = "start the node on it, it makes a new one from its snapshot and its log"
         raise DamagedFile(path, 0, found=found, expected="an LMDB environment", hint=hint)
 

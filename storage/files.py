@@ -18,6 +18,11 @@ MODE = 0o600  # messages are nobody else's business
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
+def is_there(path: Path) -> bool:
+    """A file of 0 bytes is one that a crash left without its content: it counts as absent."""
+    return path.exists() and path.stat().st_size > 0
+
+
 def free_bytes(path: Path) -> int:
     """Return what this process may still write to the file system that holds path."""
     state = file_system(path)

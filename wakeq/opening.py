@@ -18,7 +18,7 @@ from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
 from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
 from wakeq.storage.environment import DATA_FILE
-from wakeq.storage.files import rename_durably, sync_directory, temporary
+from wakeq.storage.files import is_there, rename_durably, sync_directory, temporary
 from wakeq.storage.image_files import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
@@ -100,9 +100,9 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
         version1.set_aside(directory.path)
     for warning in directory.warnings:
         logger.warning("%s", warning)
-    _check_metadatais_there(directory)
+    _check_metadata_is_there(directory)
     metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity)
-    _check_logis_there(directory, metadata)
+    _check_log_is_there(directory, metadata)
     _clear_remains(directory)
     store = _open_state(directory)
     log = _open_log(directory, metadata, store, segment_bytes_max)
@@ -169,7 +169,7 @@ def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> No
     log.journal.forget_outcomes(log.first_index)
 
 
-def _check_metadatais_there(directory: DataDirectory) -> None:
+def _check_metadata_is_there(directory: DataDirectory) -> None:
     """A log or a state without metadata belongs to a node that forgot whom it voted for."""
     path = directory.consensus / METADATA_NAME
     if is_there(path):
@@ -185,12 +185,7 @@ def _has_log(consensus: Path) -> bool:
     return is_there(consensus / ACTIVE_NAME) or any(consensus.glob(f"{ACTIVE_NAME}.[0-9]*"))
 
 
-def is_there(path: Path) -> bool:
-    """A file of 0 bytes is one that a crash left without its content: it counts as absent."""
-    return path.exists() and path.stat().st_size > 0
-
-
-def _check_logis_there(directory: DataDirectory, metadata: Metadata) -> None:
+def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
     """A node that ever voted has had a log: one that is gone is not a first start."""
     path = directory.consensus / ACTIVE_NAME
     if metadata.term and not _has_log(directory.consensus):

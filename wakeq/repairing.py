@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from wakeq.inspect import inspect
-from wakeq.opening import SNAPSHOT_NAME, is_there
+from wakeq.opening import SNAPSHOT_NAME
 from wakeq.protocol.errors import DirectoryInUse, StorageError
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.environment import DATA_FILE
-from wakeq.storage.files import sync_directory
+from wakeq.storage.files import is_there, sync_directory
 
 ASIDE = "damaged"
 BACKUP = "restore a backup (`wakeq restore`), or let a cluster's other nodes fill an empty directory"

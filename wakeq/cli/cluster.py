@@ -46,7 +46,7 @@ def _known_to(broker: Broker) -> dict[str, Any]:
     """What the node knows that leads, of those that are named, or the first that answers."""
     answers: list[dict[str, Any]] = []
     failures: list[BrokerUnreachable | Disconnected] = []
-    for address in filter(None, map(str.strip, broker.address.split(","))):
+    for address in broker.addresses:
         try:
             with Broker(address).connect() as client:
                 answers.append(client.cluster())

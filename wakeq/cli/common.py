@@ -16,7 +16,6 @@ from wakeq.client.route import PORT, parse_address
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
 
-HTTP_PORT = 8080
 TIMEOUTS = ("connect_timeout_s", "answer_timeout_s", "reconnect_for_s")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -40,11 +39,18 @@ class Broker:
         return AdminClient(self.http_address)
 
     @property
+    def addresses(self) -> list[str]:
+        """The nodes that are named, one by one."""
+        return [one.strip() for one in self.address.split(",") if one.strip()]
+
+    @property
     def http_address(self) -> str:
         """The HTTP ports of this broker, never of another one: the usual one where its worker port is the usual one."""
+        from wakeq.client.admin import HTTP_PORT
+
         if self.http:
             return self.http
-        nodes = [parse_address(one.strip()) for one in self.address.split(",") if one.strip()]
+        nodes = [parse_address(one) for one in self.addresses]
         hosts = [f"[{host}]" if ":" in host else host for host, port in nodes if port == PORT]
         if not hosts:
             raise click.UsageError(

@@ -19,7 +19,8 @@ import msgspec
 from wakeq.client.credentials import context_of, token_source
 from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Disconnected, NotLeader, Refused
 
-DEFAULT_HTTP = "127.0.0.1:8080"
+HTTP_PORT = 8080
+DEFAULT_HTTP = f"127.0.0.1:{HTTP_PORT}"
 PREFIX = "/api/v1"
 TIMEOUT_S = 60.0  # longer than any call is paced
 PIECE_BYTES = 1 << 20
@@ -155,8 +156,8 @@ def _connection(address: str) -> http.client.HTTPConnection:
         raise BadSettings(f"{address!r} is not an HTTP address of a broker; write HOST:PORT, as {DEFAULT_HTTP}")
     context = context_of("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
     if context is not None:
-        return http.client.HTTPSConnection(host, port or 8080, timeout=TIMEOUT_S, context=context)
-    return http.client.HTTPConnection(host, port or 8080, timeout=TIMEOUT_S)
+        return http.client.HTTPSConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S, context=context)
+    return http.client.HTTPConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S)
 
 
 def _query(query: Mapping[str, Any]) -> str:

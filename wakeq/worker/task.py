@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from inspect import iscoroutinefunction
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from wakeq.client.message import Body, Message, bytes_of_body
 from wakeq.protocol.wire import worker as wire
@@ -22,6 +22,9 @@ from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
 from wakeq.worker.parameters import BadHandler, Parameters
 from wakeq.worker.retry import Retry
+
+if TYPE_CHECKING:
+    from wakeq.client.aio import AsyncClient
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,23 +60,6 @@ class Outbox(Protocol):
         headers: Mapping[str, str] | None = None,
         id: str | None = None,
     ) -> list[str]: ...
-
-
-class AsyncOutbox(Protocol):
-    """The same for what publishes on a loop: an AsyncClient."""
-
-    async def publish(
-        self,
-        queue: str,
-        body: Body,
-        *,
-        delay: int = 0,
-        timeout: int | None = None,
-        expires: int = 0,
-        priority: int = 0,
-        headers: Mapping[str, str] | None = None,
-        id: str | None = None,
-    ) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +103,11 @@ class Publisher(Generic[P]):
         return await asyncio.to_thread(self.publish, *args, **kwargs)
 
     async def publish_by(
-        self, outbox: AsyncOutbox, arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
+        self, client: "AsyncClient", arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
     ) -> str:
         """Publish a call by a connection of this loop, under an id and with these headers too."""
         settings = self.settings
-        return await outbox.publish(
+        return await client.publish(
             self.task.queue,
             self.task.body_of((), arguments),
             delay=settings.delay,

@@ -16,12 +16,13 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
+from wakeq.client.aio import AsyncClient
 from wakeq.client.encoding import same_json_of
 from wakeq.client.requests import Options, publish
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire import worker as wire
 from wakeq.worker.cron import Cron, Every
-from wakeq.worker.task import AsyncOutbox, Publisher
+from wakeq.worker.task import Publisher
 
 log = logging.getLogger("wakeq.worker")
 
@@ -79,18 +80,18 @@ class Timetable:
         self._schedules = schedules
         self._now_s = now_s
 
-    async def keep(self, outbox: AsyncOutbox) -> None:
+    async def keep(self, client: AsyncClient) -> None:
         """Publish what is due, until this is cancelled."""
-        await asyncio.gather(*(self._keep(schedule, outbox) for schedule in self._schedules))
+        await asyncio.gather(*(self._keep(schedule, client) for schedule in self._schedules))
 
-    async def _keep(self, schedule: Schedule, outbox: AsyncOutbox) -> None:
+    async def _keep(self, schedule: Schedule, client: AsyncClient) -> None:
         due = self._last_of(schedule)
         while True:
             while (left_s := due.timestamp() - self._now_s()) > 0:
                 await asyncio.sleep(min(left_s, LOOK_EVERY_S))
                 due = min(due, schedule.moments.after(self._now()))  # the clock may have been set back
             if -left_s <= LATE_S_MAX:
-                await self._publish(schedule, due, outbox)
+                await self._publish(schedule, due, client)
                 due = schedule.moments.after(due)  # not of now: those that came meanwhile are due as well
             else:
                 left_out, due = due, self._first_of(schedule)
@@ -112,14 +113,14 @@ class Timetable:
             moment = following
         return moment
 
-    async def _publish(self, schedule: Schedule, due: datetime, outbox: AsyncOutbox) -> None:
+    async def _publish(self, schedule: Schedule, due: datetime, client: AsyncClient) -> None:
         """Try until it is stored, or so late that it might be stored twice."""
         queue, refusal = schedule.publisher.task.queue, ""
         while (left_s := due.timestamp() + LATE_S_MAX - self._now_s()) > 0:
             try:
                 async with asyncio.timeout(left_s):
                     await schedule.publisher.publish_by(
-                        outbox, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
+                        client, schedule.arguments, id=schedule.id_at(due), more_headers={HEADER: _text_of(due)}
                     )
                 return
             except TimeoutError:

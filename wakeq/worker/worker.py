@@ -169,10 +169,6 @@ class Worker:
 
         return Client(self.address, token=self._token, tls=self._tls)
 
-    def _disconnect(self) -> None:
-        """Need that connection no longer, since the handlers have ended; who publishes later makes another one."""
-        self._publishing.let_go()
-
     # Work ---------------------------------------------------------------------------------------------------
 
     def run(self, *, drain: bool = False, limit: int | None = None) -> int:
@@ -199,7 +195,7 @@ class Worker:
                     left = signals.wait_for(service.ended)
             finally:
                 self._service = None
-                self._disconnect()
+                self._publishing.let_go()
         except WakeqError as error:
             print(f"wakeq: {error}", file=sys.stderr)
             sys.exit(error.exit_status)
@@ -227,7 +223,7 @@ class Worker:
         try:
             return service.wait()
         finally:
-            self._disconnect()
+            self._publishing.let_go()
 
     def __enter__(self) -> Self:
         self.start()

@@ -30,6 +30,15 @@ def begin_to_read(broker: Broker, worker: Client) -> None:
     broker.settle()
 
 
+def wait_behind_a_read(broker: Broker, client: Client, worker: Client) -> None:
+    """Let a worker have the first message read for it, and a client ask for the second one, which is in memory."""
+    client.publish(Q, "1")
+    begin_to_read(broker, worker)
+    client.publish(Q, "2")
+    client.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+
+
 def end_reading(broker: Broker) -> None:
     broker.reader_disk.held = False
     broker.reader_disk.complete()
@@ -107,12 +116,8 @@ def test_a_thousand_single_fetches_in_one_read_drain_in_order(broker: Broker, cl
 
 
 def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: Client, worker: Client) -> None:
-    client.publish(Q, "1")
-    begin_to_read(broker, worker)
-    client.publish(Q, "2")  # it is in memory
+    wait_behind_a_read(broker, client, worker)
 
-    client.send({"cmd": "FET", "qname": Q})
-    broker.settle()
     meanwhile = client.take()
     end_reading(broker)
     broker.settle()
@@ -125,11 +130,7 @@ def test_nobody_overtakes_a_message_that_is_being_read(broker: Broker, client: C
 def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
     broker: Broker, client: Client, worker: Client
 ) -> None:
-    client.publish(Q, "1")
-    begin_to_read(broker, worker)
-    client.publish(Q, "2")
-    client.send({"cmd": "FET", "qname": Q})
-    broker.settle()
+    wait_behind_a_read(broker, client, worker)
 
     evict(broker)
     end_reading(broker)
@@ -142,11 +143,7 @@ def test_what_leaves_memory_while_another_is_read_is_read_when_its_turn_comes(
 def test_what_is_read_for_a_worker_who_dies_goes_to_the_next_one_who_waits(
     broker: Broker, client: Client, worker: Client
 ) -> None:
-    client.publish(Q, "1")
-    begin_to_read(broker, worker)
-    client.publish(Q, "2")
-    client.send({"cmd": "FET", "qname": Q})
-    broker.settle()
+    wait_behind_a_read(broker, client, worker)
     worker.close()
 
     end_reading(broker)

@@ -36,11 +36,16 @@ def test_a_fetch_that_waits_is_answered_by_the_first_message(broker: Broker, cli
     broker.check(Q)
 
 
-def test_whoever_waits_has_the_message_before_its_publisher_is_answered(
-    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("idle", "hears"),
+    [([fet(wait=10)], "msg"), ([{"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q}], "awk")],
+    ids=["waits", "sleeps"],
+)
+def test_whoever_waits_or_sleeps_hears_of_a_message_before_its_publisher_is_answered(
+    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch, idle: list[Json], hears: str
 ) -> None:
     """The publisher only wants to know that it is safe; how soon a job begins is what people measure."""
-    worker.ask(fet(wait=10))
+    worker.ask(*idle)
     order: list[str] = []
     for connection in (client, worker):
         monkeypatch.setattr(connection.door, "told", lambda reply: order.append(reply["cmd"]))
@@ -48,21 +53,7 @@ def test_whoever_waits_has_the_message_before_its_publisher_is_answered(
     client.send({"cmd": "PUB", "qname": Q, "message": "hi"})
     broker.settle()
 
-    assert order == ["msg", "ok"]
-
-
-def test_whoever_sleeps_is_woken_before_the_publisher_is_answered(
-    broker: Broker, client: Client, worker: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker.ask({"cmd": "SUB", "qname": Q}, {"cmd": "ISLP", "qname": Q})
-    order: list[str] = []
-    for connection in (client, worker):
-        monkeypatch.setattr(connection.door, "told", lambda reply: order.append(reply["cmd"]))
-
-    client.send({"cmd": "PUB", "qname": Q, "message": "hi"})
-    broker.settle()
-
-    assert order == ["awk", "ok"]
+    assert order == [hears, "ok"]
 
 
 def test_a_fetch_that_waits_is_answered_by_nomsg_when_its_time_is_over(broker: Broker, worker: Client) -> None:
