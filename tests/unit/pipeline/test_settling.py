@@ -21,14 +21,13 @@ class Broker:
     def __init__(self) -> None:
         self.is_back = threading.Event()
         self.asked: Queue[tuple[str, str, int]] = Queue()
-        self.fails = 0
+        self.failures: list[Exception] = []
 
     def settle(self, queue: str, source: str, epoch: int) -> int:
         assert self.is_back.wait(WAIT_S)
         self.asked.put((queue, source, epoch))
-        if self.fails:
-            self.fails -= 1
-            raise BrokerUnreachable("it is away")
+        if self.failures:
+            raise self.failures.pop()
         return 1
 
 
@@ -73,18 +72,24 @@ def test_spark_does_not_wait_for_a_broker_that_is_away(broker: Broker, listener:
     assert asked[-1] == ("q", "s", 99), "what was finished later settles what was before"
 
 
+@pytest.mark.parametrize(
+    ("failure", "says"),
+    [(BrokerUnreachable("it is away"), "not settled: it is away"), (ZeroDivisionError("a bug"), "ZeroDivisionError")],
+    ids=["away", "bug"],
+)
 def test_what_cannot_be_settled_is_said_and_the_next_one_tried(
-    broker: Broker, listener: Any, caplog: pytest.LogCaptureFixture
+    broker: Broker, listener: Any, caplog: pytest.LogCaptureFixture, failure: Exception, says: str
 ) -> None:
     broker.is_back.set()
-    broker.fails = 1
+    broker.failures.append(failure)
 
     for source in ("s", "other"):
         listener.onQueryProgress(progress(1, source=source))
     asked = [broker.asked.get(timeout=WAIT_S) for _ in range(2)]
 
     assert asked == [("q", "s", 1), ("q", "other", 1)]
-    assert "queue q: a finished batch is not settled: it is away" in caplog.text
+    assert "queue q: a finished batch is not settled" in caplog.text
+    assert says in caplog.text
 
 
 def test_offsets_of_others_are_left_alone(broker: Broker, listener: Any) -> None:

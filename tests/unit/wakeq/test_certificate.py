@@ -98,10 +98,11 @@ def test_the_doctor_looks_at_the_authority_of_the_peers_as_well(
     assert str(authority.ca.cert) in findings[1]
 
 
-def test_a_begin_inside_of_a_line_begins_nothing(authority: Authority, tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", ["what -----BEGIN CERTIFICATE----- means", "# -----BEGIN CERTIFICATE-----"])
+def test_a_begin_inside_of_a_line_begins_nothing(authority: Authority, tmp_path: Path, line: str) -> None:
     leaf = authority.issue("quoted", days=3)
     path = tmp_path / "quoted.pem"
-    path.write_text(f"what -----BEGIN CERTIFICATE----- means\n{leaf.cert.read_text()}")
+    path.write_text(f"{line}\n{leaf.cert.read_text()}")
 
     assert [validity.ends for validity in validities(path)] == [of_openssl(leaf.cert)[1]]
 
@@ -131,6 +132,18 @@ def test_of_a_chain_the_first_certificate_decides(
     (finding,) = found(Pair(chain, pair.key), monkeypatch, 3 * DAY_S)
 
     assert finding.startswith("note: ")
+
+
+def test_a_chain_whose_first_certificate_has_ended_is_bad_however_long_the_others_hold(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pair = authority.issue("ended", days=2)
+    chain = tmp_path / "chain.pem"
+    chain.write_text(pair.cert.read_text() + authority.issue("holds", days=100).cert.read_text())
+
+    (finding,) = found(Pair(chain, pair.key), monkeypatch, 3 * DAY_S)
+
+    assert finding.startswith("bad: ")
 
 
 def test_a_file_without_a_certificate_is_bad(tmp_path: Path) -> None:
