@@ -178,10 +178,11 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) ->
 @contextmanager
 def _ended_with_us() -> Iterator[None]:
     """End the virtual machine if whoever starts it is interrupted: it would wait for ever to be spoken to."""
+    before = _children_of("self")  # one of these may be that of another session
     try:
         yield
     except BaseException:
-        for pid in _children_of("self"):
+        for pid in set(_children_of("self")).difference(before):
             with suppress(OSError):  # it has ended meanwhile
                 if SPARK_SHELL in Path(f"/proc/{pid}/cmdline").read_bytes():
                     _end(pid)

@@ -1,9 +1,12 @@
 """Which Java is taken, what is said where there is none that will do, and the shim that stands before it."""
 
 import importlib.util
+import os
 import signal
 import subprocess
 import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,16 +111,50 @@ def test_spark_meets_its_workers_in_a_folder_where_the_name_of_a_socket_is_not_t
     assert (len(f"{folder}/.{uuid.uuid4()}.sock") <= 103) is fits
 
 
-def test_an_interrupt_ends_what_starts_the_virtual_machine_and_all_that_it_has_started() -> None:
-    """Who is left would look for a program in a folder that is gone, and complain."""
+@pytest.fixture
+def begin_shell() -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Start what looks as if it became the virtual machine, with a process of its own that it waits for."""
     script = "/bin/sh -c '/bin/sleep 600 & echo begun; wait'; :"
-    command = ["/bin/sh", "-c", script, "pyspark-shell"]
+    shells: list[subprocess.Popen[str]] = []
 
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
-        assert shell.stdout is not None
-        assert shell.stdout.readline() == "begun\n"
-        with pytest.raises(KeyboardInterrupt), _ended_with_us():
-            raise KeyboardInterrupt
+    def begin() -> subprocess.Popen[str]:
+        command = ["/bin/sh", "-c", script, "pyspark-shell"]
+        shells.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True))
+        assert shells[-1].stdout is not None
+        assert shells[-1].stdout.readline() == "begun\n"
+        return shells[-1]
 
-        assert shell.wait(30) == -signal.SIGKILL
-        assert shell.stdout.read() == ""  # nobody is left who could say anything
+    yield begin
+    for shell in shells:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.communicate()
+
+
+def interrupted_start(begin_shell: Callable[[], subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """Return what was started, and then ended by an interrupt."""
+    with suppress(KeyboardInterrupt), _ended_with_us():
+        started = begin_shell()
+        raise KeyboardInterrupt
+    assert started.wait(30) == -signal.SIGKILL
+    return started
+
+
+def test_an_interrupt_ends_what_starts_the_virtual_machine_and_all_that_it_has_started(
+    begin_shell: Callable[[], subprocess.Popen[str]],
+) -> None:
+    """Who is left would look for a program in a folder that is gone, and complain."""
+    started = interrupted_start(begin_shell)
+
+    assert started.stdout is not None
+    assert started.stdout.read() == ""  # nobody is left who could say anything
+
+
+def test_an_interrupt_leaves_a_virtual_machine_that_was_there_before(
+    begin_shell: Callable[[], subprocess.Popen[str]],
+) -> None:
+    before = begin_shell()
+
+    interrupted_start(begin_shell)
+
+    assert before.poll() is None
