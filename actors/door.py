@@ -5,6 +5,7 @@
 Sockets, tasks and codecs are the listeners' affair.  Nothing here may wait, or know a queue rule.
 """
 
+import logging
 from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Generic, Protocol, TypeVar
@@ -12,10 +13,13 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from wakeq.actors.access import Access
+from wakeq.actors.complaints import Complaints
 from wakeq.protocol.addresses import is_this_machine
 
 CommandT = TypeVar("CommandT")  # what a protocol's codec makes of bytes
 ReplyT_contra = TypeVar("ReplyT_contra", contravariant=True)  # what it makes bytes of
+
+logger = logging.getLogger("wakeq.doors")
 
 DOOR_WORKER_TCP = 1
 DOOR_WORKER_WS = 2
@@ -120,10 +124,14 @@ class CarefulDoor(Door[ReplyT_contra], Protocol[ReplyT_contra]):
 class Admission:
     """What all doors of a node share: how many connections, from where, and how many bytes are held for them.
 
-    An address has no limit of its own if that is 0, and this machine's has none ever: who is here can do worse.
+    The log hears from it of those that could not come in, or stay.  An address has no limit of its own if that is 0,
+    and this machine's has none ever: who is here can do worse.
     """
 
-    __slots__ = ("_by_address", "connections", "connections_max", "held_bytes", "held_bytes_max", "per_address_max")
+    __slots__ = (
+        "_by_address", "_complaints", "connections", "connections_max", "held_bytes", "held_bytes_max",
+        "per_address_max",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -137,6 +145,7 @@ class Admission:
         self.connections = 0
         self.held_bytes = 0
         self._by_address: dict[str, int] = {}
+        self._complaints = Complaints(logger)
 
     @property
     def counts_addresses(self) -> bool:
@@ -145,11 +154,15 @@ class Admission:
 
     def enter(self, address: str = "") -> str:
         """Count one more connection and return nothing; or return why there may not be one more."""
-        if self.connections >= self.connections_max:
-            return f"there are {self.connections_max} connections already"
         here = self._by_address.get(address, 0)
-        if address and 0 < self.per_address_max <= here and not is_this_machine(address):
-            return f"there are {self.per_address_max} connections from {address} already"
+        refusal = ""
+        if self.connections >= self.connections_max:
+            refusal = f"there are {self.connections_max} connections already"
+        elif address and 0 < self.per_address_max <= here and not is_this_machine(address):
+            refusal = f"there are {self.per_address_max} connections from {address} already"
+        if refusal:
+            self._complaints.say(f"a connection was turned away: {refusal}")
+            return refusal
         self.connections += 1
         self._by_address[address] = here + 1
         return ""
@@ -162,6 +175,10 @@ class Admission:
             self._by_address[address] = left
         else:
             del self._by_address[address]
+
+    def dropped(self, peer: str, reason: str) -> None:
+        """Say that a connection was ended from here, and why: its peer may never hear it."""
+        self._complaints.say(f"{peer} was disconnected: {reason}")
 
     @property
     def crowded(self) -> bool:

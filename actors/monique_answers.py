@@ -81,7 +81,7 @@ class Answers(QueueUser):
             try:
                 transfers.append(self._answer_in(delivery))
             except MoniqueError as error:
-                self._dropped.note(error)
+                self._dropped(error)
                 self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
             else:
                 done.append(delivery)

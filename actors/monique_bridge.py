@@ -196,7 +196,7 @@ class Bridge(QueueUser):
             if flaw is not None:
                 raise flaw
         except MoniqueError as error:
-            self._dropped.note(error)
+            self._dropped(error)
             self._give_back(self._name, [delivery], Reason.REJECTED, str(error))
             return None
         return transfer

@@ -87,7 +87,7 @@ class Components(Process):
     def _may_see(self, parcel: Parcel) -> bool:
         if not self._checks or parcel.flaw is None:
             return True
-        self._withheld.note(parcel.flaw)
+        self._withheld(parcel.flaw)
         return False
 
     def _take(self, taken: Taken) -> None:
@@ -98,7 +98,7 @@ class Components(Process):
                 if taken.is_technical:
                     self._look_inside(transfer)
             except MoniqueError as error:
-                self._dropped.note(error)
+                self._dropped(error)
             else:
                 transfers.append(transfer)
         self._tally.taken["zeromq"] += len(transfers)

@@ -79,9 +79,9 @@ class Controller(Process):
 
     def _line_up(self, parcel: Parcel) -> None:
         if self._checks and parcel.flaw is not None:
-            self._dropped.note(parcel.flaw)
+            self._dropped(parcel.flaw)
         elif self._is_full:
-            self._dropped.note(BadTransfer(f"{len(self._waiting)} tasks wait, and no component takes them"))
+            self._dropped(BadTransfer(f"{len(self._waiting)} tasks wait, and no component takes them"))
         else:
             self._waiting.append(parcel)
             self._waiting_bytes += len(parcel.transfer.message)

@@ -132,7 +132,7 @@ class MoniqueExchange(Process):
                 try:
                     self._kill(transfer)
                 except MoniqueError as error:
-                    self._dropped.note(error)
+                    self._dropped(error)
                     continue
             relayed.append(transfer)
         self._tell()

@@ -5,10 +5,14 @@
 One for all of them, for they come and go with leadership.  It also makes what says that something was dropped.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Final, Literal
 
-from wakeq.actors.monique_dropped import Dropped
+from wakeq.actors.complaints import Complaints
+from wakeq.protocol.wire.monique.errors import MoniqueError
+
+logger = logging.getLogger("wakeq.monique")
 
 Source = Literal["websocket", "zeromq", "queue"]
 DroppedAt = Literal["from_component", "to_component", "to_controller", "kill", "to_queue", "from_queue", "answer"]
@@ -37,10 +41,15 @@ class Tally:
         self.tasks: dict[Fate, int] = dict.fromkeys(FATES, 0)  # of those with a route
         self._now_ms = now_ms
 
-    def dropper(self, place: DroppedAt, where: str) -> Dropped:
-        """Return what counts and says what is dropped at a place; `where` stands in the log."""
+    def dropper(self, place: DroppedAt, where: str) -> Callable[[MoniqueError], None]:
+        """Return what counts and says what is dropped at a place; `where` stands in the log.
 
-        def count() -> None:
+        It has to be said there, for whoever sent it over ZeroMQ hears nothing.
+        """
+        complaints = Complaints(logger, self._now_ms)
+
+        def note(error: MoniqueError) -> None:
             self.dropped[place] += 1
+            complaints.say(f"{where}: dropped ({error.number}): {error}")
 
-        return Dropped(where, self._now_ms, count)
+        return note

@@ -187,7 +187,7 @@ class Tasks(QueueUser):
             if task.subscriber is not None and task.intent is not None:
                 done.setdefault(task.subscriber, []).append((task.intent, error))
             elif error is not None:
-                self._dropped.note(BadTransfer(f"the task {_id_of(task)[:ID_CHARS]!a} is not kept: {error}"))
+                self._dropped(BadTransfer(f"the task {_id_of(task)[:ID_CHARS]!a} is not kept: {error}"))
         if kept and self._exchange is not None:
             self._exchange.tell(Kept(kept))
         for subscriber, mine in done.items():
@@ -217,7 +217,7 @@ class Tasks(QueueUser):
     def _seek_later(self, task_id: str) -> None:
         if len(self._cancels) >= CANCELS_MAX:
             flaw = BadTransfer(f"{CANCELS_MAX} kills wait already; the task {task_id[:ID_CHARS]!a} is not looked for")
-            self._not_sought.note(flaw)
+            self._not_sought(flaw)
             return
         self._cancels[task_id] = None
         self._seek()

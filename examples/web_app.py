@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from wakeq import AsyncClient, WakeqError
+from wakeq import AsyncClient, WakeqError, errors
 
 BROKER = web.AppKey("broker", AsyncClient)
 PATIENCE_S = 2.0  # with a broker that is away: whoever waits for a page waits no longer
@@ -25,14 +25,16 @@ async def connected(app: web.Application) -> AsyncIterator[None]:
 
 
 async def post_email(request: web.Request) -> web.Response:
-    """202 with the uid; 400 for what is no address; 503 if it could not be published and nothing will be sent."""
+    """202 with the uid; 400 for what is no address, or no key; 503 if nobody can say whether it was published."""
     try:
         to = (await request.json())["to"]
     except (ValueError, KeyError, TypeError):
         raise web.HTTPBadRequest(text='send {"to": ADDRESS}\n') from None
     try:
         uid = await request.app[BROKER].publish("emails", {"to": to}, id=request.headers.get("Idempotency-Key"))
-    except WakeqError as error:
+    except errors.BadField as error:
+        raise web.HTTPBadRequest(text=f"Idempotency-Key: {error}\n") from error
+    except WakeqError as error:  # perhaps it was: with the same key they can try again
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from error
     return web.Response(status=202, text=json.dumps({"uid": uid}), content_type="application/json")
 

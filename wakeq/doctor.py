@@ -154,7 +154,8 @@ def _directory(settings: Settings) -> Iterator[Finding]:
         yield Finding(GOOD, "data", f"{path} is empty; the first start makes a data directory of it")
     else:
         directory = DataDirectory.read_only(path)
-        who = f", in use by process {directory.holder_pid}" if directory.holder_pid is not None else ""
+        pid = directory.holder_pid
+        who = "" if pid is None else f", in use by the node with pid {pid or 'unknown'}"
         yield Finding(GOOD, "data", f"{path} belongs to node {directory.identity.node_id}{who}")
     for warning in warnings_of(_existing(path)):
         yield Finding(NOTE, "data", warning)

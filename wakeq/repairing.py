@@ -42,8 +42,9 @@ class Diagnosis:
 def examine(data_dir: Path) -> Diagnosis:
     """Look at a data directory, and say what to do."""
     facts = inspect(data_dir)
-    if facts["used_by_pid"] is not None:
-        raise DirectoryInUse(f"{data_dir}: in use by process {facts['used_by_pid']}; stop that broker first")
+    pid = facts["used_by_pid"]
+    if pid is not None:
+        raise DirectoryInUse(f"{data_dir}: in use by the node with pid {pid or 'unknown'}; stop it first")
     parts = ("metadata", "log", "snapshot", "state")
     damage = [f"{part}: {facts[part]['error']}" for part in parts if "error" in facts[part]]
     if facts["log"].get("torn_bytes"):

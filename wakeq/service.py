@@ -72,8 +72,8 @@ def _raise_file_limit(connections: int) -> int:
 
 def _without_traceback(record: logging.LogRecord) -> bool:
     """What a disk or a user did is told in one line; only a bug needs its traceback."""
-    if record.exc_info and isinstance(record.exc_info[1], WakeqError):
-        record.exc_info = None
+    if record.exc_info and isinstance(error := record.exc_info[1], WakeqError):
+        record.msg, record.args, record.exc_info = "%s: %s", (record.getMessage(), error), None
     return True
 
 

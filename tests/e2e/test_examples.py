@@ -181,21 +181,25 @@ def test_a_web_application_answers_when_the_work_is_safe(broker: BrokerProcess, 
     with started(broker, "examples/web_app.py", "0") as app:
         address = next(word for word in app.line().split() if word.startswith("http://"))
 
-        status, answer = post(f"{address}/emails", b'{"to": "ada@example.org"}')
+        status, answer = post(f"{address}/emails", b'{"to": "ada@example.org"}', key="1")
+        again, same = post(f"{address}/emails", b'{"to": "ada@example.org"}', key="1")
         refused, _ = post(f"{address}/emails", b"ada")
+        no_key, _ = post(f"{address}/emails", b'{"to": "ada@example.org"}', key="k" * 121)
         broker.kill()
         unheard, _ = post(f"{address}/emails", b'{"to": "grace@example.org"}')
         broker.start()
 
-        assert (status, refused, unheard) == (202, 400, 503)
+        assert (status, again, refused, no_key, unheard) == (202, 202, 400, 400, 503)
+        assert same == answer
         message = connect(broker).ask("FET", "emails")
         assert (message["msg"], message["uid"]) == ('{"to":"ada@example.org"}', json.loads(answer)["uid"])
 
 
-def post(url: str, body: bytes) -> tuple[int, str]:
+def post(url: str, body: bytes, key: str = "") -> tuple[int, str]:
     """The status and the text of the answer."""
+    headers = {"Idempotency-Key": key} if key else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refusal:
         return refusal.code, refusal.read().decode()

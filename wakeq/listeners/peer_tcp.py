@@ -151,6 +151,7 @@ class PeerTcp:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._dialers: dict[int, asyncio.Task[None]] = {}
         self._complained: dict[int | None, str] = {}
+        self._hung_up: set[int] = set()  # nodes that did so without a word when they were dialled last
 
     @property
     def node_id(self) -> int:
@@ -192,10 +193,15 @@ class PeerTcp:
             self.refused(node_id, f"{host}:{port}", PeerRefused(f"no TLS with it: {error.reason or error}"))
             return False
         except (OSError, UnicodeError) as error:  # a timeout is one too; and a name that cannot be one of a host
+            self._hung_up.discard(node_id)
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
         was_of_use = bool(await door.lost)
-        if not (was_of_use or door.is_closed_here):
+        if was_of_use or door.is_closed_here:
+            self._hung_up.discard(node_id)
+        elif node_id not in self._hung_up:
+            self._hung_up.add(node_id)  # it may have been ended in that moment
+        else:
             self.refused(node_id, f"{host}:{port}", PeerRefused(HUNG_UP))
         return was_of_use
 

@@ -10,7 +10,6 @@ here behind it.  Its connections and what they hold count into what all doors ma
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import cast
@@ -51,7 +50,7 @@ class PushPort:
         if on_lease:  # without one, who has enough to do for longer than that would lose what it has not read yet
             self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENT_S_MAX * 1000))
         self.address = "{}:{}".format(*self._listening.getsockname()[:2])
-        self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
+        self._complaints = Complaints(logger)
         self._ids = count(1)
         self._connections: set[Connection] = set()
         self._open: dict[int, Connection] = {}  # those that have said who they are, by the number they got here

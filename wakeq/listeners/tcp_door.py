@@ -218,6 +218,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         if self._transport is None:
             return
         self._watched().reason = reason
+        self._listener.admission.dropped(self.peer, reason)
         self._transport.abort()
 
     def stop_reading(self) -> None:

@@ -188,6 +188,7 @@ class WebSocketDoor(Generic[ReplyT]):
     def drop(self, reason: str) -> None:
         """Close at once; what waits to be written is lost."""
         self._reason = self._reason or reason
+        self._path.admission.dropped(self.peer, reason)
         self._transport.abort()
         self._wake()
 

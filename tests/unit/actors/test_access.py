@@ -156,10 +156,8 @@ def test_refused_logins_are_logged_with_their_address_seldom_and_without_the_tok
         with pytest.raises(Unauthorized):
             door.login("guess", Connection())
 
-    assert [record.getMessage() for record in caplog.records] == [
-        "a login from 10.0.0.1:5 was refused: its token is not valid",
-        "a login from 10.0.0.1:5 was refused: its token is not valid (and 999 times more or less the same)",
-    ]
+    refused = "a login from 10.0.0.1:5 was refused: its token is not valid"
+    assert caplog.messages == [refused, f"{refused}, and 999 others since {NOW:%Y-%m-%d %H:%M:%S} UTC"]
     assert door.refused == 1001
 
 

@@ -326,7 +326,9 @@ def test_a_silent_peer_is_asked_and_dropped_if_it_gives_no_sign(run: Run) -> Non
     run(test)
 
 
-def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
+def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         async with serving() as port:
             _, subscriber = await port.ask()
@@ -340,6 +342,7 @@ def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -
             await subscriber.until(lambda: subscriber.closed is not None)
             assert subscriber.closed == "it does not read its answers"
             assert port.connect.admission.held_bytes == 0
+            assert any("was disconnected: it does not read its answers" in line for line in caplog.messages)
 
     run(test)
 

@@ -52,20 +52,24 @@ def test_it_ends_although_a_connection_is_made_in_that_moment() -> None:
     asyncio.run(end())
 
 
-def test_a_peer_that_hangs_up_without_a_word_is_said_once_for_it_may_want_tls(
+def test_a_peer_that_hangs_up_without_a_word_again_is_said_once_for_it_may_want_tls(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def dial_twice() -> str:
+    """But not of one that was ended in that moment."""
+
+    async def dial_thrice() -> str:
         tcp = PeerTcp(lambda: Hello(MARK, 1, 2, bytes(16), 1, 1, 1, {}), lambda _: None)
         server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         tcp._addresses[0] = (host, port)
+        assert await tcp._connect(0) is False
+        assert not caplog.records
         for _ in range(2):
             assert await tcp._connect(0) is False
         server.close()
         return f"{host}:{port}"
 
-    where = asyncio.run(dial_twice())
+    where = asyncio.run(dial_thrice())
 
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [
         f"the peer at {where} is refused: it hung up before it said which node it is; its log says why, or it wants "

@@ -1,5 +1,6 @@
 """A node that begins again is found where it was; one that is ended says by what."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -52,3 +53,22 @@ def test_what_ended_a_node_is_named_as_an_error_or_as_a_bug(
     service._broken(error)
 
     assert (statuses, capsys.readouterr().err) == ([status], said)
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "has_traceback"),
+    [
+        (SyncFailed("the disk is gone"), "Log(1) failed and was ended: the disk is gone", False),
+        (KeyError("bug"), "Log(1) failed and was ended", True),
+    ],
+)
+def test_what_ended_a_process_is_said_in_one_line_but_a_bug_with_its_traceback(
+    error: Exception, line: str, has_traceback: bool
+) -> None:
+    words = "%s failed and was ended", ("Log(1)",)
+    record = logging.LogRecord("wakeq.runtime", logging.ERROR, "", 1, *words, (type(error), error, None))
+
+    assert service._without_traceback(record)
+
+    assert record.getMessage() == line
+    assert bool(record.exc_info) is has_traceback

@@ -1,6 +1,7 @@
 """The worker port over TCP, and those who begin too much, read too little or come too many: each of the bounds."""
 
 import asyncio
+import re
 from contextlib import suppress
 
 import pytest
@@ -74,7 +75,9 @@ def test_a_line_that_was_begun_must_be_complete_in_time(run: Run) -> None:
     run(test)
 
 
-def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -> None:
+def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         async with listening() as port:
             reader, _writer, subscriber = await port.ask()
@@ -90,6 +93,8 @@ def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(run: Run) -
             assert subscriber.closed == "it does not read its answers"
             assert sent >= UNREAD_BYTES_MAX // MIB
             assert port.listener.admission.held_bytes == 0
+            (line,) = caplog.messages
+            assert re.fullmatch(r"127\.0\.0\.1:\d+ was disconnected: it does not read its answers", line)
 
     run(test)
 
@@ -135,7 +140,7 @@ def test_the_oks_of_a_burst_may_pile_up_then_reading_pauses_then_the_connection_
     run(test)
 
 
-def test_one_connection_too_many_is_told_so_and_closed(run: Run) -> None:
+def test_one_connection_too_many_is_told_so_and_closed(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         async with listening(admission=Admission(connections_max=1)) as port:
             _, writer, subscriber = await port.ask()
@@ -150,6 +155,7 @@ def test_one_connection_too_many_is_told_so_and_closed(run: Run) -> None:
             await subscriber.until(lambda: subscriber.closed is not None)
             await port.ask()
             assert port.listener.refused == 1
+            assert caplog.messages == ["a connection was turned away: there are 1 connections already"]
 
     run(test)
 

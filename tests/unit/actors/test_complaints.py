@@ -1,0 +1,48 @@
+"""What others do wrong is one line of the log in a while."""
+
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from wakeq.actors.complaints import PAUSE_MS, Complaints
+
+BEGIN = datetime(2026, 11, 18, 12, 0, 0, tzinfo=UTC)
+
+
+class Clock:
+    now_ms = int(BEGIN.timestamp() * 1000)
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_the_first_is_said_and_the_next_only_after_a_while_with_how_many_were_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock()
+    complaints = Complaints(logging.getLogger("wakeq.test"), clock)
+
+    for _ in range(1000):
+        complaints.say("somebody knocks")
+    clock.now_ms += PAUSE_MS
+    complaints.say("somebody rings")
+    clock.now_ms += PAUSE_MS
+    complaints.say("somebody shouts")
+
+    assert caplog.messages == [
+        "somebody knocks",
+        "somebody rings, and 999 others since 2026-11-18 12:00:00 UTC",
+        "somebody shouts",
+    ]
+
+
+def test_a_clock_that_is_set_back_silences_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    complaints = Complaints(logging.getLogger("wakeq.test"), clock)
+
+    complaints.say("before")
+    clock.now_ms -= 3_600_000
+    complaints.say("after")
+
+    assert caplog.messages == ["before", "after"]
