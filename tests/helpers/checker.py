@@ -99,6 +99,11 @@ class _Checker:
         """Whether the entry of this delivery may have died with the broker."""
         return not story.plan.strict and self.past.crashed_in(delivery.start_s, delivery.end_s + CRASH_WINDOW_S)
 
+    def _either_may_be_forgotten(self, story: Story, first: Delivery, second: Delivery) -> bool:
+        """Whether the delivery that was handed out first may be: where answers overlap, that may be the second."""
+        overlap = first.end_s > second.start_s
+        return self._may_be_forgotten(story, first) or (overlap and self._may_be_forgotten(story, second))
+
     def _may_have_expired(self, story: Story, at_s: float) -> bool:
         plan = story.plan
         return plan.expires_s > 0 and at_s >= plan.at_s + plan.expires_s * (1 - CLOCK_TOLERANCE)
@@ -177,7 +182,7 @@ class _Checker:
 
     def _q4_two_holders(self, story: Story) -> None:
         for first, second in _pairs(story.deliveries):
-            if self._may_be_forgotten(story, first) or self._may_have_released(story, first, second):
+            if self._either_may_be_forgotten(story, first, second) or self._may_have_released(story, first, second):
                 continue
             if second.end_s < self._lease_end_s(story, first, second):
                 self._flag("Q4", story, f"held since {first.end_s:.3f}, given to another at {second.end_s:.3f}")
@@ -237,9 +242,7 @@ class _Checker:
 
     def _q7_attempts(self, story: Story, deliveries: list[Delivery]) -> None:
         for first, second in _pairs(deliveries):
-            forgotten = self._may_be_forgotten(story, first)
-            if first.end_s > second.start_s:  # which of them was first is not known
-                forgotten = forgotten or self._may_be_forgotten(story, second)
+            forgotten = self._either_may_be_forgotten(story, first, second)
             if second.error_count == first.error_count:
                 if not forgotten:
                     self._flag("Q7", story, f"attempt {first.error_count} was delivered twice")

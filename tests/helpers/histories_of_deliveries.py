@@ -54,6 +54,14 @@ def a_strict_queue_forgot_a_delivery_in_a_crash(run: Run) -> None:
     run.work_off("a", at_s=2, count=1)
 
 
+@bad("Q4")
+def two_holders_whose_answers_overlap(run: Run) -> None:
+    run.publish("a")
+    run.deliver("a", at_s=2, lease="L1")
+    run.deliver("a", at_s=1, end_s=4, lease="L2", count=1)
+    run.ack("a", at_s=5, lease="L2")
+
+
 # Q5, Q6 ---------------------------------------------------------------------------------------------------------------
 
 
@@ -280,6 +288,15 @@ def a_fast_delivery_that_died_with_the_broker(run: Run) -> None:
     run.crash(1.11)
     run.deliver("a", at_s=2, lease="2.1")
     run.ack("a", at_s=3, lease="2.1")
+
+
+@good
+def a_late_answer_of_a_leader_that_was_cut_off_after_what_the_next_one_gave_out(run: Run) -> None:
+    run.publish("a")
+    run.crash(1.5)
+    run.deliver("a", at_s=2, lease="2.1")
+    run.ack("a", at_s=3, lease="2.1")
+    run.deliver("a", at_s=1, end_s=4, lease="1.1")  # it stood behind what was never committed
 
 
 @good
