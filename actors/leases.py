@@ -56,7 +56,8 @@ class Leases(DueMoments):
         """Build everything from the ledger: what is out, what is delayed, what is available."""
         ledger = self.ledger
         if ledger.only_sizes and not ledger.sides:  # nothing but what was published and waits
-            self.available.extend(0, list(ledger.living_numbers()))
+            for numbers in ledger.living_by_chunk():
+                self.available.extend(0, numbers)
             return
         for number, side in ledger.sides.items():
             if side.until_ms:

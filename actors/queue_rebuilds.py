@@ -40,7 +40,7 @@ from wakeq.protocol.errors import StorageError
 from wakeq.protocol.outcomes import WHOLE
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.storage.disk_thread import Disk
-from wakeq.storage.flush import StoredQueue, load_queues
+from wakeq.storage.flush import StoredQueue, load_queue
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
@@ -156,7 +156,7 @@ class QueueRebuilds(QueueRegistry):
         def work() -> Reread:
             published = read_published(log, wanted)
             with store.read() as view:
-                return Reread(name, next((stored for stored in load_queues(view, name)), None), published, None)
+                return Reread(name, load_queue(view, name), published, None)
 
         def done(result: Reread | BaseException) -> None:
             self.tell(Reread(name, None, {}, result) if isinstance(result, BaseException) else result)

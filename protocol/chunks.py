@@ -112,6 +112,10 @@ def decode_chunk(value: bytes) -> tuple[Chunk, list[int]]:
     if version != CHUNK_VERSION:
         raise BadRecord(f"an index record of version {version}; this release reads {CHUNK_VERSION}")
     chunk = Chunk()
+    if not flags:  # as nearly all are
+        chunk.sizes = _native("I", body[: 4 * rows])
+        chunk.living = rows - chunk.sizes.count(0)
+        return chunk, []
     widths = [4, *(0 if not flags & flag else 8 if code == "q" else 4 for _, code, flag in _COLUMNS)]
     ends = [0, *accumulate(width * rows for width in widths)]
     columns = [body[start:end] for start, end in pairwise(ends)]

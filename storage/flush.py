@@ -4,7 +4,7 @@ Pure but for the store that it is given.  Runs in the thread of the store, never
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
@@ -191,15 +191,49 @@ class StoredQueue(NamedTuple):
     staged: list[tuple[Name, bytes]] = []
 
 
-def load_queues(view: View, name: str | None = None) -> Iterator[StoredQueue]:
-    """Yield every living queue of a view, or the one of that name."""
+Records = Iterable[tuple[bytes, bytes]]
+
+
+class _InOrder:
+    """The records of a table for queues that are asked for in the order of their ids: it is gone through once."""
+
+    def __init__(self, records: Iterator[tuple[bytes, bytes]]) -> None:
+        self._records = records
+        self._next = next(records, None)
+
+    def of(self, start: bytes) -> Records:
+        """Return the records of a queue, by its id."""
+        found, one = [], self._next
+        while one is not None and (whose := one[0][: ID.size]) <= start:
+            if whose == start:  # else it is of one that is buried
+                found.append(one)
+            one = next(self._records, None)
+        self._next = one
+        return found
+
+
+def load_queues(view: View) -> Iterator[StoredQueue]:
+    """Yield every living queue of a view."""
+    index, publishers = _InOrder(view.scan(INDEX)), _InOrder(view.scan(DEDUP))
+    for start, name, meta in _living(view):
+        yield _load_queue(view, start, name, meta, index.of(start), publishers.of(start))
+
+
+def load_queue(view: View, name: str) -> StoredQueue | None:
+    """Return the living queue of that name, if there is one."""
+    for start, found, meta in _living(view):
+        if found == name:
+            return _load_queue(view, start, name, meta, view.scan(INDEX, start), view.scan(DEDUP, start))
+    return None
+
+
+def _living(view: View) -> Iterator[tuple[bytes, str, bytes]]:
+    """Yield id, name and meta of each living queue."""
     for key, record in view.scan(QUEUES):
         (queue_id,) = ID.unpack(key)
         if not queue_id & ASIDE_BIT:
             meta = _whole(record, f"QUEUES record {queue_id}")
-            found = msgspec.msgpack.decode(meta)["name"]
-            if name in (None, found):
-                yield _load_queue(view, queue_id, found, meta)
+            yield key, msgspec.msgpack.decode(meta)["name"], meta
 
 
 def load_asides(view: View) -> dict[int, bytes]:
@@ -223,14 +257,13 @@ def _whole(record: bytes, where: str) -> bytes:
     return value
 
 
-def _load_queue(view: View, queue_id: int, name: str, meta: bytes) -> StoredQueue:
+def _load_queue(view: View, start: bytes, name: str, meta: bytes, index: Records, publishers: Records) -> StoredQueue:
     """Read one queue's columns, and of messages only those that were delivered."""
-    start = ID.pack(queue_id)
-    uid_of = UidMaker(queue_id).uid
-    ids, sessions, aliases, staged = _load_publishers(view, start)
+    uid_of = UidMaker(ID.unpack(start)[0]).uid
+    ids, sessions, aliases, staged = _load_publishers(publishers)
     chunks = []
     sides: dict[int, Side] = {}
-    for key, value in view.scan(INDEX, start):
+    for key, value in index:
         chunk_id = KEY.unpack(key)[1]
         chunk, offsets = decode_chunk(value)
         chunks.append((chunk_id, chunk))
@@ -245,26 +278,26 @@ def _load_queue(view: View, queue_id: int, name: str, meta: bytes) -> StoredQueu
 
 
 def _load_publishers(
-    view: View, start: bytes
+    records: Records,
 ) -> tuple[list[tuple[str, Once]], list[tuple[str, Session]], dict[int, str], list[tuple[Name, bytes]]]:
     staged: list[tuple[Name, bytes]] = []
     ids: list[tuple[str, Once]] = []
     sessions: list[tuple[str, Session]] = []
     aliases: dict[int, str] = {}
     decode = msgspec.msgpack.decode
-    for key, record in view.scan(DEDUP, start):
-        name = key[len(start) + 1 :].decode()
+    for key, record in records:
+        kind, name = key[ID.size : ID.size + 1], key[ID.size + 1 :].decode()
         value = unsealed(record)
         if value is None:
             raise BadRecord(f"the record of publisher {name!r} with a wrong checksum")
-        match key[len(start) : len(start) + 1]:
+        match kind:
             case b"i":
                 ids.append((name, decode(value, type=tuple[int, int, int, int])))
             case b"s":
                 sessions.append((name, decode(value, type=Session)))
             case b"a":
                 aliases[decode(value)] = name
-            case kind:
+            case _:
                 staged.append(((kind.decode(), name), value))
     ids.sort(key=lambda row: row[1][3])
     sessions.sort(key=lambda row: row[1].used_ms)

@@ -27,6 +27,7 @@ from wakeq.storage.segments import Sealed, damaged, open_file, reader, sealed_pa
 from wakeq.storage.term_runs import TermRuns
 
 SEGMENT_BYTES_MAX = 64 * 1024 * 1024
+WALKED_BYTES_MAX = 1024 * 1024  # of an active segment that a stop leaves: a start walks through it, record by record
 
 
 class EntriesGone(LookupError):
@@ -208,6 +209,11 @@ class SegmentedLog:
         self._exchange([*self._sealed, sealed], new)
         self._tidy_journal()
         return True
+
+    def seal_for_start(self, committed: int) -> None:
+        """Seal the active segment at a clean stop, so that the next start need not walk through it."""
+        if self._active.end > WALKED_BYTES_MAX:
+            self.roll(committed)
 
     def truncate_from(self, index: int) -> None:
         """Forget the entries from index on, which a follower's leader does not have.  Never a sealed one."""

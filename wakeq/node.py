@@ -339,4 +339,6 @@ class Node:
             await asyncio.to_thread(thread.close)
         if committed:
             self.files.metadata.save(committed=committed)
+            if not self.files.directory.full:  # a footer that finds no room would make a failure of a clean stop
+                self.files.log.seal_for_start(committed)
         self.files.close()

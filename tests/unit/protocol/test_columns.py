@@ -88,6 +88,21 @@ def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() 
     assert [columns.lives(n) for n in (-1, 0, 1, CHUNK, CHUNK + 1, CHUNK + 2)] == [False] * 3 + [True] * 2 + [False]
 
 
+def test_what_lives_is_a_range_in_each_chunk_from_which_the_first_went_first() -> None:
+    columns = Bare()
+    columns._append([PLAIN] * (2 * CHUNK + 5), 1_000)
+    for number in (1, 2, CHUNK + 1, 2 * CHUNK + 4):
+        columns._cross_out(columns.chunks[number // CHUNK], number)
+
+    holed = [CHUNK, *range(CHUNK + 2, 2 * CHUNK)]
+    first, second, third = columns.living_by_chunk()
+
+    assert (first, second) == (range(3, CHUNK), holed)
+    assert third == [*range(2 * CHUNK, 2 * CHUNK + 4), 2 * CHUNK + 5]
+    assert list(columns.living_numbers()) == [*first, *second, *third]
+    assert list(columns.living_numbers(CHUNK + 1)) == [*holed[1:], *third]
+
+
 def test_of_a_run_of_messages_those_that_live_are_found() -> None:
     columns = Bare()
     columns._append([PLAIN] * (CHUNK + 5), 1_000)

@@ -23,6 +23,7 @@ from wakeq.storage.flush import (
     StoredQueue,
     key_of,
     load_asides,
+    load_queue,
     load_queues,
     make_cut,
 )
@@ -80,6 +81,10 @@ class Stored:
     def load(self) -> list[StoredQueue]:
         with self.store.read() as view:
             return list(load_queues(view))
+
+    def load_one(self, name: str) -> StoredQueue | None:
+        with self.store.read() as view:
+            return load_queue(view, name)
 
     def overwrite(self, table: int, key: bytes, value: bytes | None) -> None:
         puts, deletes = ([(table, [(key, value)])], []) if value is not None else ([], [(table, [key])])
@@ -226,6 +231,24 @@ def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) ->
     assert stored.records(GRAVES) == {ID.pack(QUEUE_ID): b"q-1-0000007_"}
     assert stored.store.sweep() is False
     assert stored.records(MESSAGES) == stored.records(INDEX) == {}
+
+
+def test_of_several_queues_each_has_its_own_records_also_beside_one_that_is_buried(stored: Stored) -> None:
+    stored.publish(*[Draft(b"")] * 3, once="once")
+    part = stored.part()
+    ids = range(QUEUE_ID, QUEUE_ID + 4)
+    empty = Part("q-1", ids[2], {}, [], {}, {}, {}, {}, [], Delta(), META, 1)
+    stored.cut(*(part._replace(queue_id=queue_id) for queue_id in (ids[0], ids[1], ids[3])), empty)
+
+    stored.cut(graves=(Grave("q-1", ids[1]),))
+
+    first, second, third = stored.load()
+    assert [[number for number, _ in queue.chunks] for queue in (first, second, third)] == [[0], [], [0]]
+    assert [[name for name, _ in queue.ids] for queue in (first, second, third)] == [["once"], [], ["once"]]
+    alone = stored.load_one("q-1")
+    assert alone is not None
+    assert (len(alone.chunks), alone.ids) == (1, first.ids)
+    assert stored.load_one("q-2") is None
 
 
 def test_a_queue_that_does_not_exist_any_more_only_hands_over_what_is_gone(stored: Stored) -> None:

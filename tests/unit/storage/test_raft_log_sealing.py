@@ -47,6 +47,24 @@ def test_nothing_is_sealed_that_is_not_committed(tmp_path: Path) -> None:
     assert not log.roll(10)
 
 
+@pytest.mark.parametrize(("committed", "begins"), [(10, 11), (9, 1)])
+def test_a_stop_seals_what_a_start_would_walk_through_for_long_if_it_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, committed: int, begins: int
+) -> None:
+    log = open_log(tmp_path)
+    write(log, 10)
+
+    log.seal_for_start(10)
+    assert log.active_first_index == 1  # that is soon done
+
+    monkeypatch.setattr(raft_log, "WALKED_BYTES_MAX", log.size_bytes - 1)
+    log.seal_for_start(committed)
+    log.close()
+
+    again = open_log(tmp_path, committed=committed)
+    assert (again.active_first_index, indexes(again)) == (begins, list(range(1, 11)))
+
+
 def test_records_appended_while_a_segment_is_sealed_go_to_the_next_one(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     write(log, 3)

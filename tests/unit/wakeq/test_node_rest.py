@@ -1,4 +1,4 @@
-"""A node that has nothing to write any more gives back what writing needed."""
+"""A node that has nothing to write any more gives back what writing needed; one that stops leaves little to read."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ import pytest
 
 from tests.helpers.node_here import NodeHere, client_of, node_here
 from wakeq import node
+from wakeq.storage import raft_log
 from wakeq.storage.state import StateStore
 
 
@@ -82,3 +83,21 @@ def test_a_state_that_cannot_be_opened_again_ends_the_node(tmp_path: Path, monke
             return await asyncio.wait_for(asyncio.shield(here.node.failed), 30)
 
     assert str(asyncio.run(story())) == "gone"
+
+
+def test_a_stop_leaves_no_log_that_the_next_start_would_walk_through_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(raft_log, "WALKED_BYTES_MAX", 1_000)
+
+    async def story() -> None:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("q", b"x" * 2_000)
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            log = here.node.files.log
+            assert log.active_first_index > log.first_index
+            message = await client.fetch("q")
+            assert message is not None
+            assert message.body == b"x" * 2_000
+
+    asyncio.run(story())
