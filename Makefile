@@ -51,8 +51,12 @@ lint: install
 	$(BIN)/mypy -p wakeq
 	$(BIN)/lint-imports
 
+# These share nothing, so they run on all cores; the others each want the machine for themselves.
+SMALL := tests/unit tests/property
+ON_ALL_CORES := -n auto --dist worksteal -m "not long"
+
 fast: install
-	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not long" --hypothesis-profile quick tests/unit tests/property
+	$(BIN)/python -m pytest -q $(ON_ALL_CORES) --hypothesis-profile quick $(SMALL)
 
 check: lint docs fast ## format, lint, types, rooms, documentation, fast tests; before every commit
 
@@ -61,7 +65,9 @@ browser:
 	@command -v chromium google-chrome >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "wakeq: there is no chromium, so the dashboard is not tested; install it (Debian: apt install chromium)"
 
 test: lint docs browser $(SPARK_INSTALLED) ## everything that CI runs
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q $(ON_ALL_CORES) $(SMALL)
+	$(BIN)/python -m pytest -q -m long $(SMALL)
+	$(BIN)/python -m pytest -q $(SMALL:%=--ignore=%)
 
 bench: install ## measure, and keep the results in bench/results
 	$(BIN)/python -m bench
