@@ -35,6 +35,7 @@ from wakeq.cli.queues import queue
 from wakeq.cli.run import run
 from wakeq.cli.serve import serve
 from wakeq.cli.taskflux import taskflux
+from wakeq.cli.tasks import tasks
 from wakeq.cli.tokens import token
 from wakeq.cli.top import top
 from wakeq.cli.work import work
@@ -108,7 +109,7 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
 
 KINDS: dict[str, tuple[click.Command, ...]] = {
     "Messages": (pub, fetch, ack, nack, touch),
-    "Workers": (run, work),
+    "Workers": (run, work, tasks),
     "Queues, and what is in them": (queue, top, why, leases, connections),
     "A broker": (serve, ping, alive, doctor, bench, config, token, cluster),
     "Its data": (backup, restore, export, import_, inspect, repair),

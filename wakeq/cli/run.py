@@ -54,7 +54,6 @@ def run(
         if concurrency is not None:
             flags += ["--concurrency", str(concurrency)]
         return Reloader([sys.executable, "-m", "wakeq", "run", target, *flags], os.getcwd()).run()
-    sys.path.insert(0, os.getcwd())
     worker = find_worker(target)
     log_to_stderr(log_level, as_json=log_json)  # after the import, for the program may set up its own
     if concurrency is not None:
@@ -64,9 +63,10 @@ def run(
 
 
 def find_worker(target: str) -> "Worker":
-    """Import it.  UsageError if there is no such thing."""
+    """Import it, from this directory first.  UsageError if there is no such thing."""
     from wakeq.worker import Worker
 
+    sys.path.insert(0, os.getcwd())
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
         raise click.UsageError(f"{target} names no worker; write MODULE:WORKER, as in shop.tasks:worker")

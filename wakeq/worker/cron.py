@@ -8,8 +8,9 @@ hour takes no notice of either.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 NICKNAMES = {
@@ -38,6 +39,10 @@ class Every:
     """Moments that are so many seconds apart, counted from 1970: the same for everybody."""
 
     span_s: int
+    zone: ClassVar[tzinfo] = UTC
+
+    def __str__(self) -> str:
+        return f"every {self.span_s} s"
 
     def __post_init__(self) -> None:
         if not 1 <= self.span_s <= SPAN_S_MAX:
@@ -59,6 +64,10 @@ class Cron:
     weekdays: frozenset[int]  # 0 is Sunday
     either_day: bool
     zone: tzinfo
+    text: str = field(compare=False)  # as it was given
+
+    def __str__(self) -> str:
+        return self.text
 
     def after(self, moment: datetime) -> datetime:
         """The next moment that is named behind this one.  ValueError if there is none."""
@@ -145,6 +154,7 @@ def read_cron(text: str, zone: str = "UTC") -> Cron:
         weekdays=frozenset(day % SUNDAY_TOO for day in weekdays),
         either_day=not (fields[2].startswith("*") or fields[4].startswith("*")),
         zone=_read_zone(zone),
+        text=f"{text} {zone}",
     )
     try:
         found.after(datetime(2000, 1, 1, tzinfo=UTC))
