@@ -65,9 +65,11 @@ browser:
 	@command -v chromium google-chrome >/dev/null || { test "$$(id -u)" = 0 && apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || echo "wakeq: there is no chromium, so the dashboard is not tested; install it (Debian: apt install chromium)"
 
 test: lint docs browser $(SPARK_INSTALLED) ## everything that CI runs
-	$(BIN)/python -m pytest -q $(ON_ALL_CORES) $(SMALL)
-	$(BIN)/python -m pytest -q -m long $(SMALL)
-	$(BIN)/python -m pytest -q $(SMALL:%=--ignore=%)
+	@failed=0; \
+	$(BIN)/python -m pytest -q $(ON_ALL_CORES) $(SMALL) || failed=1; \
+	$(BIN)/python -m pytest -q -m long $(SMALL) || failed=1; \
+	$(BIN)/python -m pytest -q $(SMALL:%=--ignore=%) || failed=1; \
+	exit $$failed
 
 bench: install ## measure, and keep the results in bench/results
 	$(BIN)/python -m bench

@@ -2,8 +2,8 @@
 
     say(text) --> one line, and how many were left out since the last one
 
-Whoever can make us write a line must not be able to fill the disk with them.  Texts never carry what a peer sent.  What
-the end of a burst left out is said with the next complaint, whenever that is.
+Whoever can make us write a line must not be able to fill the disk with them.  Of what a peer sent a text carries an id
+at most, short and escaped.  What the end of a burst left out is said with the next complaint, whenever that is.
 """
 
 import logging
@@ -19,8 +19,8 @@ class Complaints:
 
     def __init__(self, logger: logging.Logger, now_ms: Callable[[], int] | None = None) -> None:
         self._logger = logger
-        self._now_ms = now_ms or _wall_ms
-        self._said_ms = 0
+        self._now_ms = now_ms or _wall_ms  # since 1970
+        self._said_ms = -PAUSE_MS
         self._unsaid = 0
 
     def say(self, text: str) -> None:
@@ -29,7 +29,9 @@ class Complaints:
         if 0 <= now_ms - self._said_ms < PAUSE_MS:  # less than 0: somebody has set the clock back
             self._unsaid += 1
             return
-        others = f", and {self._unsaid} others since {_moment(self._said_ms)}" if self._unsaid else ""
+        others = ""
+        if self._unsaid:
+            others = f", and {self._unsaid} other{'s' * (self._unsaid > 1)} since {_moment(self._said_ms)}"
         self._logger.warning("%s%s", text, others)
         self._said_ms, self._unsaid = now_ms, 0
 

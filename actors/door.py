@@ -129,7 +129,7 @@ class Admission:
     """
 
     __slots__ = (
-        "_by_address", "_complaints", "connections", "connections_max", "held_bytes", "held_bytes_max",
+        "_by_address", "_expelled", "_turned_away", "connections", "connections_max", "held_bytes", "held_bytes_max",
         "per_address_max",
     )  # fmt: skip
 
@@ -145,7 +145,7 @@ class Admission:
         self.connections = 0
         self.held_bytes = 0
         self._by_address: dict[str, int] = {}
-        self._complaints = Complaints(logger)
+        self._turned_away, self._expelled = Complaints(logger), Complaints(logger)  # many of one hide none of the other
 
     @property
     def counts_addresses(self) -> bool:
@@ -161,7 +161,7 @@ class Admission:
         elif address and 0 < self.per_address_max <= here and not is_this_machine(address):
             refusal = f"there are {self.per_address_max} connections from {address} already"
         if refusal:
-            self._complaints.say(f"a connection was turned away: {refusal}")
+            self._turned_away.say(f"a connection was turned away: {refusal}")
             return refusal
         self.connections += 1
         self._by_address[address] = here + 1
@@ -176,9 +176,9 @@ class Admission:
         else:
             del self._by_address[address]
 
-    def dropped(self, peer: str, reason: str) -> None:
-        """Say that a connection was ended from here, and why: its peer may never hear it."""
-        self._complaints.say(f"{peer} was disconnected: {reason}")
+    def expelled(self, peer: str, reason: str) -> None:
+        """Say who was disconnected, and why."""
+        self._expelled.say(f"{peer} was disconnected: {reason}")
 
     @property
     def crowded(self) -> bool:

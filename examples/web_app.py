@@ -32,8 +32,8 @@ async def post_email(request: web.Request) -> web.Response:
         raise web.HTTPBadRequest(text='send {"to": ADDRESS}\n') from None
     try:
         uid = await request.app[BROKER].publish("emails", {"to": to}, id=request.headers.get("Idempotency-Key"))
-    except errors.BadField as error:
-        raise web.HTTPBadRequest(text=f"Idempotency-Key: {error}\n") from error
+    except (errors.BadField, errors.TooLarge) as error:  # a key is up to 120 characters long
+        raise web.HTTPBadRequest(text=f"{error}\n") from error
     except WakeqError as error:  # perhaps it was: with the same key they can try again
         raise web.HTTPServiceUnavailable(text=f"{error}\n") from error
     return web.Response(status=202, text=json.dumps({"uid": uid}), content_type="application/json")

@@ -178,7 +178,7 @@ def _start(name: str, folder: Path, cores: int, *, verbose: bool, mute: bool) ->
 @contextmanager
 def _ended_with_us() -> Iterator[None]:
     """End the virtual machine if whoever starts it is interrupted: it would wait for ever to be spoken to."""
-    before = _children_of("self")  # one of these may be that of another session
+    before = _children_of("self")  # one of these may be that of a session that was begun earlier
     try:
         yield
     except BaseException:

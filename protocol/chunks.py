@@ -112,12 +112,14 @@ def decode_chunk(value: bytes) -> tuple[Chunk, list[int]]:
     if version != CHUNK_VERSION:
         raise BadRecord(f"an index record of version {version}; this release reads {CHUNK_VERSION}")
     chunk = Chunk()
-    if not flags:  # as nearly all are
-        chunk.sizes = _native("I", body[: 4 * rows])
+    if not flags and len(body) == 4 * rows:  # as nearly all are
+        chunk.sizes = _native("I", body)
         chunk.living = rows - chunk.sizes.count(0)
         return chunk, []
     widths = [4, *(0 if not flags & flag else 8 if code == "q" else 4 for _, code, flag in _COLUMNS)]
     ends = [0, *accumulate(width * rows for width in widths)]
+    if len(body) < ends[-1] or (len(body) - ends[-1]) % 2:
+        raise BadRecord(f"an index record of {rows} rows in {len(body)} bytes")
     columns = [body[start:end] for start, end in pairwise(ends)]
     chunk.sizes = _native("I", columns[0])
     for (name, code, flag), raw in zip(_COLUMNS, columns[1:], strict=True):

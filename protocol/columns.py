@@ -108,15 +108,16 @@ class Columns:
 
     def living_numbers(self, after: int = 0) -> Iterator[int]:
         """Yield every living number behind the given one, in the order of publication."""
-        for numbers in self.living_by_chunk(after >> CHUNK_SHIFT):
-            if numbers[0] > after:
-                yield from numbers
-            else:
-                yield from (number for number in numbers if number > after)
-
-    def living_by_chunk(self, first_chunk: int = 0) -> Iterator[Sequence[int]]:
-        """Yield the living numbers of each chunk that has any; they are a range if those that are gone went first."""
+        first_chunk = after >> CHUNK_SHIFT
         for chunk_id in sorted(chunk_id for chunk_id in self.chunks if chunk_id >= first_chunk):
+            base = chunk_id << CHUNK_SHIFT
+            for offset, size in enumerate(self.chunks[chunk_id].sizes):  # a look at the first few is frequent
+                if size and base + offset > after:
+                    yield base + offset
+
+    def living_by_chunk(self) -> Iterator[Sequence[int]]:
+        """Yield the living numbers of each chunk that has any; they are a range if those that are gone went first."""
+        for chunk_id in sorted(self.chunks):
             base, chunk = chunk_id << CHUNK_SHIFT, self.chunks[chunk_id]
             sizes = chunk.sizes
             start = len(sizes) - chunk.living

@@ -16,7 +16,6 @@ from pathlib import Path
 from wakeq.protocol.log_format import (
     BLOCK_BYTES,
     BLOCK_RECORDS,
-    FOOTER_MARKER,
     HEADER_BYTES,
     RECORD,
     RECORD_BYTES,
@@ -228,7 +227,7 @@ def _refuse_damage(active: Active, tail: bytes, problem: str, committed: int) ->
     if index <= committed:
         raise damaged(path, offset, found=problem, expected=f"record {index}, which is known to be committed")
     sealed_at = footer_offset(tail[-TRAILER_BYTES:], seed=active.seed)
-    if sealed_at is not None and not tail.startswith(FOOTER_MARKER):
+    if sealed_at is not None and sealed_at != offset:  # else all records stand, and of the footer a part
         raise damaged(path, offset, found=problem, expected=f"record {index}: the segment is sealed behind it")
     later = batch_start_after(tail, seed=active.seed, bad_index=index)
     if later is not None:

@@ -4,7 +4,7 @@ Pure but for the store that it is given.  Runs in the thread of the store, never
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
@@ -191,39 +191,40 @@ class StoredQueue(NamedTuple):
     staged: list[tuple[Name, bytes]] = []
 
 
-Records = Iterable[tuple[bytes, bytes]]
+Records = Iterator[tuple[bytes, bytes]]
 
 
 class _InOrder:
     """The records of a table for queues that are asked for in the order of their ids: it is gone through once."""
 
-    def __init__(self, records: Iterator[tuple[bytes, bytes]]) -> None:
-        self._records = records
-        self._next = next(records, None)
+    def __init__(self, records: Records) -> None:
+        self._records = iter(records)
+        self._next = next(self._records, None)
+        self._asked = b""
 
     def of(self, start: bytes) -> Records:
-        """Return the records of a queue, by its id."""
-        found, one = [], self._next
-        while one is not None and (whose := one[0][: ID.size]) <= start:
+        """Yield the records of a queue, by its id."""
+        assert start > self._asked, "asked for in the order of their ids"
+        self._asked = start
+        while (one := self._next) is not None and (whose := one[0][: ID.size]) <= start:
+            self._next = next(self._records, None)
             if whose == start:  # else it is of one that is buried
-                found.append(one)
-            one = next(self._records, None)
-        self._next = one
-        return found
+                yield one
 
 
 def load_queues(view: View) -> Iterator[StoredQueue]:
     """Yield every living queue of a view."""
     index, publishers = _InOrder(view.scan(INDEX)), _InOrder(view.scan(DEDUP))
     for start, name, meta in _living(view):
-        yield _load_queue(view, start, name, meta, index.of(start), publishers.of(start))
+        yield _load_queue(view, start, name, meta, index=index.of(start), publishers=publishers.of(start))
 
 
 def load_queue(view: View, name: str) -> StoredQueue | None:
     """Return the living queue of that name, if there is one."""
     for start, found, meta in _living(view):
         if found == name:
-            return _load_queue(view, start, name, meta, view.scan(INDEX, start), view.scan(DEDUP, start))
+            index, publishers = view.scan(INDEX, start), view.scan(DEDUP, start)
+            return _load_queue(view, start, name, meta, index=index, publishers=publishers)
     return None
 
 
@@ -257,7 +258,9 @@ def _whole(record: bytes, where: str) -> bytes:
     return value
 
 
-def _load_queue(view: View, start: bytes, name: str, meta: bytes, index: Records, publishers: Records) -> StoredQueue:
+def _load_queue(
+    view: View, start: bytes, name: str, meta: bytes, *, index: Records, publishers: Records
+) -> StoredQueue:
     """Read one queue's columns, and of messages only those that were delivered."""
     uid_of = UidMaker(ID.unpack(start)[0]).uid
     ids, sessions, aliases, staged = _load_publishers(publishers)

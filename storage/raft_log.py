@@ -3,10 +3,10 @@
     in   (index, term, opaque payload) in index order; what is committed; up to where it may be forgotten
     out  batches that are on disk once `write` returns; the entries read back, each checked
 
-Two sides.  `append`, `append_many` and `take_buffer` belong to the loop and make no system call.  `write`,
-`roll`, `truncate_from`, `cut_below` and `reset` belong to the one thread that writes the log.  Reading is
-for any thread.  Never looks inside a payload, never goes on after a write or sync that failed, never says
-that something is written before it is synced.
+Two sides.  `append`, `append_many` and `take_buffer` belong to the loop and make no system call.  `write`, `roll`,
+`seal_for_start`, `truncate_from`, `cut_below` and `reset` belong to the one thread that writes the log.  Reading is for
+any thread.  Never looks inside a payload, never goes on after a write or sync that failed, never says that something is
+written before it is synced.
 """
 
 import os
@@ -211,7 +211,10 @@ class SegmentedLog:
         return True
 
     def seal_for_start(self, committed: int) -> None:
-        """Seal the active segment at a clean stop, so that the next start need not walk through it."""
+        """Seal the active segment at a clean stop, so that the next start need not walk through it.
+
+        Once the thread that writes has ended.  What a node of a cluster does not know to be committed stays as it is.
+        """
         if self._active.end > WALKED_BYTES_MAX:
             self.roll(committed)
 

@@ -86,7 +86,7 @@ class StateView:
             while batch := _some_of(records, count):  # one by one they cost three times as much
                 if count < SCAN_RECORDS:
                     count *= 2
-                    self._resident.used()  # a start makes as many small scans as there are queues
+                    self._resident.used()
                 else:
                     self._resident.check()
                 if prefix and not batch[-1][0].startswith(prefix):

@@ -337,8 +337,10 @@ class Node:
         self.runtime.close()
         for thread in self._threads:
             await asyncio.to_thread(thread.close)
-        if committed:
-            self.files.metadata.save(committed=committed)
-            if not self.files.directory.full:  # a footer that finds no room would make a failure of a clean stop
-                self.files.log.seal_for_start(committed)
-        self.files.close()
+        try:
+            if committed:
+                self.files.metadata.save(committed=committed)
+                if not self.files.directory.check_space():  # a footer without room would make a clean stop a failure
+                    await asyncio.to_thread(self.files.log.seal_for_start, committed)
+        finally:
+            self.files.close()

@@ -41,7 +41,7 @@ class Dedup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    segment_bytes_max: int = setting(64 * MIB, "Size at which a segment of the log is sealed", unit="bytes", least=MIB)
+    segment_bytes_max: int = setting(64 * MIB, "Size at which the log begins a new segment", unit="bytes", least=MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -60,7 +59,7 @@ class ServerTls:
     def __init__(self, make_context: Callable[[], ssl.SSLContext]) -> None:
         self._make_context = make_context
         self.context = make_context()
-        self.complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
+        self.complaints = Complaints(logger)
 
     def reload(self) -> None:
         """Read the files again; if they are no good the old ones go on, and BadSettings is raised."""

@@ -100,9 +100,14 @@ class _Checker:
         return not story.plan.strict and self.past.crashed_in(delivery.start_s, delivery.end_s + CRASH_WINDOW_S)
 
     def _either_may_be_forgotten(self, story: Story, first: Delivery, second: Delivery) -> bool:
-        """Whether the delivery that was handed out first may be: where answers overlap, that may be the second."""
+        """Whether the delivery that was handed out first may be: where answers overlap, that may be the second.
+
+        What made it be forgotten must have come before the first one's answer, or that would have been the later one.
+        """
+        if self._may_be_forgotten(story, first):
+            return True
         overlap = first.end_s > second.start_s
-        return self._may_be_forgotten(story, first) or (overlap and self._may_be_forgotten(story, second))
+        return overlap and not story.plan.strict and self.past.crashed_in(second.start_s, first.end_s + CRASH_WINDOW_S)
 
     def _may_have_expired(self, story: Story, at_s: float) -> bool:
         plan = story.plan

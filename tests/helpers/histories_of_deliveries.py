@@ -62,6 +62,24 @@ def two_holders_whose_answers_overlap(run: Run) -> None:
     run.ack("a", at_s=5, lease="L2")
 
 
+@bad("Q4")
+def a_failover_dropped_the_lease_while_a_fetch_waited(run: Run) -> None:
+    run.publish("a")
+    run.deliver("a", at_s=1)
+    run.crash(20)
+    run.deliver("a", at_s=1.05, end_s=21, count=1)
+    run.ack("a", at_s=22, lease="L1")
+
+
+@bad("Q4")
+def what_comes_behind_both_answers_explains_neither(run: Run) -> None:
+    run.publish("a")
+    run.deliver("a", at_s=1)
+    run.deliver("a", at_s=1.05, end_s=21, count=1)
+    run.crash(21.4)
+    run.ack("a", at_s=22, lease="L1")
+
+
 # Q5, Q6 ---------------------------------------------------------------------------------------------------------------
 
 

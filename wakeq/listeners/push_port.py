@@ -114,7 +114,6 @@ class PushPort:
         refusal = self._admission.enter(counted_at)
         if refusal:
             accepted.close()  # ZeroMQ has no words for it
-            self._complaints.say(f"a component cannot connect to {self.address}: {refusal}")
             return
         accepted.setblocking(False)
         made = Connection(self, next(self._ids), "{}:{}".format(*address), counted_at)

@@ -73,7 +73,7 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         if not self.receives or self._subscriber is None:
             return
         if self.presumes:
-            self.drop("too much was begun before the handshake")
+            self.expel("too much was begun before the handshake")
             return
         packets = self._reader.receive(data)
         if self.unfinished_bytes:

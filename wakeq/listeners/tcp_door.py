@@ -218,8 +218,13 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         if self._transport is None:
             return
         self._watched().reason = reason
-        self._listener.admission.dropped(self.peer, reason)
         self._transport.abort()
+
+    def expel(self, reason: str) -> None:
+        """Drop it, and have the log say why: its peer has done what it should not, and may never hear so."""
+        if self._transport is not None and not (self._state & _SAID_GOODBYE or self._transport.is_closing()):
+            self._listener.admission.expelled(self.peer, reason)
+        self.drop(reason)
 
     def stop_reading(self) -> None:
         self._pause(_BY_STOP)
@@ -240,7 +245,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         if watch.closing_at_s is not None and now_s - watch.closing_at_s >= FRAME_S_MAX:
             self.drop(watch.reason or "it did not close in time")
         elif watch.frame_since_s is not None and now_s - watch.frame_since_s >= FRAME_S_MAX and not self._state:
-            self.drop(f"a line was not complete after {FRAME_S_MAX:g} s")
+            self.expel(f"a line was not complete after {FRAME_S_MAX:g} s")
         elif watch.backlog is not None:
             self._check_backlog(watch, watch.backlog, transport.get_write_buffer_size(), now_s)
         self._hold()
@@ -268,7 +273,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         elif verdict is Verdict.RESUME:
             self._resume(_BY_BACKLOG)
         elif verdict is Verdict.DROP:
-            self.drop("it does not read its answers")
+            self.expel("it does not read its answers")
 
     def _pause(self, by: int) -> None:
         if self._state & _ENDED:

@@ -159,4 +159,4 @@ class TcpListener(Generic[DoorT]):
             if now_s - since_s < self._handshake_s:
                 return
             del self._strangers[door]
-            door.drop(f"it did not say who it is within {self._handshake_s:g} s")
+            door.expel(f"it did not say who it is within {self._handshake_s:g} s")

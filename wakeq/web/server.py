@@ -9,7 +9,6 @@ not added as open.  Must never know what its handlers do, or keep an access log 
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -47,7 +46,7 @@ class WebServer:
         self.admission = admission or Admission()
         self._gate = gate
         self._tls = tls
-        self._complaints = Complaints(logger, lambda: int(time.monotonic() * 1000))
+        self._complaints = Complaints(logger)
         self._open: set[web.AbstractRoute] = set()  # what is served to strangers too
         self._silent: dict[asyncio.BaseProtocol, asyncio.TimerHandle] = {}  # connections without a request yet
         self._server: Server | None = None

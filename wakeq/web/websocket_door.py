@@ -188,9 +188,14 @@ class WebSocketDoor(Generic[ReplyT]):
     def drop(self, reason: str) -> None:
         """Close at once; what waits to be written is lost."""
         self._reason = self._reason or reason
-        self._path.admission.dropped(self.peer, reason)
         self._transport.abort()
         self._wake()
+
+    def expel(self, reason: str) -> None:
+        """Drop it, and have the log say why: its peer has done what it should not, and may never hear so."""
+        if self._closing_at_s is None and not self._transport.is_closing():
+            self._path.admission.expelled(self.peer, reason)
+        self.drop(reason)
 
     def stop_reading(self) -> None:
         self._paused |= _BY_STOP
@@ -226,7 +231,7 @@ class WebSocketDoor(Generic[ReplyT]):
             self._wake()
             return self._closing_at_s is not None
         if reason := self._takes_too_long(now_s):
-            self.drop(reason)
+            self.expel(reason)
             return False
         waiting = self._transport.get_write_buffer_size()
         self._hold(waiting + max(self._unfinished_bytes, 0))
@@ -274,7 +279,7 @@ class WebSocketDoor(Generic[ReplyT]):
 
     def give_up(self) -> None:
         """The peer does not read what it is sent."""
-        self.drop("it does not read its answers")
+        self.expel("it does not read its answers")
 
     def _resume(self, by: int) -> None:
         self._paused &= ~by

@@ -4,6 +4,7 @@ import logging
 from datetime import UTC, datetime
 
 import pytest
+from freezegun import freeze_time
 
 from wakeq.actors.complaints import PAUSE_MS, Complaints
 
@@ -35,6 +36,18 @@ def test_the_first_is_said_and_the_next_only_after_a_while_with_how_many_were_no
         "somebody rings, and 999 others since 2026-11-18 12:00:00 UTC",
         "somebody shouts",
     ]
+
+
+def test_moments_are_those_of_the_clock_on_the_wall(caplog: pytest.LogCaptureFixture) -> None:
+    complaints = Complaints(logging.getLogger("wakeq.test"))
+
+    with freeze_time(BEGIN) as clock:
+        complaints.say("first")
+        complaints.say("left out")
+        clock.tick(PAUSE_MS / 1000)
+        complaints.say("second")
+
+    assert caplog.messages == ["first", "second, and 1 other since 2026-11-18 12:00:00 UTC"]
 
 
 def test_a_clock_that_is_set_back_silences_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -50,6 +50,14 @@ def test_a_damaged_head_of_a_chunk_is_noticed(place: int) -> None:
         decode_chunk(bytes(value))
 
 
+@pytest.mark.parametrize(("flags", "body"), [(0, "00000001"), (1, "00000001" * 2), (16, "00000001" * 2 + "00")])
+def test_a_chunk_that_has_not_as_many_rows_as_it_says_is_damage(flags: int, body: str) -> None:
+    head, rest = struct.pack(">BBH", 1, flags, 2), bytes.fromhex(body)
+
+    with pytest.raises(BadRecord, match="2 rows"):
+        decode_chunk(head + struct.pack(">I", zlib.crc32(head + rest)) + rest)
+
+
 def test_a_chunk_of_a_later_version_is_named() -> None:
     head = bytes.fromhex("02 00 0000")
 

@@ -134,6 +134,24 @@ def test_an_unfinished_footer_is_cut_off(tmp_path: Path, kept: int) -> None:
     assert again.roll(10)
 
 
+@pytest.mark.parametrize("lost", [1, 4, 40, -TRAILER_BYTES])
+def test_a_footer_of_which_only_the_end_was_stored_is_cut_off_as_well(tmp_path: Path, lost: int) -> None:
+    log = open_log(tmp_path)
+    write(log, 10)
+    log.roll(10)
+    log.close()
+    sealed = segments.sealed_paths(tmp_path)[0]
+    footer = sealed.read_bytes()[offset_of(11) :]
+    torn = bytes(len(footer[:lost])) + footer[lost:]
+    (tmp_path / "raft.log").write_bytes(sealed.read_bytes()[: offset_of(11)] + torn)
+    sealed.unlink()
+
+    again = open_log(tmp_path, committed=9)  # the last entry may be one that nobody knows to be committed
+
+    assert indexes(again) == list(range(1, 11))
+    assert again.roll(10)
+
+
 # Cutting --------------------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,11 @@ from wakeq.protocol.wire.worker import Bad, Fet, Msg, Ok, encode, nok
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
 
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the log says of connections."""
+    return [record.getMessage() for record in caplog.records if record.name == "wakeq.doors"]
+
+
 def test_a_line_that_is_too_long_is_refused_last_and_nothing_is_read_after_it(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
@@ -93,7 +98,7 @@ def test_a_peer_that_does_not_read_what_it_asked_for_is_disconnected(
             assert subscriber.closed == "it does not read its answers"
             assert sent >= UNREAD_BYTES_MAX // MIB
             assert port.listener.admission.held_bytes == 0
-            (line,) = caplog.messages
+            (line,) = lines_of(caplog)
             assert re.fullmatch(r"127\.0\.0\.1:\d+ was disconnected: it does not read its answers", line)
 
     run(test)
@@ -155,7 +160,7 @@ def test_one_connection_too_many_is_told_so_and_closed(run: Run, caplog: pytest.
             await subscriber.until(lambda: subscriber.closed is not None)
             await port.ask()
             assert port.listener.refused == 1
-            assert caplog.messages == ["a connection was turned away: there are 1 connections already"]
+            assert lines_of(caplog) == ["a connection was turned away: there are 1 connections already"]
 
     run(test)
 
@@ -196,6 +201,40 @@ def test_who_has_not_said_who_he_is_may_not_begin_much(run: Run, begun: bytes) -
             assert isinstance(bad, Bad)
             assert "say who you are" in str(bad.error)
             assert not welcomed.commands
+
+    run(test)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_the_log_says_who_did_not_say_who_he_is_unless_he_was_shown_out_before(
+    run: Run, caplog: pytest.LogCaptureFixture, is_told: bool
+) -> None:
+    async def test() -> None:
+        async with listening(handshake_s=5.0) as port:
+            _reader, _writer, stranger = await port.ask()
+            if is_told:
+                stranger.door.close("its token is not valid")
+
+            port.pass_time(5)
+            await stranger.until(lambda: stranger.closed is not None)
+
+            said = [line.partition(" ")[2] for line in lines_of(caplog)]
+            assert said == ([] if is_told else ["was disconnected: it did not say who it is within 5 s"])
+
+    run(test)
+
+
+def test_who_is_shown_out_and_stays_is_dropped_without_a_line(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _reader, _writer, subscriber = await port.ask()
+            subscriber.door.close("the broker stops")
+
+            port.pass_time(FRAME_S_MAX)
+            await subscriber.until(lambda: subscriber.closed is not None)
+
+            assert subscriber.closed == "the broker stops"
+            assert lines_of(caplog) == []
 
     run(test)
 
