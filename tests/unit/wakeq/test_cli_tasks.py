@@ -10,6 +10,7 @@ from freezegun import freeze_time
 
 from wakeq.cli import main
 
+FRIDAY_NOON = "2026-11-20 12:00:00"
 SHOP = """
 from wakeq import Retry, Worker
 worker = Worker()
@@ -28,15 +29,15 @@ idle = Worker()
 
 @pytest.fixture(autouse=True)
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A directory with the module `shop`, in which we are, on a Friday at noon."""
+    """A directory with the module `shop`, in which we are."""
     (tmp_path / "shop.py").write_text(SHOP)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
-    with freeze_time("2026-11-20 12:00:00"):
-        yield
+    yield
     sys.modules.pop("shop", None)
 
 
+@freeze_time(FRIDAY_NOON)
 def test_tasks_are_shown_and_schedules_by_when_they_are_due(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "shop:worker"]) == 0
 
@@ -51,6 +52,7 @@ def test_tasks_are_shown_and_schedules_by_when_they_are_due(capsys: pytest.Captu
     ]
 
 
+@freeze_time(FRIDAY_NOON)
 def test_programs_get_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tasks", "shop:worker", "--json"]) == 0
 
