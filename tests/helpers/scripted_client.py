@@ -27,6 +27,7 @@ class FakeClient:
 
     def __init__(self, address: str, **_timeouts: float) -> None:
         self.calls.append(("connect", address))
+        self.address = address.split(",")[-1]  # the only one of them that answers
         self.broker_version = "7.7"
 
     def __enter__(self) -> "FakeClient":

@@ -7,6 +7,7 @@ Bodies go to standard output as they are, everything that is said about them to 
 import shlex
 import sys
 import time
+from typing import NamedTuple
 
 import click
 
@@ -203,16 +204,25 @@ def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | No
 def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
     """Ask the broker whether it answers.
 
-    With --wait a script that has just started it goes on when it serves, or knows which node of its cluster does.
+    Of several addresses the first node that answers has to serve, or to know which node of its cluster does.
+    With --wait a script that has just started it goes on when that is so, for one address too.
     """
-    version, took_ms = _ping_until_it_serves(broker, wait_s) if wait_s else _ping(broker)
+    pong = _ping_until_it_serves(broker, wait_s) if wait_s else _ping(broker)
     if as_json:
-        print_json({"broker": broker.address, "version": version, "took_ms": took_ms})
+        print_json(pong._asdict())
     else:
-        click.echo(f"{broker.address} answers in {took_ms} ms; wakeq {version}")
+        click.echo(f"{pong.broker} answers in {pong.took_ms} ms; wakeq {pong.version}")
 
 
-def _ping_until_it_serves(broker: Broker, wait_s: float) -> tuple[str, float]:
+class Pong(NamedTuple):
+    """Who has answered, as --json says it."""
+
+    broker: str
+    version: str
+    took_ms: float
+
+
+def _ping_until_it_serves(broker: Broker, wait_s: float) -> Pong:
     """Ask again until then, whatever is in the way that time may mend."""
     until_s = time.monotonic() + wait_s
     while True:
@@ -227,16 +237,19 @@ def _ping_until_it_serves(broker: Broker, wait_s: float) -> tuple[str, float]:
             time.sleep(ASK_AGAIN_S)
 
 
-def _ping(broker: Broker, *, within_s: float | None = None) -> tuple[str, float]:
-    """Ask for the version and the time it takes; who waits asks whether it serves, too."""
+def _ping(broker: Broker, *, within_s: float | None = None) -> Pong:
+    """Ask for the version and the time it takes; who waits or names a cluster asks whether it serves, too."""
     with broker.connect(within_s=within_s) as client:
-        if within_s is not None:
+        if within_s is not None or len(broker.addresses) > 1:
             facts = client.cluster()
             if not facts["serves"] and facts["leader"] in (None, facts["node"]):
-                raise NoQuorum(f"{broker.address} answers, and does not serve; see `wakeq cluster status`")
+                raise NoQuorum(
+                    f"{client.address} answers, and does not serve: its cluster has no leader with a majority behind it; "
+                    "see `wakeq cluster status`"
+                )
         began_s = time.monotonic()
         client.ping()
-        return client.broker_version, round((time.monotonic() - began_s) * 1000, 3)
+        return Pong(client.address, client.broker_version, round((time.monotonic() - began_s) * 1000, 3))
 
 
 def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -> None:

@@ -140,7 +140,7 @@ STATUSES = {
     "or the one to ack, nack or touch is not there or not out.",
     65: "A file of the data directory is damaged.",
     66: "The data directory is of another release.",
-    69: "No broker answers, or the connection ended; or what a verb needs is not installed.",
+    69: "No broker answers or serves, or the connection ended; or what a verb needs is not installed.",
     70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",
     73: "The data directory is in use by another broker.",
     74: "A write or sync failed. For `serve`: the broker stopped; else: what was printed is not whole.",

@@ -249,7 +249,7 @@ def test_ping_with_wait_goes_on_where_a_node_knows_who_leads(
     [
         (errors.BrokerUnreachable("no broker answers"), 69, "no broker answers"),
         (errors.Disconnected("it hangs up"), 69, "it hangs up"),
-        (NOBODY_LEADS, 1, "answers, and does not serve"),
+        (NOBODY_LEADS, 69, "answers, and does not serve"),
     ],
     ids=["nobody", "hangs up", "nobody leads"],
 )
@@ -285,6 +285,36 @@ def test_ping_alone_asks_once_and_whoever_answers_will_do(
     starting.sleep(0.0)
     assert main(["ping"]) == 69
     assert starting.pauses == 2
+
+
+@pytest.mark.parametrize("facts", [NOBODY_LEADS, BEGINS_TO_LEAD], ids=["nobody leads", "its leader does not serve"])
+def test_ping_of_a_cluster_names_the_node_that_answers_and_does_not_serve(
+    fake: type[FakeClient],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, object],
+) -> None:
+    begin(fake, monkeypatch, facts)
+
+    assert main(["--broker", "a:1,b:2,c:3", "ping"]) == 69
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("wakeq: c:3 answers, and does not serve: ")
+
+
+@pytest.mark.parametrize("facts", [SERVES, FOLLOWS], ids=["it serves", "another one does"])
+def test_ping_of_a_cluster_names_the_one_node_that_answered(
+    fake: type[FakeClient],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    facts: dict[str, object],
+) -> None:
+    begin(fake, monkeypatch, facts)
+
+    assert main(["--broker", "a:1,b:2,c:3", "ping"]) == 0
+
+    assert capsys.readouterr().out.startswith("c:3 answers in ")
 
 
 def test_a_port_that_says_nothing_has_no_longer_than_ping_waits(
