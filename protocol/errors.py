@@ -107,10 +107,12 @@ class MessageNotFound(Refused):
 
 class NotLeader(Refused):
     code = "NOT_LEADER"
+    exit_status = 69
 
 
 class NoQuorum(Refused):
     code = "NO_QUORUM"
+    exit_status = 69
 
 
 class OutcomeUnknown(Refused):

@@ -140,13 +140,17 @@ class Route:
             return pause_s
         error = errors[0] if len(errors) == 1 else _of_all(errors)
         if self._is_lost:
-            logger.warning("no broker came back within %g s: %s", self._reconnect_for_s, error)
+            logger.warning("no broker came back within %g s", self._reconnect_for_s)  # the error says the rest
         raise error
 
 
 def _of_all(errors: list[WakeqError]) -> WakeqError:
+    """What happened at each address, and then once what to try."""
     kind = NotLeader if any(isinstance(error, NotLeader) for error in errors) else BrokerUnreachable
-    return kind(f"no broker serves; tried {len(errors)} addresses: {'; '.join(map(str, errors))}")
+    parts = [str(error).partition("; ") for error in errors]
+    advice = dict.fromkeys(one for _, _, one in parts if one)
+    said = "; ".join([*(what for what, _, _ in parts), *advice])
+    return kind(f"no broker serves; tried {len(errors)} addresses: {said}")
 
 
 def _with_port(address: str) -> str:

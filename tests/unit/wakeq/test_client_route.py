@@ -10,6 +10,7 @@ from wakeq import errors
 from wakeq.client.patience import ELECTION_S_MAX, PAUSE_S_MIN, Patience
 from wakeq.client.route import Route, default_address, elsewhere, parse_address
 from wakeq.client.timeouts import silent
+from wakeq.client.transport import unreachable
 
 NOW_S = 100.0
 
@@ -231,7 +232,24 @@ def test_the_end_of_patience_is_logged(caplog: pytest.LogCaptureFixture) -> None
     with pytest.raises(errors.BrokerUnreachable):
         route.failed(gone("a:1"), NOW_S + 5)
 
-    assert caplog.messages[-1] == "no broker came back within 5 s: no broker at a:1"
+    assert caplog.messages[-1] == "no broker came back within 5 s"  # what was tried is said by the error
+
+
+def test_an_error_of_several_addresses_says_its_advice_once() -> None:
+    route = Route("a:1,b:2,c:3", reconnect_for_s=10)
+    refused = ConnectionRefusedError(111, "Connection refused")
+    route.failed(unreachable("a:1", refused), NOW_S)
+    route.failed(elsewhere("b:2", None), NOW_S)
+
+    with pytest.raises(errors.NotLeader) as caught:
+        route.failed(unreachable("c:3", refused), NOW_S)
+
+    assert str(caught.value) == (
+        "no broker serves; tried 3 addresses: no broker answers at a:1 (Connection refused); "
+        "b:2 is not the leader (nobody it knows is); no broker answers at c:3 (Connection refused); "
+        "start it with `wakeq serve`, or name another"
+    )
+    assert caught.value.exit_status == 69  # as where nobody answers at all
 
 
 # Patience -------------------------------------------------------------------------------------------------
