@@ -244,8 +244,8 @@ def _ping(broker: Broker, *, within_s: float | None = None) -> Pong:
             facts = client.cluster()
             if not facts["serves"] and facts["leader"] in (None, facts["node"]):
                 raise NoQuorum(
-                    f"{client.address} answers, and does not serve: its cluster has no leader with a majority behind it; "
-                    "see `wakeq cluster status`"
+                    f"{client.address} answers, and does not serve: its cluster has no leader with a majority "
+                    "behind it; see `wakeq cluster status`"
                 )
         began_s = time.monotonic()
         client.ping()
