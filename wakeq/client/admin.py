@@ -9,7 +9,7 @@ the leader is, which may be none of them.
 import http.client
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
@@ -17,13 +17,14 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from wakeq.client.credentials import context_of, token_source
-from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Disconnected, NotLeader, Refused
+from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Busy, Disconnected, NotLeader, Refused
 
 HTTP_PORT = 8080
 DEFAULT_HTTP = f"127.0.0.1:{HTTP_PORT}"
 PREFIX = "/api/v1"
 TIMEOUT_S = 60.0  # longer than any call is paced
 PIECE_BYTES = 1 << 20
+SENTENCE_BYTES_MAX = 300  # of a refusal that is not JSON
 CALL_MAX = 1_000  # messages in one call, so that progress is seen
 
 
@@ -119,7 +120,8 @@ class AdminClient:
         is_new = self._connection is None
         connection = self._connection = self._connection or _connection(self._addresses[0])
         try:
-            connection.request(method, target, data, headers)
+            with suppress(BrokenPipeError):  # who is refused at the door has its answer before all is asked
+                connection.request(method, target, data, headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             self.close()
@@ -166,11 +168,12 @@ def _query(query: Mapping[str, Any]) -> str:
 
 
 def _refusal(response: http.client.HTTPResponse) -> Refused:
+    body = response.read()
     try:
-        error = msgspec.json.decode(response.read())["error"]
+        error = msgspec.json.decode(body)["error"]
         code, detail = error["code"], error["detail"]
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return Refused(f"the answer was HTTP {response.status} {response.reason}; is this the HTTP port of a broker?")
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError):
+        return _refusal_in_words(response, _sentence(response, body))
     leader = f" (its worker port is {error['leader']})" if error.get("leader") else ""
     refusal = BY_CODE.get(code, Refused)(f"{detail}{leader}")
     location = urlsplit(response.headers.get("Location", ""))
@@ -179,6 +182,24 @@ def _refusal(response: http.client.HTTPResponse) -> Refused:
         elsewhere.address = f"{location.scheme}://{location.netloc}"
         return elsewhere
     return refusal
+
+
+def _refusal_in_words(response: http.client.HTTPResponse, sentence: str) -> Refused:
+    """The error of an answer that is not the API's: of a broker that is full, a proxy, or another server."""
+    answer = f"the answer was HTTP {response.status} {response.reason}"
+    if response.status == http.HTTPStatus.SERVICE_UNAVAILABLE:
+        return Busy(sentence or f"{answer}; try again later")
+    return Refused(f"{answer}{sentence and f': {sentence}'}; is this the HTTP port of a broker?")
+
+
+def _sentence(response: http.client.HTTPResponse, body: bytes) -> str:
+    """What it says, if it is for people and short."""
+    if response.headers.get_content_type() != "text/plain" or len(body) > SENTENCE_BYTES_MAX:
+        return ""
+    try:
+        return body.decode().strip()
+    except UnicodeDecodeError:
+        return ""
 
 
 def selected(

@@ -104,5 +104,5 @@ class HttpConnection(web.RequestHandler):
 def _too_many(reason: str) -> bytes:
     """The whole answer to a connection that there is no room for."""
     body = f"{reason}; try again later\n".encode()
-    lines = ("HTTP/1.1 503 Service Unavailable", "Retry-After: 1", "Connection: close", f"Content-Length: {len(body)}")
-    return "\r\n".join((*lines, "", "")).encode() + body
+    headers = ("Content-Type: text/plain", f"Content-Length: {len(body)}", "Retry-After: 1", "Connection: close")
+    return "\r\n".join(("HTTP/1.1 503 Service Unavailable", *headers, "", "")).encode() + body
