@@ -117,8 +117,7 @@ class Setting:
             pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
             return {name.strip(): value.strip() for name, _, value in pairs}
         if self.unit == "bytes":
-            match = BYTES.fullmatch(text)
-            return int(match[1]) * BYTE_UNITS[match[2]] if match else None
+            return bytes_spelled(text)
         try:
             return float(text) if self.kind is float else int(text)
         except ValueError:
@@ -138,6 +137,12 @@ def declared(model: type[Any], prefix: str = "") -> Iterator[Setting]:
     for item in items:
         if "section" in item.metadata:
             yield from declared(item.metadata["section"], f"{prefix}{item.name}.")
+
+
+def bytes_spelled(text: str) -> int | None:
+    """Return how many bytes "64MiB" or "65536" are; None if it is no such text."""
+    match = BYTES.fullmatch(text)
+    return int(match[1]) * BYTE_UNITS[match[2]] if match else None
 
 
 def as_found(value: object) -> str:

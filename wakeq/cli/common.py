@@ -12,6 +12,7 @@ from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed befor
 from wakeq.cli.output import say
 from wakeq.client import Client
 from wakeq.client.route import PORT, parse_address
+from wakeq.setting import bytes_spelled
 
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient
@@ -64,6 +65,18 @@ class Broker:
         timeouts: dict[str, Any] = {} if within_s is None else dict.fromkeys(TIMEOUTS, within_s)
         with Client(self.address, **timeouts) as client:
             yield client
+
+
+class ByteCount(click.ParamType[int]):
+    """A number of bytes, written as in the settings."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        count = value if isinstance(value, int) else bytes_spelled(str(value).strip())
+        if count is None:
+            self.fail(f"{value!r} is no number of bytes; write one as 65536 or 64KiB", param, ctx)
+        return count
 
 
 def json_option(command: Command) -> Command:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from wakeq.cli.common import Broker, confirm, json_option, queue_name, yes_option
+from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
 from wakeq.cli.operating import CONDITION_HELP, picking, select
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
 from wakeq.client.redrive import ORIGIN
@@ -22,8 +22,8 @@ PEEKED_CHARS_MAX = 60
 
 POLICY_OPTIONS = (
     click.option("--max-size", type=COUNT, metavar="N", help="Messages it holds at most."),
-    click.option("--max-bytes", type=COUNT, metavar="BYTES", help="Bytes it holds at most."),
-    click.option("--max-message-size", type=COUNT, metavar="BYTES", help="The largest body."),
+    click.option("--max-bytes", type=ByteCount(), metavar="BYTES", help="Bytes it holds at most, as 64MiB."),
+    click.option("--max-message-size", type=ByteCount(), metavar="BYTES", help="The largest body, as 64KiB."),
     click.option("--priority-min", type=int, metavar="N", help="The smallest priority."),
     click.option("--priority-max", type=int, metavar="N", help="The largest priority."),
     click.option("--structure", type=click.Choice(["H4", "QA"]), help="The priority structure."),

@@ -11,6 +11,23 @@ from wakeq.cli.output import moment
 from wakeq.protocol.commands import PAUSE_MS_MAX
 
 
+@pytest.mark.parametrize(("text", "count"), [("64MiB", 64 * 1024 * 1024), ("3 KiB", 3072), ("7", 7), ("0B", 0)])
+def test_bytes_are_written_as_in_the_settings(fake: type[FakeClient], text: str, count: int) -> None:
+    assert main(["queue", "create", "q", "--max-bytes", text, "--max-message-size", text]) == 0
+
+    assert fake.calls[-1] == ("create_queue", ("q",), {"max_bytes": count, "max_message_size": count})
+
+
+@pytest.mark.parametrize("text", ["64MB", "-1", "1.5GiB", "", "much"])
+def test_what_is_no_number_of_bytes_is_refused_with_one_that_is(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    assert main(["queue", "create", "q", "--max-bytes", text]) == 2
+
+    assert f"'--max-bytes': {text!r} is no number of bytes; write one as 65536 or 64KiB" in capsys.readouterr().err
+    assert fake.calls == []
+
+
 @pytest.mark.parametrize("verb", ["delete", "purge"])
 def test_destruction_asks_first(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
