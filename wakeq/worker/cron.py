@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import ClassVar
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 NICKNAMES = {
     "@hourly": "0 * * * *",
@@ -169,6 +169,10 @@ def _read_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, TypeError, ValueError, OSError) as error:
+        if not available_timezones():
+            raise ValueError(
+                f"{name!r} is not known, for this machine has no time zones: install tzdata (pip install tzdata)"
+            ) from error
         raise ValueError(f"{name!r} is no time zone that this machine knows; write one as 'Europe/Berlin'") from error
 
 

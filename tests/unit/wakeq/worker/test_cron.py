@@ -1,5 +1,7 @@
 """Proves wakeq/worker/cron: which moments five fields name, also where clocks change, and what is wrong in others."""
 
+import sys
+import zoneinfo
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -112,6 +114,21 @@ def test_what_is_wrong_is_named(text: str, reason: str) -> None:
 def test_what_is_neither_seconds_nor_text_is_refused() -> None:
     with pytest.raises(TypeError, match="is no schedule; give whole seconds"):
         read_moments(60.0)  # type: ignore[arg-type]
+
+
+def test_where_no_zones_are_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tzdata", None)
+    zoneinfo.reset_tzpath(to=())
+    zoneinfo.ZoneInfo.clear_cache()
+
+    try:
+        with pytest.raises(
+            ValueError, match=r"'Europe/Berlin' .* has no time zones: install tzdata \(pip install tzdata"
+        ):
+            read_cron("* * * * *", "Europe/Berlin")
+        assert following("0 0 * * *", begin="2026-01-01T00:00", count=1)  # of UTC
+    finally:
+        zoneinfo.reset_tzpath()
 
 
 def test_a_zone_that_is_not_known_is_named() -> None:
