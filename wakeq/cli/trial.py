@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import cast
@@ -85,6 +86,13 @@ class Doors:
             brokers, pages = (",".join(self._ready[node][door] for node in range(NODES)) for door in ("worker", "http"))
             return f"export WAKEQ_BROKER={brokers} WAKEQ_HTTP={pages}"
 
+    def filled_in(self, node: int, command: Sequence[str]) -> list[str]:
+        """The command of a node with the ports that it had, where it could take any: clients look for it there."""
+        with self._lock:
+            doors = self._ready.get(node, {})
+        flags = {f"--{door}-port": address.rpartition(":")[2] for door, address in doors.items()}
+        return [flags.get(before, word) if word == "0" else word for before, word in pairwise(["", *command])]
+
 
 def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event, doors: Doors) -> None:
     """Print what a node says, and, if it ends before all are stopped, how it is started again."""
@@ -94,7 +102,10 @@ def show(node: int, process: "subprocess.Popen[str]", stopping: threading.Event,
         if found := doors.heard(node, line):
             click.echo(f"three nodes are up; in another terminal:  {found}")
     if not stopping.is_set():
-        click.echo(f"node {node} has ended; start it again by: {shlex.join(cast(list[str], process.args))}")
+        status = process.wait()
+        ending = f"was ended by signal {-status}" if status < 0 else f"has ended with status {status}"
+        again = doors.filled_in(node, cast(list[str], process.args))
+        click.echo(f"node {node} {ending}; start it again by: {shlex.join(again)}")
 
 
 def _ports(node: int, free_ports: bool) -> list[str]:

@@ -9,7 +9,8 @@ from wakeq.cli.trial import Doors, show
 
 
 @pytest.mark.parametrize(
-    ("is_stopping", "last"), [(False, "node 2 has ended; start it again by: echo 'wakeq ready'"), (True, "")]
+    ("is_stopping", "last"),
+    [(False, "node 2 has ended with status 0; start it again by: echo 'wakeq ready'"), (True, "")],
 )
 def test_a_node_that_ends_alone_is_told_with_its_command(
     is_stopping: bool, last: str, capsys: pytest.CaptureFixture[str]
@@ -22,6 +23,23 @@ def test_a_node_that_ends_alone_is_told_with_its_command(
         show(2, node, stopping, Doors())
 
     assert capsys.readouterr().out == "\n".join(["node 2: wakeq ready", last]).rstrip() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("last_act", "ended"), [("exit 65", "has ended with status 65"), ("kill -9 $$", "was ended by signal 9")]
+)
+def test_a_node_is_started_again_at_the_ports_that_it_had(
+    last_act: str, ended: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"echo wakeq ready worker=127.0.0.1:1001 http=127.0.0.1:1002 taskflux=127.0.0.1:1003; {last_act}"
+    ports = ["--worker-port", "0", "--http-port", "0", "--taskflux-port", "0", "--set", "x=0"]
+
+    with subprocess.Popen(["sh", "-c", script, *ports], stdout=subprocess.PIPE, text=True) as node:
+        show(1, node, threading.Event(), Doors())
+
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith(f"node 1 {ended}; start it again by: sh -c ")
+    assert said.endswith(" --worker-port 1001 --http-port 1002 --taskflux-port 1003 --set x=0")
 
 
 def test_when_all_nodes_are_ready_it_is_said_once_how_clients_find_them() -> None:
