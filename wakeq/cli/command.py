@@ -7,7 +7,6 @@ has ended, so that nobody else gets the message while it still runs; that of a h
 """
 
 import asyncio
-import logging
 import os
 import random
 import re
@@ -17,14 +16,19 @@ from collections.abc import Mapping, Sequence
 from wakeq.cli.program import KILL_AFTER_S, Program
 from wakeq.client import Message
 from wakeq.worker import Reject, Retry, Snooze
-
-log = logging.getLogger("wakeq.work")
+from wakeq.worker.retry import Ending
 
 HEADER_PREFIX = "WAKEQ_HEADER_"
 TRACE_HEADERS = ("traceparent", "tracestate")  # their variables have these names in capitals, as other tools expect
 UNSAFE = re.compile(r"[^A-Z0-9_]")
 LINE_CHARS_MAX = 900  # the broker keeps 1,000 characters of an error
 NOT_NOW = Retry(backoff="exponential")  # when to try again after EX_TEMPFAIL, if the user does not say
+
+
+class CommandFailed(Retry):
+    """A failure that the command did not ask for: the Worker warns of it."""
+
+    is_asked_for = False
 
 
 class Command:
@@ -39,26 +43,24 @@ class Command:
 
     async def handle(self, message: Message) -> None:
         """Run it; return if it has succeeded, else raise what is to become of the message."""
-        ending: Reject | Retry | Snooze | None
+        ending: Ending | None
         environment = environment_of(message, os.environ, broker=self._broker)
         try:
             program = Program(self._arguments, body=message.body, environment=environment)
         except OSError as error:  # no program after all, too much for its environment, too many processes
-            ending = Retry(f"the command could not be run ({error})")
+            ending = CommandFailed(f"the command could not be run ({error})")
         else:
             ending = await self._end_of(program, message)
         if ending is not None:
-            if not isinstance(ending, Reject):  # of which the Worker itself warns
-                log.warning("%s: %s in delivery %d: %s", message.queue, message.uid, message.delivery, ending.reason)
             raise ending
 
-    async def _end_of(self, program: Program, message: Message) -> Reject | Retry | Snooze | None:
+    async def _end_of(self, program: Program, message: Message) -> Ending | None:
         """Wait until it has ended, or end it, and judge."""
         try:
             async with asyncio.timeout(self._max_run_s):
                 status = await program.wait()
         except TimeoutError:
-            return Retry(f"the command ran for more than {self._max_run_s:g} s (--max-run)")
+            return CommandFailed(f"the command ran for more than {self._max_run_s:g} s (--max-run)")
         else:
             return judge(status, program.last_line, self._retry, deliveries=message.delivery, drawn=random.random())
         finally:
@@ -84,9 +86,7 @@ def environment_of(message: Message, inherited: Mapping[str, str], *, broker: st
     }
 
 
-def judge(
-    status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float
-) -> Reject | Retry | Snooze | None:
+def judge(status: int, last_line: str, policy: Retry | None, *, deliveries: int, drawn: float) -> Ending | None:
     """What an exit status says of the message, by the words of sysexits.h; negative: the signal that killed it.
 
     `drawn` is a random number of 0..1 for the jitter.
@@ -101,7 +101,7 @@ def judge(
         case os.EX_DATAERR:
             return Reject(reason)
         case _:
-            return Retry(reason)
+            return CommandFailed(reason)
 
 
 def _reason(status: int, last_line: str) -> str:

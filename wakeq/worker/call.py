@@ -103,8 +103,10 @@ def _ended_by(error: BaseException, task: Task[..., Any], message: Received, dra
             level, trace = logging.ERROR, None
         case asyncio.CancelledError() if _was_cancelled():
             level, trace = logging.DEBUG, None  # whoever cancelled it knows why, and says what becomes of the message
-        case Ending():  # it was asked for; what is lost to the queue by it is to be seen all the same
-            level, trace = logging.WARNING if isinstance(verdict, Dead) else logging.INFO, None
+        case Ending(is_asked_for=True) if not isinstance(verdict, Dead):
+            level, trace = logging.INFO, None
+        case Ending():  # what is lost to the queue is to be seen, also if it was asked for
+            level, trace = logging.WARNING, None
         case _:
             level, trace = logging.ERROR, error
     log.log(

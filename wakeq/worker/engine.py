@@ -144,7 +144,7 @@ class Engine(Generic[C]):
         self._returns.gather()  # who ended in the last moment has ended
         left = len(self._leases)
         if left:
-            log.warning("not waited for any longer: %s", ", ".join(map(str, self._leases)))
+            log.warning("not waited for any longer, and given back: %s", ", ".join(map(str, self._leases)))
         await self._cut_short(hurry)
         await self._farewell(HURRIED_FAREWELL_S if hurry.is_set() else FAREWELL_S)
         return max(left, self._settling.unheard, self._worn_out)

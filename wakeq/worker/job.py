@@ -28,7 +28,7 @@ class Job:
         self.abandoned = False  # nobody waits for the handler any more
 
     def __str__(self) -> str:
-        return f"{self.task.handler.__qualname__} with {self.message.uid} of {self.message.queue}"
+        return f"{self.message.uid} of {self.message.queue}"
 
     def __repr__(self) -> str:
         return f"<Job {self.message.queue} {self.message.uid}>"

@@ -5,7 +5,7 @@ how often to try again, and after how long.  Pure: what is drawn for the jitter 
 """
 
 import math
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from wakeq.client.encoding import text_of_reason
 from wakeq.protocol.wire.worker_commands import SECONDS_MAX
@@ -26,6 +26,8 @@ def check_span(what: str, span_s: object) -> None:
 
 class Ending(Exception):
     """Root of what a handler raises to say how its message ends.  Not a WakeqError: nothing went wrong in wakeq."""
+
+    is_asked_for: ClassVar[bool] = True  # by the handler itself: what its log says is no warning
 
     def __init__(self, reason: object) -> None:
         self.reason = text_of_reason(reason)  # people give exceptions, too

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -17,8 +18,11 @@ from wakeq.cli import main
 from wakeq.cli.command import LINE_CHARS_MAX, Command, environment_of, judge
 from wakeq.cli.program import KILL_AFTER_S, LINE_BYTES_MAX, Lines, Program
 from wakeq.cli.work import RETRY_FLAGS, retry_of, work
-from wakeq.worker import Reject, Retry, Snooze
+from wakeq.client.message import Received
+from wakeq.worker import Reject, Retry, Snooze, Worker
+from wakeq.worker.call import call_async
 from wakeq.worker.retry import RETRY
+from wakeq.worker.task import Task
 
 
 def judged(status: int, last_line: str = "", policy: Retry | None = None, deliveries: int = 1) -> Any:
@@ -260,9 +264,7 @@ def test_a_cancelled_command_is_ended_and_waited_for(tmp_path: Path, script: str
     assert not lives(pid_file.read_text().strip())
 
 
-def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text("no word of who is to read this", encoding="utf-8")
     script.chmod(0o700)
@@ -273,9 +275,28 @@ def test_a_command_that_cannot_be_run_is_a_failure_that_says_why(
     with pytest.raises(Retry, match="Argument list too long"):
         asyncio.run(command.handle(message_of(headers={"large": "x" * 1_000_000})))
 
-    assert [record.message.partition(": ")[2].startswith("u1 in delivery 1: ") for record in caplog.records] == [
-        True
-    ] * 2
+
+@pytest.mark.parametrize(
+    ("status", "logged"),
+    [
+        (1, [("WARNING", "q: u1 failed, to be tried again in 7 s (delivery 1): exit status 1")]),
+        (75, [("INFO", "q: u1 is put off for 7 s (delivery 1): exit status 75")]),
+        (65, [("WARNING", "q: u1 is a dead letter now (delivery 1): exit status 65")]),
+        (0, []),
+    ],
+)
+def test_what_becomes_of_a_message_is_told_and_only_what_went_wrong_as_a_warning(
+    caplog: pytest.LogCaptureFixture, status: int, logged: list[tuple[str, str]]
+) -> None:
+    retry = Retry(delay=7, jitter=0)
+    command = Command(["sh", "-c", f"exit {status}"], broker="here:1", max_run_s=60, retry=retry)
+    task: Task[..., Any] = Worker().task("q", retry=retry)(command.handle)
+    message = Received(queue="q", uid="u1", body=b"", lease="1-7", delivery=1)
+    caplog.set_level(logging.INFO, logger="wakeq")
+
+    asyncio.run(call_async(task, message))
+
+    assert [(record.levelname, record.message) for record in caplog.records] == logged
 
 
 def test_a_program_that_cannot_be_watched_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:

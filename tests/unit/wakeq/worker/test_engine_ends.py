@@ -280,7 +280,7 @@ def test_handlers_that_are_cut_short_are_named(caplog: pytest.LogCaptureFixture)
         assert await world.stop() == 1
 
     in_driven_time(scenario)
-    assert "not waited for any longer: World.__init__.<locals>.handler with m1 of q" in caplog.text
+    assert "not waited for any longer, and given back: m1 of q" in caplog.text
 
 
 # When it is done ------------------------------------------------------------------------------------------------------
