@@ -50,7 +50,10 @@ def _from_environment() -> str | None:
     try:
         return Path(name).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSettings(f"WAKEQ_TOKEN_FILE: {name} cannot be read: {error}; check the path") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise BadSettings(
+            f"the token file {name} cannot be read: {why}; check --token-file or WAKEQ_TOKEN_FILE"
+        ) from error
 
 
 def context_of(tls: Tls) -> "ssl.SSLContext | None":

@@ -79,6 +79,25 @@ def test_whatever_reads_can_say_it_in_json(
     assert key in json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(("content", "why"), [(None, "No such file or directory"), (b"\xff", "it is not UTF-8")])
+def test_a_token_file_that_cannot_be_read_is_told_by_either_way_to_name_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    why: str,
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ, WAKEQ_TOKEN=""))
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+
+    status = main(["--broker", "127.0.0.1:1", "--token-file", str(file), "ping"])
+
+    said = f"wakeq: the token file {file} cannot be read: {why}; check --token-file or WAKEQ_TOKEN_FILE\n"
+    assert (status, capsys.readouterr().err) == (78, said)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in tree(errors.WakeqError) if kind is not errors.DamagedFile])
 def test_every_error_is_one_line_and_its_documented_status(
     fake: type[FakeClient], capsys: pytest.CaptureFixture[str], kind: type[errors.WakeqError]
