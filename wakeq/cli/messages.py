@@ -42,7 +42,9 @@ def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tupl
 @click.argument("body", default="-")
 @click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Hide it for so long.")
 @click.option("--timeout", "timeout_s", type=SECONDS, metavar="S", help="Bring a delivery back after so long.")
-@click.option("--expires", "expires_s", type=SECONDS, metavar="S", default=0, help="Keep it only so long.")
+@click.option(
+    "--expires", "expires_s", type=SECONDS, metavar="S", default=0, help="Keep it only so long; 0: never expires."
+)
 @click.option("--priority", type=int, metavar="N", default=0, help="The smallest goes first; default 0.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, callback=headers_of, help="Repeatable.")
 @click.option("--id", "publish_id", metavar="ID", default="", help="Store it once for this id.")
