@@ -91,10 +91,27 @@ class Api:
         if route.streams:
             response: web.StreamResponse = await route.handle(request, caller, query)
             return response
-        if route.method != "GET":
-            logger.info("%s %s %s%s", caller.name, route.method, request.path_qs, f" {_shown(body)}" if body else "")
         arguments = [value for value in (query, body) if value is not None]
-        return answered(await route.handle(*([caller] if route.by_caller else []), *arguments))
+        handling = route.handle(*([caller] if route.by_caller else []), *arguments)
+        if route.method == "GET":
+            return answered(await handling)
+        asked = f"{caller.name} {route.method} {request.path_qs}{f' {_shown(body)}' if body else ''}"
+        if getattr(body, "after", 0):
+            return answered(await _going_on(handling, asked))
+        logger.info("%s", asked)
+        return answered(await handling)
+
+
+async def _going_on(handling: Awaitable[Any], asked: str) -> Any:
+    """A call that goes on with an earlier one, which is logged: of many, those that did something are, too."""
+    try:
+        answer = await handling
+    except BaseException:
+        logger.info("%s", asked)  # a part of it may be done
+        raise
+    if answer.done:
+        logger.info("%s: %d done", asked, answer.done)
+    return answer
 
 
 def _query_of(route: Route, request: web.Request) -> Any:

@@ -1,6 +1,7 @@
 """The HTTP API: messages, leases, connections, and why a message does not run."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -47,6 +48,45 @@ def test_what_fits_all_conditions_is_moved_with_everything_it_has(tmp_path: Path
     assert left == ["m0", "m1", "m3", "m5"]
     assert (moved.body, moved.priority, moved.headers) == (b"m2", 2, {"tenant": "a"})
     assert there == ["m4"]
+
+
+def test_the_log_has_the_first_call_and_of_those_that_go_on_with_it_the_ones_that_did_something(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="wakeq.admin")
+
+    async def story(here: NodeHere, client: AsyncClient) -> None:
+        for number in range(4):
+            await client.publish("jobs", f"m{number}", headers={"tenant": "aaba"[number]})
+        first = {"where": ["header.tenant=b"], "limit": 1}
+        _, answer = await here.call("POST", "/messages/purge", first, **JOBS)
+        for tenant in "ac":
+            more = {"where": [f"header.tenant={tenant}"], "after": 1, "through": answer["through"]}
+            await here.call("POST", "/messages/purge", more, **JOBS)
+
+    told(tmp_path, story)
+
+    said = [record.message for record in caplog.records if record.name == "wakeq.admin"]
+    assert len(said) == 2, said
+    assert '"header.tenant=b"' in said[0]
+    assert '"header.tenant=a"' in said[1]
+    assert said[1].endswith(": 2 done")
+
+
+def test_what_goes_on_and_fails_is_logged_for_a_part_of_it_may_be_done(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="wakeq.admin")
+
+    async def story(here: NodeHere, client: AsyncClient) -> int:
+        await client.publish("jobs", "m")
+        status, _ = await here.call("POST", "/messages/purge", {"where": ["no condition"], "after": 1}, **JOBS)
+        return status
+
+    assert told(tmp_path, story) == 400
+
+    (said,) = [record.message for record in caplog.records if record.name == "wakeq.admin"]
+    assert '"no condition"' in said
 
 
 def test_a_delay_goes_on_where_a_message_is_moved_to(tmp_path: Path) -> None:
