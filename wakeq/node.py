@@ -332,6 +332,7 @@ class Node:
         if not self.failed.done():
             await self._flush()
         await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
+        logger.info("stopped")
 
     async def _close_files(self, *, committed: int = 0) -> None:
         self.runtime.close()
