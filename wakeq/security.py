@@ -76,7 +76,7 @@ class Security:
     def _read_tokens(self) -> Book:
         grants = self._tokens.read()
         if grants:
-            logger.info("%d tokens are taken (%s)", len(grants), self._tokens.path)
+            logger.info("tokens that are good here: %d (%s)", len(grants), self._tokens.path)
         else:
             logger.warning("no client can connect: no token is in %s; see `wakeq token create`", self._tokens.path)
         return Book(grants)
