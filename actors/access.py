@@ -153,7 +153,8 @@ class Gate:
         self._look_at_all()
 
     def look(self) -> None:
-        """See whether a token has expired meanwhile."""
+        """See whether a token has expired meanwhile, and say what was left out."""
+        self._complaints.look()
         if self._next_end_ms <= self._now_ms():
             self._look_at_all()
 

@@ -189,6 +189,11 @@ class Admission:
         """Say who was disconnected, and why."""
         self._expelled.say(f"{peer} was disconnected: {reason}")
 
+    def look(self) -> None:
+        """Say what was left out; called now and then."""
+        self._turned_away.look()
+        self._expelled.look()
+
     @property
     def crowded(self) -> bool:
         """Whether more is held than should be."""

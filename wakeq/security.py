@@ -50,6 +50,9 @@ class Security:
 
     def look(self) -> None:
         """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""
+        self.admission.look()
+        if self.tls is not None:
+            self.tls.complaints.look()
         if self.gate is None:
             return
         if self._tokens.has_changed():
