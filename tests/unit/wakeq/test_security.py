@@ -1,4 +1,4 @@
-"""Security: where a door may be opened, by what is behind it and by what protects it; what the log hears of strangers."""
+"""Security: where a door may be opened, by what is behind it and what protects it; what the log hears of strangers."""
 
 from pathlib import Path
 
