@@ -73,19 +73,22 @@ def open_segments(
     return Found(sealed, active, _describe(sealed, active, torn_bytes))
 
 
-def look_at_segments(directory: Path, identity: Identity | None, *, verify: bool) -> Found:
-    """Open the log without the right to change anything, perhaps while a node is writing; None is any identity."""
+def look_at_segments(directory: Path, identity: Identity | None, *, committed: int | None, verify: bool) -> Found:
+    """Open the log without the right to change anything; None is any identity.
+
+    `committed` is None if a node may be writing: half a write is no damage then.
+    """
     for _ in range(LOOK_AGAIN):
         with suppress(DamagedFile, FileNotFoundError):
-            return _look(directory, identity, verify=verify)
-    return _look(directory, identity, verify=verify)
+            return _look(directory, identity, committed, verify=verify)
+    return _look(directory, identity, committed, verify=verify)
 
 
-def _look(directory: Path, identity: Identity | None, *, verify: bool) -> Found:
+def _look(directory: Path, identity: Identity | None, committed: int | None, *, verify: bool) -> Found:
     sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
     torn_bytes = 0
     if has_active(directory):
-        active, _footer, torn_bytes = recover_active(directory, identity, committed=0, read_only=True)
+        active, _footer, torn_bytes = recover_active(directory, identity, committed=committed, read_only=True)
     else:
         whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
         active = absent_active(directory, _next_header(sealed, whose, 1, 0))

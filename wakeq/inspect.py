@@ -1,7 +1,8 @@
 """Inspect: what is in a data directory, read only, whether a node runs on it or not.
 
 In: its path.  Out: plain facts (texts, numbers, lists, maps) that a person or a script can read.  Takes no lock,
-makes nothing, changes nothing; damage is reported as a fact of the file that has it.
+makes nothing, changes nothing; damage is reported as a fact of the file that has it, and where nobody writes as a start
+would find it.
 """
 
 from collections.abc import Callable
@@ -26,17 +27,21 @@ from wakeq.storage.store import GRAVES, View
 def inspect(path: Path) -> dict[str, Any]:
     """Return what is in a data directory."""
     directory = DataDirectory.read_only(path)
+    holder_pid = directory.holder_pid
+    metadata, state = _look(lambda: _metadata(directory)), _look(lambda: _state(directory))
+    known = max(metadata.get("committed", 0), state.get("applied_index", 0))
+    committed = known if holder_pid is None else None  # beside a node that writes there may be half a write
     return {
         "path": str(path),
         "cluster": directory.identity.cluster_id.hex(),
         "node": directory.identity.node_id,
-        "used_by_pid": directory.holder_pid,
+        "used_by_pid": holder_pid,
         "free_bytes": directory.free_bytes(),
         "reserve_bytes": directory.reserve_bytes(),
-        "metadata": _look(lambda: _metadata(directory)),
-        "log": _look(lambda: _log(directory)),
+        "metadata": metadata,
+        "log": _look(lambda: _log(directory, committed)),
         "snapshot": _look(lambda: _snapshot(directory)),
-        "state": _look(lambda: _state(directory)),
+        "state": state,
     }
 
 
@@ -55,8 +60,8 @@ def _metadata(directory: DataDirectory) -> dict[str, Any]:
         metadata.close()
 
 
-def _log(directory: DataDirectory) -> dict[str, Any]:
-    log = SegmentedLog.open(directory.consensus, directory.identity, committed_at_least=0, read_only=True)
+def _log(directory: DataDirectory, committed: int | None) -> dict[str, Any]:
+    log = SegmentedLog.open(directory.consensus, directory.identity, committed_at_least=committed, read_only=True)
     try:
         return {
             "first_index": log.first_index,

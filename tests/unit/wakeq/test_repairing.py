@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from wakeq.opening import open_all
+from tests.helpers.written_log import RECORD, change, flip, offset_of, write
+from wakeq.inspect import inspect
+from wakeq.opening import Opened, open_all
+from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.log_format import RECORD_BYTES
 from wakeq.repairing import carry_out, examine
 from wakeq.storage.environment import DATA_FILE
 
@@ -63,3 +67,52 @@ def test_a_state_that_is_not_there_needs_nothing_but_a_start(
     assert (found.steps, found.hopeless) == ([], "")
     open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20).close()
     assert examine(data_dir).damage == []
+
+
+def with_batches(data_dir: Path, *, committed: int) -> Opened:
+    """Put entries 1..30 into the log, ten at a time, and hold the directory."""
+    opened = open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
+    for _ in range(3):
+        write(opened.log, 10)
+    opened.metadata.save(committed=committed)
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("index", "committed", "why"),
+    [(15, 0, "was written after it had been synced"), (30, 30, "known to be committed")],
+    ids=["in the middle", "committed"],
+)
+def test_a_log_that_has_rotted_is_refused_in_the_words_of_a_start(
+    data_dir: Path, index: int, committed: int, why: str
+) -> None:
+    with_batches(data_dir, committed=committed).close()
+    flip(data_dir / "consensus" / "raft.log", offset_of(index) + RECORD_BYTES)
+
+    found = examine(data_dir)
+
+    with pytest.raises(DamagedFile, match=why) as refused:
+        open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
+    assert found.damage == [f"log: {refused.value}"]
+    assert inspect(data_dir)["log"] == {"error": str(refused.value), "code": "DAMAGED"}
+    assert "the log cannot be made again from anything here: restore a backup" in found.hopeless
+
+
+def test_what_a_crash_has_left_at_the_end_of_the_log_needs_nothing_but_a_start(data_dir: Path) -> None:
+    with_batches(data_dir, committed=29).close()
+    flip(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES)
+
+    found = examine(data_dir)
+
+    assert found.damage == [f"log: {RECORD} bytes at its end were never completed; a start cuts them off"]
+    assert (found.steps, found.hopeless) == ([], "")
+
+
+def test_beside_a_broker_that_writes_half_a_write_is_no_damage(data_dir: Path) -> None:
+    opened = with_batches(data_dir, committed=30)
+    change(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES, b"?")  # not all of it is on disk yet
+
+    log = inspect(data_dir)["log"]
+
+    assert (log["last_index"], log["torn_bytes"]) == (29, RECORD)
+    opened.close()
