@@ -30,7 +30,7 @@ LOOK_AGAIN = 2  # times: a reader without the lock may meet a segment in the mom
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening found: entries in all segments, bytes of a torn tail cut off, a line for the log."""
+    """What opening found: entries in all segments, bytes of a torn tail, a line for the log."""
 
     entries: int
     torn_bytes: int
@@ -70,7 +70,7 @@ def open_segments(
         _check_committed(directory / ACTIVE_NAME, HEADER_BYTES, start.first_index - 1, committed_at_least)
         active = create_active(directory, start)
     _check_committed(active.path, active.end, active.next_index - 1, committed_at_least)
-    return Found(sealed, active, _describe(sealed, active, torn_bytes))
+    return Found(sealed, active, _describe(sealed, active, torn_bytes, fate="were cut off"))
 
 
 def look_at_segments(directory: Path, identity: Identity | None, *, committed: int | None, verify: bool) -> Found:
@@ -93,7 +93,7 @@ def _look(directory: Path, identity: Identity | None, committed: int | None, *, 
         whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
         active = absent_active(directory, _next_header(sealed, whose, 1, 0))
     _check_chain(sealed, active.header, active.path)
-    return Found(sealed, active, _describe(sealed, active, torn_bytes))
+    return Found(sealed, active, _describe(sealed, active, torn_bytes, fate="are cut off by the next start"))
 
 
 def _next_header(sealed: list[Sealed], identity: Identity, first_index: int, previous_term: int) -> SegmentHeader:
@@ -132,9 +132,9 @@ def _finish_sealing(directory: Path, active: Active, identity: Identity) -> Seal
     return load_sealed(path, identity, verify=False)
 
 
-def _describe(sealed: list[Sealed], active: Active, torn_bytes: int) -> Recovery:
+def _describe(sealed: list[Sealed], active: Active, torn_bytes: int, *, fate: str) -> Recovery:
     entries = sum(segment.footer.count for segment in sealed) + active.next_index - active.header.first_index
     text = f"{active.path}: {entries} entries up to index {active.next_index - 1}"
     if torn_bytes:
-        text += f"; {torn_bytes} bytes of an unfinished write at offset {active.end} were cut off"
+        text += f"; {torn_bytes} bytes of an unfinished write at offset {active.end} {fate}"
     return Recovery(entries, torn_bytes, text)
