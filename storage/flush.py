@@ -219,6 +219,20 @@ def load_queues(view: View) -> Iterator[StoredQueue]:
         yield _load_queue(view, start, name, meta, index=index.of(start), publishers=publishers.of(start))
 
 
+def check_messages(view: View, queue: StoredQueue, *, queue_id: int, name: str) -> None:
+    """Read all messages of a queue; raise BadRecord if one is damaged, or not there."""
+    uid_of = UidMaker(queue_id).uid
+    for chunk_id, chunk in queue.chunks:
+        first = chunk_id << CHUNK_SHIFT
+        for number in (first + offset for offset, size in enumerate(chunk.sizes) if size):
+            key = key_of(name, queue.aliases.get(number) or uid_of(number))
+            value = _found(view.get(MESSAGES, key), key)
+            try:
+                decode_row(value)
+            except BadRecord as error:
+                raise BadRecord(f"{error}: key {key!r}") from error
+
+
 def load_queue(view: View, name: str) -> StoredQueue | None:
     """Return the living queue of that name, if there is one."""
     for start, found, meta in _living(view):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.broker import Broker
 from tests.helpers.written_log import RECORD, change, flip, offset_of, write
 from wakeq.inspect import inspect
 from wakeq.opening import Opened, open_all
@@ -13,6 +14,7 @@ from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.log_format import RECORD_BYTES
 from wakeq.repairing import carry_out, examine
 from wakeq.storage.environment import DATA_FILE
+from wakeq.storage.store import MESSAGES, Cut
 
 
 @pytest.fixture
@@ -31,6 +33,8 @@ def test_a_sound_directory_needs_nothing(data_dir: Path) -> None:
 def test_a_state_whose_pages_are_damaged_is_set_aside(data_dir: Path) -> None:
     data = data_dir / "state" / DATA_FILE
     data.write_bytes(bytes(data.stat().st_size))
+    with pytest.raises(DamagedFile, match="; run `wakeq repair DATA_DIR`: it sets the state aside if"):
+        open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
 
     found = examine(data_dir)
     done = carry_out(found)
@@ -40,6 +44,42 @@ def test_a_state_whose_pages_are_damaged_is_set_aside(data_dir: Path) -> None:
     assert examine(data_dir).steps == [], "once is enough"
     open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20).close()
     assert examine(data_dir).damage == []
+
+
+def spoil(row: bytes) -> bytes:
+    return row[:-1] + b"X"
+
+
+def lose_it(_: bytes) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"), [(spoil, "a stored message with a wrong checksum"), (lose_it, "and not in the table")]
+)
+def test_a_state_with_a_message_that_would_end_the_broker_once_it_is_read_is_set_aside(
+    tmp_path: Path, damage: Callable[[bytes], bytes | None], what: str
+) -> None:
+    broker = Broker(tmp_path)
+    uid = broker.client().publish("q", "body")
+    broker.flush()
+    store, key = broker.files.store, f"q-{uid}".encode()
+    (row,) = store.get_many([key])
+    assert row is not None
+    spoilt = damage(row)
+    puts, deletes = ([], [(MESSAGES, [key])]) if spoilt is None else ([(MESSAGES, [(key, spoilt)])], [])
+    store.commit(Cut(*store.applied(), puts, deletes))
+    broker.close()
+
+    found = examine(broker.path)
+
+    assert what in found.damage[0]
+    assert f"q-{uid}" in found.damage[0]
+    assert [step.path.name for step in found.steps] == ["state"]
+    carry_out(found)
+    again = Broker(tmp_path)
+    assert again.client().fetch("q")["msg"] == "body"
+    again.close()
 
 
 def empty(state: Path) -> None:
