@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -22,7 +23,16 @@ from zlib import crc32
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
 from wakeq.protocol.log_format import HEADER_BYTES, Identity, decode_header
 from wakeq.storage import version1
-from wakeq.storage.files import MODE, file_system, free_bytes, replace_durably, sync_directory, temporary
+from wakeq.storage.files import (
+    MODE,
+    file_system,
+    free_bytes,
+    is_full,
+    replace_durably,
+    sync_directory,
+    sync_failed,
+    temporary,
+)
 from wakeq.storage.mounts import warnings_of
 from wakeq.storage.segments import ACTIVE_NAME
 
@@ -42,6 +52,7 @@ FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
 COPY_PREFIX = "before-upgrade-from-"
 LOCK_TRIES, LOCK_AGAIN_S = 5, 0.01
+NO_LOCKS = (ENOLCK, ENOSYS, EOPNOTSUPP)
 
 Upgrade = Callable[[Path], None]  # changes a directory of one version into one of the next; may be run again
 UPGRADES: dict[int, Upgrade] = {}  # by the version it starts from; version 1 is imported, not upgraded
@@ -182,6 +193,8 @@ def _take_lock(path: Path) -> int:
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     except OSError as error:
+        if is_full(name, error):
+            raise sync_failed(name, "create", error) from error
         raise StorageError(f"{name}: {error.strerror}; the node must own its data directory") from error
     try:
         _lock(descriptor)
@@ -189,8 +202,10 @@ def _take_lock(path: Path) -> int:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
         os.close(descriptor)
-        if not isinstance(error, BlockingIOError):
+        if error.errno in NO_LOCKS:
             raise StorageError(f"{name}: {error.strerror}; the file system may not know locks") from error
+        if not isinstance(error, BlockingIOError):
+            raise sync_failed(name, "taking the lock", error) from error
         who = _pid_in(name) or "unknown"
         raise DirectoryInUse(
             f"{path}: in use by the node with pid {who}; stop it, or use another data directory"
