@@ -131,16 +131,12 @@ class DataDirectory:
 
     def reserve_bytes(self) -> int:
         """Return how much is kept free for acknowledgements, deletes, logs and snapshots."""
-        if self.reserve_override_bytes is not None:
-            return self.reserve_override_bytes
-        size = self.disk_bytes
-        return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
+        return reserve_on(self.path) if self.reserve_override_bytes is None else self.reserve_override_bytes
 
     @property
     def disk_bytes(self) -> int:
         """The size of the file system."""
-        state = file_system(self.path)
-        return state.f_blocks * state.f_frsize
+        return _disk_bytes(self.path)
 
     def check_space(self, owed_bytes: int = 0, reusable_bytes: int = 0) -> bool:
         """Decide again whether publishes must be refused; keep to `full` until there is clearly room.
@@ -173,6 +169,17 @@ class DataDirectory:
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
+
+
+def reserve_on(path: Path) -> int:
+    """Return how much is kept free on the file system of path, for a data directory there."""
+    size = _disk_bytes(path)
+    return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
+
+
+def _disk_bytes(path: Path) -> int:
+    state = file_system(path)
+    return state.f_blocks * state.f_frsize
 
 
 # Lock -------------------------------------------------------------------------------------------------------
