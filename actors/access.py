@@ -128,6 +128,8 @@ class Gate:
     def login(self, token: str | None, connection: Closable | None = None, *, peer: str = "") -> Access:
         """Return what a token is good for; the connection is closed when that ends.  Raise Unauthorized."""
         if token is None:
+            if connection is not None:  # who looks at a page may have none yet
+                self.miss_token(connection.peer)
             raise Unauthorized(NO_TOKEN)
         digest = digest_of(token)
         grant = self._book.find(digest, self._now_ms())
@@ -141,13 +143,18 @@ class Gate:
             self._inside.add(access)
         return access
 
+    def miss_token(self, peer: str) -> None:
+        """Say that somebody asks for something and shows no token: most likely a worker that was not given one."""
+        self._complaints.say(f"{peer} was refused: it shows no token")
+
     def renew(self, book: Book) -> None:
         """These are the tokens now."""
         self._book = book
         self._look_at_all()
 
     def look(self) -> None:
-        """See whether a token has expired meanwhile."""
+        """See whether a token has expired meanwhile, and say what was left out."""
+        self._complaints.look()
         if self._next_end_ms <= self._now_ms():
             self._look_at_all()
 

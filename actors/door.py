@@ -34,6 +34,7 @@ FRAME_S_MAX = 10.0  # until a frame that was begun is complete, and a closing co
 HANDSHAKE_S_MAX = 5.0  # until a connection has said who it is, where that is asked
 STRANGER_BYTES_MAX = 64 * 1024  # unfinished, of one that has not
 CONNECTIONS_MAX = 50_000
+SPARE_CONNECTIONS = 16  # beyond them, for requests by HTTP: probes, and an operator who looks for who has the others
 HELD_BYTES_MAX = 1024 * MIB  # unfinished lines and unread replies, of all together
 
 
@@ -152,16 +153,24 @@ class Admission:
         """Whether it matters where a connection comes from."""
         return self.per_address_max > 0
 
-    def enter(self, address: str = "") -> str:
+    @property
+    def full(self) -> str:
+        """Why there may not be one more; empty if there may."""
+        if self.connections < self.connections_max:
+            return ""
+        return f"there are {self.connections_max} connections already"
+
+    def enter(self, address: str = "", *, may_be_spare: bool = False) -> str:
         """Count one more connection and return nothing; or return why there may not be one more."""
         here = self._by_address.get(address, 0)
-        refusal = ""
-        if self.connections >= self.connections_max:
-            refusal = f"there are {self.connections_max} connections already"
-        elif address and 0 < self.per_address_max <= here and not is_this_machine(address):
+        refusal, setting = self.full, "connections_max"
+        if may_be_spare and self.connections < self.connections_max + SPARE_CONNECTIONS:
+            refusal = ""
+        if not refusal and address and 0 < self.per_address_max <= here and not is_this_machine(address):
             refusal = f"there are {self.per_address_max} connections from {address} already"
+            setting = "connections_per_address_max"
         if refusal:
-            self._turned_away.say(f"a connection was turned away: {refusal}")
+            self._turned_away.say(f"a connection was turned away: {refusal} ({setting})")
             return refusal
         self.connections += 1
         self._by_address[address] = here + 1
@@ -179,6 +188,11 @@ class Admission:
     def expelled(self, peer: str, reason: str) -> None:
         """Say who was disconnected, and why."""
         self._expelled.say(f"{peer} was disconnected: {reason}")
+
+    def look(self) -> None:
+        """Say what was left out; called now and then."""
+        self._turned_away.look()
+        self._expelled.look()
 
     @property
     def crowded(self) -> bool:

@@ -150,7 +150,7 @@ class LogDriver(LogLevels):
         core = self.core
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
-            logger.info("this node leads no longer, as it did in term %d", led)
+            self._say_stood_down(led)
             self._stand_down(led)
         if self._led_term and led != self._led_term:
             logger.info("this node leads in term %d", self._led_term)
@@ -160,6 +160,16 @@ class LogDriver(LogLevels):
         else:
             self._serves_alone = False
             self._parks = self._is_throttled or self._neighbours is None
+
+    def _say_stood_down(self, term: int) -> None:
+        away = sorted(self._peers.keys() - self._around.connected.keys())
+        if len(away) > len(self._peers) // 2:
+            names = " and ".join(map(str, away))
+            logger.warning(
+                "nodes %s are away: without a majority this node, which led in term %d, cannot serve", names, term
+            )
+        else:
+            logger.info("this node leads no longer, as it did in term %d", term)
 
     def _is_ahead(self) -> bool:
         """Whether the peers are too far behind for more to be taken."""

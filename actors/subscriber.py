@@ -83,6 +83,9 @@ class Subscriber(StagedCommands):
 
     def _begin_permitted(self, run: Sequence[Any], found: Sequence[Refused | None]) -> None:
         """Begin what may be done, each in its place; the rest is refused."""
+        gate, access = self._services.gate, self._access
+        if gate is not None and access is not None and not access.is_known:
+            gate.miss_token(self._door.peer)
         for is_refused, places in groupby(range(len(run)), lambda place: found[place] is not None):
             if is_refused:
                 self._bad([wire.Bad(found[place], run[place].cmd_id) for place in places])  # type: ignore[arg-type]

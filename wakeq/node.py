@@ -180,6 +180,9 @@ class Node:
 
     async def _recover(self) -> None:
         """Take the state from the store, then apply the log from there."""
+        behind = self.files.log.last_index - self.files.store.applied().log_index
+        if behind > 0:  # a clean stop of a node that is alone leaves none
+            logger.info("%d entries of the log are not in the state yet, as after a crash; they are applied", behind)
         for _ in self.assembly.recover():
             await self._turn()
         self._time.start(self.assembly.clock_ms)
@@ -332,6 +335,7 @@ class Node:
         if not self.failed.done():
             await self._flush()
         await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
+        logger.info("stopped")
 
     async def _close_files(self, *, committed: int = 0) -> None:
         self.runtime.close()

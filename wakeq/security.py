@@ -50,6 +50,9 @@ class Security:
 
     def look(self) -> None:
         """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""
+        self.admission.look()
+        if self.tls is not None:
+            self.tls.complaints.look()
         if self.gate is None:
             return
         if self._tokens.has_changed():
@@ -76,7 +79,7 @@ class Security:
     def _read_tokens(self) -> Book:
         grants = self._tokens.read()
         if grants:
-            logger.info("%d tokens are taken (%s)", len(grants), self._tokens.path)
+            logger.info("tokens that are good here: %d (%s)", len(grants), self._tokens.path)
         else:
             logger.warning("no client can connect: no token is in %s; see `wakeq token create`", self._tokens.path)
         return Book(grants)

@@ -69,9 +69,11 @@ def test_one_more_than_may_connect_is_told_so_at_every_door(
 
     refused = connect(broker).recv()
     assert (refused["cmd"], refused["err"]) == ("nok", "BUSY")
-    with dial(broker.http_address) as http:
-        http.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert http.recv(100).startswith(b"HTTP/1.1 503 ")
+    probe = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"  # for which there is room beyond
+    for request, status in ((upgrade(), b"503"), (probe, b"200")):
+        with dial(broker.http_address) as http:
+            http.sendall(request)
+            assert http.recv(100).startswith(b"HTTP/1.1 " + status)
     for address in (broker.taskflux_address, ("127.0.0.1", port)):
         with dial(address) as silent:
             assert is_shut_out(silent, 2.0)

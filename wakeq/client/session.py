@@ -31,6 +31,7 @@ from wakeq.protocol.errors import (
     WakeqError,
 )
 from wakeq.protocol.wire.blocks import BlockReader, may_hold_frames
+from wakeq.protocol.wire.lines import line_bytes_max
 from wakeq.protocol.wire.worker import (
     Awk,
     Command,
@@ -143,11 +144,22 @@ class Session:
         ticket = next(self._tickets)
         numbered = self._numbered(command, ticket)
         line = _line(numbered)  # now, also if there is no connection: its asker is to hear that it cannot be said
+        if not isinstance(command, PubBlock):  # of frames more is taken, and what they may hold is answered
+            self._check_size(line)
         if self._online:
             self._unsent.append(line)
         self._unanswered[ticket] = question_of(numbered, now_s)
         self._note_subscription(command)
         return ticket
+
+    def _check_size(self, line: bytes) -> None:
+        """Refuse what the broker would close the connection for, with all that is under way on it."""
+        limit = None if self.greeting is None else self.greeting.limits.get("message_bytes_max")
+        if isinstance(limit, int) and len(line) > (most := line_bytes_max(limit)):
+            raise TooLarge(
+                f"this takes a line of {len(line)} bytes, and the broker reads up to {most} for messages of up to "
+                f"{limit}; send less at once, or raise message_bytes_max there"
+            )
 
     def _numbered(self, command: Command, ticket: Ticket) -> Command:
         """The command with its ticket, and a publish with its number, by which the broker knows a repetition."""

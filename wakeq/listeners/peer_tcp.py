@@ -89,7 +89,8 @@ class PeerTcpDoor(asyncio.Protocol):
         self._hello = hello
         if self._deadline is not None:
             self._deadline.cancel()
-        logger.info("connected to node %d at %s", hello.node_id, self.peer)
+        who = "connected to node %d at %s" if self._expected is not None else "node %d has connected, from %s"
+        logger.info(who, hello.node_id, self.peer)
         self._tcp.introduced(Introduced(self, hello))
 
     def pause_writing(self) -> None:

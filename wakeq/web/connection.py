@@ -24,7 +24,7 @@ HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 class HttpConnection(web.RequestHandler):
     """One connection, counted like those of the other doors."""
 
-    __slots__ = ("_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears")
+    __slots__ = ("_address", "_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears")
 
     def __init__(
         self,
@@ -48,13 +48,14 @@ class HttpConnection(web.RequestHandler):
         self._complaints = complaints
         self._ended = ended
         self._is_counted = False
-        self._counted_at = ""
+        self._address = self._counted_at = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername") if self._admission.counts_addresses else None
-        self._counted_at = sys.intern(str(peer[0])) if peer else ""
-        refusal = self._admission.enter(self._counted_at)
+        peer = transport.get_extra_info("peername")
+        self._address = sys.intern(str(peer[0])) if peer else ""
+        self._counted_at = self._address if self._admission.counts_addresses else ""
+        refusal = self._admission.enter(self._counted_at, may_be_spare=True)
         self._is_counted = not refusal
         if refusal:
             cast(asyncio.Transport, transport).write(_too_many(refusal))
@@ -74,7 +75,7 @@ class HttpConnection(web.RequestHandler):
         """What is no HTTP is the peer's affair, and may have its token in it: say no more than that."""
         error = kw.get("exc_info") or sys.exc_info()[1]
         if isinstance(error, HttpProcessingError | web.RequestPayloadError | web.HTTPException | ConnectionError):
-            self._complaints.say(f"a request that is no HTTP came from {self._peer}")
+            self._complaints.say(f"a request was cut off, or is no HTTP: from {self._address}")
         else:
             super().log_exception(*args, **kw)
 
@@ -86,11 +87,6 @@ class HttpConnection(web.RequestHandler):
             for error in (*args, *kw.values()):
                 if isinstance(error, BaseException):
                     error.__traceback__ = None
-
-    @property
-    def _peer(self) -> str:
-        address = self.transport.get_extra_info("peername") if self.transport is not None else None
-        return str(address[0]) if address else "a connection that has ended"
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.hears = None

@@ -161,6 +161,15 @@ def test_refused_logins_are_logged_with_their_address_seldom_and_without_the_tok
     assert door.refused == 1001
 
 
+def test_who_shows_no_token_is_a_line_too_but_not_whoever_looks_at_a_page(caplog: pytest.LogCaptureFixture) -> None:
+    door = gate()
+    for connection in (None, Connection()):
+        with pytest.raises(Unauthorized):
+            door.login(None, connection, peer="10.0.0.2")
+
+    assert caplog.messages == ["10.0.0.1:5 was refused: it shows no token"]
+
+
 @pytest.mark.long
 def test_a_wrong_token_takes_as_long_as_an_unknown_one() -> None:
     tokens = [secrets.token_urlsafe(32) for _ in range(100)]
@@ -289,7 +298,7 @@ def hello(client: Client, token: str | None, **fields: str) -> dict[str, object]
     return client.call("HELLO", **({} if token is None else {"token": token}), **fields)
 
 
-def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate]) -> None:
+def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate], caplog: pytest.LogCaptureFixture) -> None:
     broker, _ = guarded
     client = broker.client()
 
@@ -298,6 +307,7 @@ def test_a_stranger_is_told_and_shown_out(guarded: tuple[Broker, Gate]) -> None:
     assert (reply["cmd"], reply["err"], reply["cmd_id"]) == ("nok", "UNAUTHORIZED", 7)
     assert client.door.closed
     assert not client.door.is_welcome
+    assert "was refused: it shows no token" in caplog.text
 
 
 def test_nothing_counts_behind_a_login_that_was_refused(guarded: tuple[Broker, Gate]) -> None:

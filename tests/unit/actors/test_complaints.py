@@ -38,6 +38,21 @@ def test_the_first_is_said_and_the_next_only_after_a_while_with_how_many_were_no
     ]
 
 
+def test_the_end_of_a_burst_is_said_to_who_looks_after_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    complaints = Complaints(logging.getLogger("wakeq.test"), clock)
+    for number in range(4):
+        complaints.say(f"knock {number}")
+
+    complaints.look()
+    clock.now_ms += PAUSE_MS
+    for _ in range(2):
+        complaints.look()
+        clock.now_ms += PAUSE_MS
+
+    assert caplog.messages == ["knock 0", "knock 3, and 2 others since 2026-11-18 12:00:00 UTC"]
+
+
 def test_moments_are_those_of_the_clock_on_the_wall(caplog: pytest.LogCaptureFixture) -> None:
     complaints = Complaints(logging.getLogger("wakeq.test"))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.actors.door import Admission
+from wakeq.actors.door import SPARE_CONNECTIONS, Admission
 from wakeq.protocol.addresses import is_this_machine
 
 
@@ -17,6 +17,17 @@ def test_connections_are_bounded_in_all_and_by_address() -> None:
 
     admission.leave("10.0.0.1")
     assert admission.enter("10.0.0.1") == ""
+
+
+def test_requests_by_http_find_some_places_beyond_the_others() -> None:
+    admission = Admission(connections_max=2)
+
+    spare = [admission.enter(may_be_spare=True) for _ in range(2 + SPARE_CONNECTIONS)]
+
+    assert set(spare) == {""}
+    assert "2 connections already" in admission.enter(may_be_spare=True)
+    admission.leave()
+    assert "2 connections already" in admission.enter()
 
 
 def test_this_machine_and_unknown_addresses_have_no_limit_of_their_own() -> None:

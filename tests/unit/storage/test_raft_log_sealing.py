@@ -1,5 +1,6 @@
 """SegmentedLog and its segments: a full one is sealed, old ones are cut, and a crash in between loses nothing."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,36 +118,28 @@ def test_a_crash_while_sealing_loses_nothing(
     assert indexes(open_log(tmp_path, committed=15)) == list(range(1, 16))
 
 
-@pytest.mark.parametrize("kept", [1, 4, 11, 40, -1, -17])
-def test_an_unfinished_footer_is_cut_off(tmp_path: Path, kept: int) -> None:
+FOOTERS: dict[str, Callable[[bytes], bytes]] = {
+    **{f"{kept} bytes kept": lambda footer, kept=kept: footer[:kept] for kept in (1, 4, 11, 40, -1, -17)},  # type: ignore[misc]
+    **{f"{lost} bytes lost": lambda footer, lost=lost: bytes(lost) + footer[lost:] for lost in (1, 4, 40)},  # type: ignore[misc]
+    "only the trailer": lambda footer: bytes(len(footer) - TRAILER_BYTES) + footer[-TRAILER_BYTES:],
+}
+
+
+@pytest.mark.parametrize("torn", FOOTERS.values(), ids=FOOTERS)
+@pytest.mark.parametrize("committed", [10, 9])
+def test_a_footer_of_which_a_part_was_stored_is_cut_off(
+    tmp_path: Path, torn: Callable[[bytes], bytes], committed: int
+) -> None:
     log = open_log(tmp_path)
     write(log, 10)
     log.roll(10)
     log.close()
     sealed = segments.sealed_paths(tmp_path)[0]
-    footer = sealed.read_bytes()[offset_of(11) :]
-    (tmp_path / "raft.log").write_bytes(sealed.read_bytes()[: offset_of(11)] + footer[:kept])
+    whole, end = sealed.read_bytes(), offset_of(11)
+    (tmp_path / "raft.log").write_bytes(whole[:end] + torn(whole[end:]))
     sealed.unlink()
 
-    again = open_log(tmp_path, committed=10)
-
-    assert indexes(again) == list(range(1, 11))
-    assert again.roll(10)
-
-
-@pytest.mark.parametrize("lost", [1, 4, 40, -TRAILER_BYTES])
-def test_a_footer_of_which_only_the_end_was_stored_is_cut_off_as_well(tmp_path: Path, lost: int) -> None:
-    log = open_log(tmp_path)
-    write(log, 10)
-    log.roll(10)
-    log.close()
-    sealed = segments.sealed_paths(tmp_path)[0]
-    footer = sealed.read_bytes()[offset_of(11) :]
-    torn = bytes(len(footer[:lost])) + footer[lost:]
-    (tmp_path / "raft.log").write_bytes(sealed.read_bytes()[: offset_of(11)] + torn)
-    sealed.unlink()
-
-    again = open_log(tmp_path, committed=9)  # the last entry may be one that nobody knows to be committed
+    again = open_log(tmp_path, committed=committed)
 
     assert indexes(again) == list(range(1, 11))
     assert again.roll(10)

@@ -207,6 +207,19 @@ def test_what_cannot_be_said_is_refused_at_once_and_spoils_nothing() -> None:
     assert [type(command) for command in sent(session)] == [wire.Hello, wire.Ping]
 
 
+def test_what_the_broker_would_hang_up_for_is_refused_before_it_is_sent() -> None:
+    session = online()
+    heard(session, wire.HelloReply(version="1", limits={"message_bytes_max": 1000}))
+    fits = session.ask(wire.Pub(qname="q", message="x" * 60_000), NOW_S)  # the broker says no, and goes on
+    sent(session)
+
+    with pytest.raises(errors.TooLarge, match="bytes, and the broker reads up to 67536 for messages of up to 1000"):
+        session.ask(wire.Pub(qname="q", message="x" * 70_000), NOW_S)
+
+    assert sent(session) == []
+    assert heard(session, wire.Ok(qname="q", uid="u", cmd_id=fits)) != []
+
+
 def test_a_peer_of_another_protocol_is_said() -> None:
     session = Session("s", answer_timeout_s=ANSWER_S)
     session.connected(NOW_S)

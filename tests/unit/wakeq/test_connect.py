@@ -397,7 +397,9 @@ def test_a_token_that_ends_during_the_handshake_leaves_no_connection(run: Run) -
     run(test)
 
 
-def test_one_connection_too_many_is_turned_away(run: Run) -> None:
+def test_one_connection_too_many_is_turned_away_but_who_asks_by_http_is_answered(run: Run) -> None:
+    """A probe that is refused has a healthy broker started again."""
+
     async def test() -> None:
         async with serving(admission=Admission(connections_max=1)) as port:
             await port.ask()
@@ -406,6 +408,8 @@ def test_one_connection_too_many_is_turned_away(run: Run) -> None:
                 await port.ask()
 
             assert refused.value.status == 503
+            async with port.session.get(port.url + "/") as response:
+                assert response.status == 200
 
     run(test)
 

@@ -1,14 +1,18 @@
 """A node that has nothing to write any more gives back what writing needed; one that stops leaves little to read."""
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.node_here import NodeHere, client_of, node_here
 from wakeq import node
+from wakeq.settings import Store
 from wakeq.storage import raft_log
 from wakeq.storage.state import StateStore
+
+SELDOM = Store(flush_after_ms=3_600_000)
 
 
 @pytest.fixture
@@ -83,6 +87,23 @@ def test_a_state_that_cannot_be_opened_again_ends_the_node(tmp_path: Path, monke
             return await asyncio.wait_for(asyncio.shield(here.node.failed), 30)
 
     assert str(asyncio.run(story())) == "gone"
+
+
+def test_the_log_of_a_clean_stop_ends_with_a_word_and_the_next_start_has_nothing_to_apply(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        caplog.set_level("INFO", logger="wakeq.node")
+        for number in range(2):
+            async with node_here(tmp_path / "data", store=SELDOM) as here, client_of(here) as client:
+                await client.publish("q", str(number))
+                shutil.copytree(tmp_path / "data", tmp_path / "crashed", dirs_exist_ok=True)
+        assert caplog.messages[-1] == "stopped"
+        assert "not in the state yet" not in caplog.text
+        async with node_here(tmp_path / "crashed"):
+            assert "2 entries of the log are not in the state yet" in caplog.text
+
+    asyncio.run(story())
 
 
 def test_a_stop_leaves_no_log_that_the_next_start_would_walk_through_for_long(

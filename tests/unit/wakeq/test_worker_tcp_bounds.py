@@ -160,7 +160,8 @@ def test_one_connection_too_many_is_told_so_and_closed(run: Run, caplog: pytest.
             await subscriber.until(lambda: subscriber.closed is not None)
             await port.ask()
             assert port.listener.refused == 1
-            assert lines_of(caplog) == ["a connection was turned away: there are 1 connections already"]
+            said = "a connection was turned away: there are 1 connections already (connections_max)"
+            assert lines_of(caplog) == [said]
 
     run(test)
 
