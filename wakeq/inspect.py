@@ -98,7 +98,7 @@ def _state(directory: DataDirectory, *, whole: bool) -> dict[str, Any]:
                 "applied_index": applied.log_index,
                 "applied_term": applied.term,
                 "clock_ms": applied.clock_ms,
-                "queues": _queues(view, whole=whole),
+                "queues": _queues(view, store if whole else None),
                 "dead_incarnations": view.count(GRAVES),
                 "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
             }
@@ -106,13 +106,13 @@ def _state(directory: DataDirectory, *, whole: bool) -> dict[str, Any]:
         store.close()
 
 
-def _queues(view: View, *, whole: bool) -> list[dict[str, Any]]:
-    """Return what is known of each queue, and with `whole` read all its messages."""
+def _queues(view: View, to_check: StateStore | None) -> list[dict[str, Any]]:
+    """Return what is known of each queue; with a store to check, all messages are read."""
     found = []
     for stored in load_queues(view):
         meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
-        if whole:
-            check_messages(view, stored, queue_id=meta.id, name=meta.name)
+        if to_check is not None:
+            check_messages(to_check, stored, queue_id=meta.id, name=meta.name)
         found.append(
             {
                 "qname": meta.name,
