@@ -185,10 +185,11 @@ def remove_unfinished(directory: Path) -> None:
 
 
 def recover_active(
-    directory: Path, identity: Identity | None, *, committed: int, read_only: bool
+    directory: Path, identity: Identity | None, *, committed: int | None, read_only: bool
 ) -> tuple[Active, Footer | None, int]:
     """Open the active segment and find its end.
 
+    Entries up to `committed` must be there.  With None a node may be writing: what looks damaged may be half a write.
     Returns it with the footer, if sealing had got so far, and with the number of torn bytes behind its end.
     """
     path = directory / ACTIVE_NAME
@@ -199,8 +200,9 @@ def recover_active(
         footer = decode_footer(tail, active.end, seed=active.seed)
         torn_bytes = 0
         if footer is None and tail.strip(b"\0"):
-            if not read_only:  # whoever looks on while it is written may see half a write
+            if committed is not None:
                 _refuse_damage(active, tail, problem, committed)
+            if not read_only:
                 active.cut_torn_tail()
             torn_bytes = len(tail.rstrip(b"\0"))
         return active, footer, torn_bytes

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -22,7 +23,16 @@ from zlib import crc32
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
 from wakeq.protocol.log_format import HEADER_BYTES, Identity, decode_header
 from wakeq.storage import version1
-from wakeq.storage.files import MODE, file_system, free_bytes, replace_durably, sync_directory, temporary
+from wakeq.storage.files import (
+    MODE,
+    file_system,
+    free_bytes,
+    is_full,
+    replace_durably,
+    sync_directory,
+    sync_failed,
+    temporary,
+)
 from wakeq.storage.mounts import warnings_of
 from wakeq.storage.segments import ACTIVE_NAME
 
@@ -42,6 +52,7 @@ FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
 COPY_PREFIX = "before-upgrade-from-"
 LOCK_TRIES, LOCK_AGAIN_S = 5, 0.01
+NO_LOCKS = (ENOLCK, ENOSYS, EOPNOTSUPP)
 
 Upgrade = Callable[[Path], None]  # changes a directory of one version into one of the next; may be run again
 UPGRADES: dict[int, Upgrade] = {}  # by the version it starts from; version 1 is imported, not upgraded
@@ -120,16 +131,12 @@ class DataDirectory:
 
     def reserve_bytes(self) -> int:
         """Return how much is kept free for acknowledgements, deletes, logs and snapshots."""
-        if self.reserve_override_bytes is not None:
-            return self.reserve_override_bytes
-        size = self.disk_bytes
-        return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
+        return reserve_on(self.path) if self.reserve_override_bytes is None else self.reserve_override_bytes
 
     @property
     def disk_bytes(self) -> int:
         """The size of the file system."""
-        state = file_system(self.path)
-        return state.f_blocks * state.f_frsize
+        return _disk_bytes(self.path)
 
     def check_space(self, owed_bytes: int = 0, reusable_bytes: int = 0) -> bool:
         """Decide again whether publishes must be refused; keep to `full` until there is clearly room.
@@ -164,6 +171,17 @@ class DataDirectory:
         self._lock = -1
 
 
+def reserve_on(path: Path) -> int:
+    """Return how much is kept free on the file system of path, for a data directory there."""
+    size = _disk_bytes(path)
+    return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
+
+
+def _disk_bytes(path: Path) -> int:
+    state = file_system(path)
+    return state.f_blocks * state.f_frsize
+
+
 # Lock -------------------------------------------------------------------------------------------------------
 
 
@@ -182,6 +200,8 @@ def _take_lock(path: Path) -> int:
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     except OSError as error:
+        if is_full(name, error):
+            raise sync_failed(name, "create", error) from error
         raise StorageError(f"{name}: {error.strerror}; the node must own its data directory") from error
     try:
         _lock(descriptor)
@@ -189,8 +209,10 @@ def _take_lock(path: Path) -> int:
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
         os.close(descriptor)
-        if not isinstance(error, BlockingIOError):
+        if error.errno in NO_LOCKS:
             raise StorageError(f"{name}: {error.strerror}; the file system may not know locks") from error
+        if not isinstance(error, BlockingIOError):
+            raise sync_failed(name, "taking the lock", error) from error
         who = _pid_in(name) or "unknown"
         raise DirectoryInUse(
             f"{path}: in use by the node with pid {who}; stop it, or use another data directory"

@@ -71,10 +71,12 @@ class Journal:
             self._remove(path)
             held -= stat.st_size
 
-    def clear(self) -> None:
-        """Remove all segments: the disk is needed for more than history."""
-        for path in self._segments():
+    def clear(self) -> int:
+        """Remove all segments: the disk is needed for more than history.  Return how many there were."""
+        segments = self._segments()
+        for path in segments:
             self._remove(path)
+        return len(segments)
 
     def forget_outcomes(self, log_first_index: int) -> None:
         """Remove the outcomes of entries that neither the journal nor the log has any more."""

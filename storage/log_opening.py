@@ -30,7 +30,7 @@ LOOK_AGAIN = 2  # times: a reader without the lock may meet a segment in the mom
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What opening found: entries in all segments, bytes of a torn tail cut off, a line for the log."""
+    """What opening found: entries in all segments, bytes of a torn tail, a line for the log."""
 
     entries: int
     torn_bytes: int
@@ -70,27 +70,30 @@ def open_segments(
         _check_committed(directory / ACTIVE_NAME, HEADER_BYTES, start.first_index - 1, committed_at_least)
         active = create_active(directory, start)
     _check_committed(active.path, active.end, active.next_index - 1, committed_at_least)
-    return Found(sealed, active, _describe(sealed, active, torn_bytes))
+    return Found(sealed, active, _describe(sealed, active, torn_bytes, fate="were cut off"))
 
 
-def look_at_segments(directory: Path, identity: Identity | None, *, verify: bool) -> Found:
-    """Open the log without the right to change anything, perhaps while a node is writing; None is any identity."""
+def look_at_segments(directory: Path, identity: Identity | None, *, committed: int | None, verify: bool) -> Found:
+    """Open the log without the right to change anything; None is any identity.
+
+    `committed` is None if a node may be writing: half a write is no damage then.
+    """
     for _ in range(LOOK_AGAIN):
         with suppress(DamagedFile, FileNotFoundError):
-            return _look(directory, identity, verify=verify)
-    return _look(directory, identity, verify=verify)
+            return _look(directory, identity, committed, verify=verify)
+    return _look(directory, identity, committed, verify=verify)
 
 
-def _look(directory: Path, identity: Identity | None, *, verify: bool) -> Found:
+def _look(directory: Path, identity: Identity | None, committed: int | None, *, verify: bool) -> Found:
     sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
     torn_bytes = 0
     if has_active(directory):
-        active, _footer, torn_bytes = recover_active(directory, identity, committed=0, read_only=True)
+        active, _footer, torn_bytes = recover_active(directory, identity, committed=committed, read_only=True)
     else:
         whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
         active = absent_active(directory, _next_header(sealed, whose, 1, 0))
     _check_chain(sealed, active.header, active.path)
-    return Found(sealed, active, _describe(sealed, active, torn_bytes))
+    return Found(sealed, active, _describe(sealed, active, torn_bytes, fate="are cut off by the next start"))
 
 
 def _next_header(sealed: list[Sealed], identity: Identity, first_index: int, previous_term: int) -> SegmentHeader:
@@ -129,9 +132,9 @@ def _finish_sealing(directory: Path, active: Active, identity: Identity) -> Seal
     return load_sealed(path, identity, verify=False)
 
 
-def _describe(sealed: list[Sealed], active: Active, torn_bytes: int) -> Recovery:
+def _describe(sealed: list[Sealed], active: Active, torn_bytes: int, *, fate: str) -> Recovery:
     entries = sum(segment.footer.count for segment in sealed) + active.next_index - active.header.first_index
     text = f"{active.path}: {entries} entries up to index {active.next_index - 1}"
     if torn_bytes:
-        text += f"; {torn_bytes} bytes of an unfinished write at offset {active.end} were cut off"
+        text += f"; {torn_bytes} bytes of an unfinished write at offset {active.end} {fate}"
     return Recovery(entries, torn_bytes, text)

@@ -72,7 +72,7 @@ class SegmentedLog:
         directory: Path,
         identity: Identity | None,
         *,
-        committed_at_least: int,
+        committed_at_least: int | None,
         create_first_index: int = 1,
         create_previous_term: int = 0,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
@@ -82,12 +82,14 @@ class SegmentedLog:
         """Open the log in `directory` (the folder that holds `raft.log`), or make it there.
 
         With verify every byte of the sealed segments is checked now; without, as it is read.  A read-only log
-        creates, cuts and renames nothing and takes any identity (None).
+        creates, cuts and renames nothing and takes any identity (None); a node may be writing beside it, if
+        nothing is known to be committed (None).
         """
         if read_only:
-            found = look_at_segments(directory, identity, verify=verify)
+            found = look_at_segments(directory, identity, committed=committed_at_least, verify=verify)
             return cls(directory, found, SEGMENT_BYTES_MAX)
         assert identity is not None, "only a reader takes any"
+        assert committed_at_least is not None, "only a reader may look on"
         found = open_segments(
             directory,
             identity,

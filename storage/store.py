@@ -23,7 +23,10 @@ QUEUES: Final = 3  # queue id -> value
 DEDUP: Final = 4  # queue id, kind, id -> value
 GRAVES: Final = 5  # queue id of a dead incarnation -> prefix of its keys in MESSAGES
 META: Final = 6  # what the store knows about itself; no cut may touch it
-REBUILD: Final = "move the directory aside and start the node again, it makes a new one from its snapshot and its log"
+REBUILD: Final = (
+    "run `wakeq repair DATA_DIR`: it sets the state aside if the next start can make it again from its snapshot and "
+    "its log"
+)
 CUT_TABLES: Final = (MESSAGES, INDEX, QUEUES, DEDUP, GRAVES)
 TABLE_NAMES: Final[Mapping[int, bytes]] = {
     MESSAGES: b"messages",

@@ -26,7 +26,8 @@ from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer import split_address
 from wakeq.security import may_listen
 from wakeq.settings import Settings
-from wakeq.storage.directory import DataDirectory, is_empty
+from wakeq.storage.directory import DataDirectory, is_empty, reserve_on
+from wakeq.storage.files import free_bytes
 from wakeq.storage.mounts import warnings_of
 from wakeq.storage.tokens import TokenFile
 from wakeq.tls import server_context
@@ -34,7 +35,7 @@ from wakeq.tls import server_context
 GOOD, NOTE, BAD = "good", "note", "bad"
 SYNCS = 25
 SYNC_NOTE_S, SYNC_BAD_S = 0.01, 0.1
-FREE_NOTE_BYTES = 2 << 30
+ROOM_NOTE_BYTES = 2 << 30  # before publishes are refused
 CLOCK_NOTE_S = 1.0
 YEAR_MIN = 2025
 FILES_APART = 256
@@ -150,7 +151,10 @@ def _monique(settings: Settings) -> Iterator[Finding]:
 
 def _directory(settings: Settings) -> Iterator[Finding]:
     path = settings.data_dir
-    if is_empty(path):
+    file = _file_in_the_way(path)
+    if file is not None:
+        yield Finding(BAD, "data", f"{file} is a file, and no directory: choose another one")
+    elif is_empty(path):
         yield Finding(GOOD, "data", f"{path} is empty; the first start makes a data directory of it")
     else:
         directory = DataDirectory.read_only(path)
@@ -161,25 +165,38 @@ def _directory(settings: Settings) -> Iterator[Finding]:
         yield Finding(NOTE, "data", warning)
 
 
+def _file_in_the_way(path: Path) -> Path | None:
+    """Return what is no directory of the path or of the folders in which it would be made."""
+    path = path.absolute()
+    return next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None)
+
+
 def _existing(path: Path) -> Path:
     """Return the path, or the folder in which it would be made."""
     path = path.absolute()
-    while not path.exists():
+    while not path.is_dir():
         path = path.parent
     return path
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:
     folder = _existing(settings.data_dir)
-    state = os.statvfs(folder)
-    free = state.f_bavail * state.f_frsize
-    level = NOTE if free < FREE_NOTE_BYTES else GOOD
-    yield Finding(level, "disk", f"{free >> 20} MiB are free; publishes are refused when little is left")
+    yield _room(folder)
     seconds = _sync_seconds(folder)
     middle, worst = median(seconds), max(seconds)
     level = BAD if middle > SYNC_BAD_S else NOTE if middle > SYNC_NOTE_S else GOOD
     advice = "" if level == GOOD else "; every answer waits for one: use a faster disk, or one with a protected cache"
     yield Finding(level, "disk", f"a sync takes {middle * 1000:.2f} ms, at worst {worst * 1000:.1f} ms{advice}")
+
+
+def _room(folder: Path) -> Finding:
+    """Say how much may be written before publishes are refused."""
+    free, reserve = free_bytes(folder), reserve_on(folder)
+    refused = f"publishes are refused below {reserve >> 20} MiB"
+    if free < reserve:
+        return Finding(BAD, "disk", f"{free >> 20} MiB are free, and {refused}: make room")
+    level = NOTE if free - reserve < ROOM_NOTE_BYTES else GOOD
+    return Finding(level, "disk", f"{free >> 20} MiB are free; {refused}")
 
 
 def _sync_seconds(folder: Path) -> list[float]:

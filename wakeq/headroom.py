@@ -28,6 +28,7 @@ class Headroom:
         self._assembly = assembly
         self._refused_with = ""  # the code, while publishes are refused
         self._was_full = False
+        self._has_told_of_journal = False  # since publishes were last taken again
 
     @property
     def is_used_up(self) -> bool:
@@ -71,6 +72,7 @@ class Headroom:
     def _tell(self, refusal: Refusal | None) -> None:
         self._assembly.raft_log.tell(Pressure(refusal))
         if refusal is None:
+            self._has_told_of_journal = False
             logger.warning("publishes are taken again")
         else:
             logger.warning("publishes are refused: %s", refusal.detail)
@@ -81,6 +83,15 @@ class Headroom:
             self._assembly.raft_log.tell(Cut(self._assembly.queues.flushed_index))
         journal = self._files.log.journal
         if journal is not None:
-            if not self._was_full:
-                logger.warning("the disk of %s is nearly full: the journal is removed", self._files.directory.path)
-            self._assembly.reader_disk.submit(journal.clear, lambda _: None)
+            self._assembly.reader_disk.submit(journal.clear, self._tell_of_journal)
+
+    def _tell_of_journal(self, removed: int | BaseException) -> None:
+        """Say once that history is given up, if there was any; one that cannot be removed fails nothing."""
+        if isinstance(removed, BaseException) or not removed or self._has_told_of_journal:
+            return
+        self._has_told_of_journal = True
+        logger.warning(
+            "the disk of %s is nearly full: %d segments of the journal were removed, and so are others while it is",
+            self._files.directory.path,
+            removed,
+        )

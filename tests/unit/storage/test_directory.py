@@ -1,5 +1,6 @@
 """DataDirectory: one node at a time, one identity for ever, nothing upgraded without a copy, room kept free."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -97,6 +99,44 @@ def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_i
     DataDirectory.open(tmp_path).close()
 
     os.close(looker)
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "said"),
+    [
+        (fcntl, errno.ENOLCK, "lock: No locks available; the file system may not know locks"),
+        (fcntl, errno.ENOSYS, "the file system may not know locks"),
+        (fcntl, errno.EOPNOTSUPP, "the file system may not know locks"),
+        (os, errno.ENOSPC, "No space left on device; the disk is full: free some space"),
+        (os, errno.EDQUOT, "the disk is full: free some space"),
+        (os, errno.EROFS, "Read-only file system; the disk may be failing"),
+    ],
+)
+def test_why_a_directory_cannot_be_held_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: Any, number: int, said: str
+) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(what, "flock" if what is fcntl else "pwrite", fail)
+
+    with pytest.raises(StorageError) as refused:
+        DataDirectory.open(tmp_path)
+
+    assert said in str(refused.value)
+    assert ("locks" in str(refused.value)) == (what is fcntl)
+
+
+def test_a_full_disk_that_has_no_room_for_the_lock_is_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "open", fail)
+
+    with pytest.raises(StorageError, match=r"lock: .*No space left on device; the disk is full: free some space"):
+        DataDirectory.open(tmp_path)
 
 
 def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:

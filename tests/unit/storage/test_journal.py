@@ -125,6 +125,18 @@ def test_outcomes_leave_with_the_entries_that_they_are_of(tmp_path: Path) -> Non
     assert [path.name for path in sorted((tmp_path / "journal").glob("outcomes.*"))] == [f"outcomes.{21:019d}"]
 
 
+def test_all_segments_are_given_up_and_counted(tmp_path: Path) -> None:
+    log = open_log(tmp_path, Keep(10_000, 1 << 30))
+    write_segments(log, 3)
+    log.cut_below(21)
+    assert log.journal is not None
+
+    cleared = log.journal.clear(), log.journal.clear()
+
+    assert cleared == (2, 0)
+    assert names(tmp_path) == []
+
+
 def test_a_segment_that_another_thread_removes_in_this_moment_fails_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path, Keep(10_000, 1 << 30))
     assert log.journal is not None

@@ -220,10 +220,11 @@ def test_a_read_only_log_changes_nothing_and_stops_at_a_half_write(tmp_path: Pat
     os.truncate(path, HEADER_BYTES + 9 * RECORD + 30)
     before = path.read_bytes()
 
-    log = SegmentedLog.open(tmp_path, None, committed_at_least=0, read_only=True)
+    log = SegmentedLog.open(tmp_path, None, committed_at_least=None, read_only=True)
 
     assert indexes(log) == list(range(1, 30))
     assert log.recovered.torn_bytes == 30
+    assert f"at offset {offset_of(10)} are cut off by the next start" in log.recovered.text
     assert path.read_bytes() == before
 
 

@@ -36,7 +36,7 @@ def test_a_torn_record_is_cut_off_and_reported(tmp_path: Path, kept: int) -> Non
 
     assert log.last_index == 29
     assert log.recovered.torn_bytes == kept
-    assert f"{kept} bytes of an unfinished write at offset {offset_of(30)}" in log.recovered.text
+    assert f"{kept} bytes of an unfinished write at offset {offset_of(30)} were cut off" in log.recovered.text
     assert path.stat().st_size == offset_of(30)
     write(log, 2)
     assert indexes(log) == list(range(1, 32))

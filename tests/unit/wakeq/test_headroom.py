@@ -61,7 +61,12 @@ def test_a_full_disk_is_rid_of_log_and_history_for_as_long_as_it_is_full() -> No
         path="d", out_of_room=False, check_space=lambda *_: True, check_last_room=lambda _: False,
         free_bytes=lambda: 1, reserve_bytes=lambda: 2, disk_bytes=100,
     )  # fmt: skip
-    journal = SimpleNamespace(clear=lambda: cleared.append(queues.flushed_index))
+
+    def clear() -> int:
+        cleared.append(queues.flushed_index)
+        return 0
+
+    journal = SimpleNamespace(clear=clear)
     files = SimpleNamespace(directory=directory, log=SimpleNamespace(journal=journal))
     assembly = SimpleNamespace(
         queues=queues,
@@ -100,6 +105,39 @@ def test_who_is_refused_hears_what_the_free_bytes_are_for(unflushed_mib: int, sa
 
     (refusal,) = [message.refusal for message in told if type(message) is Pressure]
     assert said in refusal.detail
+
+
+def test_that_history_was_removed_is_said_once_until_publishes_are_taken_again_and_only_if_there_was_any(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    is_full, segments = False, 0
+    directory = SimpleNamespace(
+        path="d", out_of_room=False, check_space=lambda *_: is_full, check_last_room=lambda _: False,
+        free_bytes=lambda: 1, reserve_bytes=lambda: 2, disk_bytes=100,
+    )  # fmt: skip
+    queues = SimpleNamespace(unflushed_bytes=0, reusable_bytes=0, flushed_index=7, held_bytes=0)
+    files = SimpleNamespace(directory=directory, log=SimpleNamespace(journal=SimpleNamespace(clear=lambda: segments)))
+    assembly = SimpleNamespace(
+        queues=queues,
+        raft_log=SimpleNamespace(tell=lambda _: None),
+        reader_disk=SimpleNamespace(submit=lambda work, done: done(work())),
+    )
+    headroom = Headroom(cast("Opened", files), cast("Assembly", assembly), node_bytes_max=0)
+
+    def said_when(*looks: tuple[bool, int]) -> int:
+        """Return how often it was said meanwhile: whether the disk is full, and how much history there is."""
+        nonlocal is_full, segments
+        caplog.clear()
+        for look in looks:
+            is_full, segments = look
+            headroom.look()
+        return sum("of the journal were removed" in message for message in caplog.messages)
+
+    assert said_when((True, 0), (False, 0), (True, 0)) == 0, "there was none"
+    assert said_when((True, 3), (True, 1), (False, 0)) == 1
+    assert caplog.messages[0].startswith("the disk of d is nearly full: 3 segments of the journal were removed")
+    assert said_when((True, 2), (False, 0)) == 1, "publishes were taken again"
+    assert said_when((True, 2), (False, 0), (True, 2)) == 0, "they were taken all along"
 
 
 async def _error_of(work: Any) -> str:

@@ -1,0 +1,54 @@
+"""What `wakeq doctor` says of the data directory and of its disk."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from wakeq import doctor
+from wakeq.settings import Settings
+from wakeq.storage.directory import DataDirectory
+
+MIB = 1 << 20
+
+
+def disk_of(monkeypatch: pytest.MonkeyPatch, *, size_mib: int, free_mib: int) -> None:
+    """Let every file system be of this size, with so much that is free."""
+    state = SimpleNamespace(f_blocks=size_mib, f_frsize=MIB, f_bavail=free_mib)
+    monkeypatch.setattr(os, "statvfs", lambda _path: state)
+
+
+@pytest.mark.parametrize(
+    ("size_mib", "free_mib", "level", "said"),
+    [
+        (200, 20, "bad", "20 MiB are free, and publishes are refused below 50 MiB: make room"),
+        (200, 50, "note", "50 MiB are free; publishes are refused below 50 MiB"),
+        (100 << 10, 7167, "note", "7167 MiB are free; publishes are refused below 5120 MiB"),
+        (100 << 10, 7168, "good", "7168 MiB are free; publishes are refused below 5120 MiB"),
+    ],
+)
+@pytest.mark.parametrize("is_there", [True, False], ids=["made", "to be made"])
+def test_how_much_must_be_free_is_said_and_it_is_bad_if_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_mib: int, free_mib: int, level: str, said: str, is_there: bool
+) -> None:
+    path = tmp_path / "deep" / "data"
+    if is_there:
+        DataDirectory.open(path).close()
+    disk_of(monkeypatch, size_mib=size_mib, free_mib=free_mib)
+
+    found = next(doctor._disk(Settings(data_dir=path)))
+
+    assert found == doctor.Finding(level, "disk", said)
+
+
+@pytest.mark.parametrize("below", ["", "data", "deep/data"])
+def test_where_a_file_is_no_data_directory_can_be_made(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    findings = list(doctor.examine(Settings(data_dir=file / below)))
+
+    (found,) = [finding for finding in findings if finding.what == "data" and finding.level != "note"]
+    assert found == doctor.Finding("bad", "data", f"{file} is a file, and no directory: choose another one")
+    assert [finding.what for finding in findings if finding.level == "bad"] == ["data"]
