@@ -121,7 +121,7 @@ class Gate:
         self._book = book
         self._now_ms = now_ms
         self._inside: WeakSet[Access] = WeakSet()
-        self._complaints = Complaints(logger, now_ms)
+        self._refused, self._without = Complaints(logger, now_ms), Complaints(logger, now_ms)
         self._next_end_ms = book.next_end_ms(now_ms())
         self.refused = 0  # logins, for the figures
 
@@ -136,7 +136,7 @@ class Gate:
         if grant is None:
             self.refused += 1
             where = peer if connection is None else connection.peer
-            self._complaints.say(f"a login from {where} was refused: its token is not valid")
+            self._refused.say(f"a login from {where} was refused: its token is not valid")
             raise Unauthorized(BAD_TOKEN)
         access = Access(grant, digest, connection)
         if connection is not None:
@@ -145,7 +145,7 @@ class Gate:
 
     def miss_token(self, peer: str) -> None:
         """Say that somebody asks for something and shows no token: most likely a worker that was not given one."""
-        self._complaints.say(f"{peer} was refused: it shows no token")
+        self._without.say(f"{peer} was refused: it shows no token")
 
     def renew(self, book: Book) -> None:
         """These are the tokens now."""
@@ -154,7 +154,8 @@ class Gate:
 
     def look(self) -> None:
         """See whether a token has expired meanwhile, and say what was left out."""
-        self._complaints.look()
+        self._refused.look()
+        self._without.look()
         if self._next_end_ms <= self._now_ms():
             self._look_at_all()
 

@@ -162,8 +162,9 @@ class LogDriver(LogLevels):
             self._parks = self._is_throttled or self._neighbours is None
 
     def _say_stood_down(self, term: int) -> None:
-        away = sorted(self._peers.keys() - self._around.connected.keys())
-        if len(away) > len(self._peers) // 2:
+        voters = self.core.members.voters
+        away = [node for node in voters if node != self.core.me.node_id and node not in self._around.connected]
+        if 2 * len(away) >= len(voters):
             names = " and ".join(map(str, away))
             logger.warning(
                 "nodes %s are away: without a majority this node, which led in term %d, cannot serve", names, term

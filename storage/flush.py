@@ -5,7 +5,7 @@ Pure but for the store that it is given.  Runs in the thread of the store, never
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, compress, count
+from itertools import chain, compress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.publishers import Once, Session
 from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
+from wakeq.protocol.rows import FreshRows, Row, Side, decode_row, encode_row
 from wakeq.protocol.runs import Stretch
 from wakeq.protocol.staging import Name
 from wakeq.protocol.uid import UidMaker, prefix
@@ -217,30 +217,6 @@ def load_queues(view: View) -> Iterator[StoredQueue]:
     index, publishers = _InOrder(view.scan(INDEX)), _InOrder(view.scan(DEDUP))
     for start, name, meta in _living(view):
         yield _load_queue(view, start, name, meta, index=index.of(start), publishers=publishers.of(start))
-
-
-def check_messages(store: Store, queue: StoredQueue, *, queue_id: int, name: str) -> None:
-    """Read all messages of a queue in a store that nobody writes; raise BadRecord if one is damaged, or not there."""
-    maker = UidMaker(queue_id)
-    for chunk_id, chunk in queue.chunks:
-        numbers = list(compress(count(chunk_id << CHUNK_SHIFT), chunk.sizes))
-        uids = (queue.aliases.get(number) or uid for number, uid in zip(numbers, maker.uids(numbers), strict=True))
-        keys = [key_of(name, uid) for uid in uids]
-        values = list(map(_found, store.get_many(keys), keys))
-        try:
-            decode_drafts(values)
-        except BadRecord:
-            for key, value in zip(keys, values, strict=True):
-                _check_message(value, key)
-            raise
-
-
-def _check_message(value: bytes, key: bytes) -> None:
-    """Say of a message that is damaged which one it is."""
-    try:
-        decode_drafts((value,))
-    except BadRecord as error:
-        raise BadRecord(f"{error}: key {key!r}") from error
 
 
 def load_queue(view: View, name: str) -> StoredQueue | None:

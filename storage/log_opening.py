@@ -93,6 +93,8 @@ def _look(directory: Path, identity: Identity | None, committed: int | None, *, 
         whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
         active = absent_active(directory, _next_header(sealed, whose, 1, 0))
     _check_chain(sealed, active.header, active.path)
+    if committed is not None:
+        _check_committed(active.path, active.end, active.next_index - 1, committed)
     return Found(sealed, active, _describe(sealed, active, torn_bytes, fate="are cut off by the next start"))
 
 

@@ -24,8 +24,8 @@ DEDUP: Final = 4  # queue id, kind, id -> value
 GRAVES: Final = 5  # queue id of a dead incarnation -> prefix of its keys in MESSAGES
 META: Final = 6  # what the store knows about itself; no cut may touch it
 REBUILD: Final = (
-    "run `wakeq repair DATA_DIR`: it sets the state aside if the next start can make it again from its snapshot and "
-    "its log"
+    "stop the node, rename the folder `state` of its data directory and start it again: it makes a new one from its "
+    "snapshot and its log (`wakeq repair` does so where it sees the damage)"
 )
 CUT_TABLES: Final = (MESSAGES, INDEX, QUEUES, DEDUP, GRAVES)
 TABLE_NAMES: Final[Mapping[int, bytes]] = {

@@ -26,7 +26,7 @@ from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer import split_address
 from wakeq.security import may_listen
 from wakeq.settings import Settings
-from wakeq.storage.directory import DataDirectory, is_empty, reserve_on
+from wakeq.storage.directory import REUSABLE_SHARE, DataDirectory, is_empty, reserve_on
 from wakeq.storage.files import free_bytes
 from wakeq.storage.mounts import warnings_of
 from wakeq.storage.tokens import TokenFile
@@ -193,7 +193,7 @@ def _room(folder: Path) -> Finding:
     """Say how much may be written before publishes are refused."""
     free, reserve = free_bytes(folder), reserve_on(folder)
     refused = f"publishes are refused below {reserve >> 20} MiB"
-    if free < reserve:
+    if free < reserve - reserve // REUSABLE_SHARE:  # above it there may be room within the state's file
         return Finding(BAD, "disk", f"{free >> 20} MiB are free, and {refused}: make room")
     level = NOTE if free - reserve < ROOM_NOTE_BYTES else GOOD
     return Finding(level, "disk", f"{free >> 20} MiB are free; {refused}")

@@ -1,8 +1,8 @@
 """Inspect: what is in a data directory, read only, whether a node runs on it or not.
 
 In: its path.  Out: plain facts (texts, numbers, lists, maps) that a person or a script can read.  Takes no lock,
-makes nothing, changes nothing; damage is reported as a fact of the file that has it.  Where no node runs all of it is
-read, and the log as strictly as by a start.
+makes nothing, changes nothing; damage is reported as a fact of the file that has it, and where nobody writes as a start
+would find it.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from wakeq.opening import METADATA_NAME, SNAPSHOT_NAME
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.errors import WakeqError
 from wakeq.storage.directory import DataDirectory
-from wakeq.storage.flush import check_messages, load_asides, load_queues
+from wakeq.storage.flush import load_asides, load_queues
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.snapshot import snapshot_version, verify_snapshot
@@ -28,8 +28,7 @@ def inspect(path: Path) -> dict[str, Any]:
     """Return what is in a data directory."""
     directory = DataDirectory.read_only(path)
     holder_pid = directory.holder_pid
-    metadata = _look(lambda: _metadata(directory))
-    state = _look(lambda: _state(directory, whole=holder_pid is None))
+    metadata, state = _look(lambda: _metadata(directory)), _look(lambda: _state(directory))
     known = max(metadata.get("committed", 0), state.get("applied_index", 0))
     committed = known if holder_pid is None else None  # beside a node that writes there may be half a write
     return {
@@ -89,30 +88,29 @@ def _snapshot(directory: DataDirectory) -> dict[str, Any]:
     }
 
 
-def _state(directory: DataDirectory, *, whole: bool) -> dict[str, Any]:
+def _state(directory: DataDirectory) -> dict[str, Any]:
     store = StateStore.open(directory.state, cluster_id=None, node_id=None, read_only=True)
     try:
         with store.read() as view:
             applied = view.applied()
-            return {
-                "applied_index": applied.log_index,
-                "applied_term": applied.term,
-                "clock_ms": applied.clock_ms,
-                "queues": _queues(view, store if whole else None),
-                "dead_incarnations": view.count(GRAVES),
-                "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
-            }
+            facts = {"applied_index": applied.log_index, "applied_term": applied.term, "clock_ms": applied.clock_ms}
+            return facts | _look(lambda: _held(view))  # how far it goes is known, whatever of it is damaged
     finally:
         store.close()
 
 
-def _queues(view: View, to_check: StateStore | None) -> list[dict[str, Any]]:
-    """Return what is known of each queue; with a store to check, all messages are read."""
+def _held(view: View) -> dict[str, Any]:
+    return {
+        "queues": _queues(view),
+        "dead_incarnations": view.count(GRAVES),
+        "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
+    }
+
+
+def _queues(view: View) -> list[dict[str, Any]]:
     found = []
     for stored in load_queues(view):
         meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
-        if to_check is not None:
-            check_messages(to_check, stored, queue_id=meta.id, name=meta.name)
         found.append(
             {
                 "qname": meta.name,

@@ -181,7 +181,7 @@ class Node:
     async def _recover(self) -> None:
         """Take the state from the store, then apply the log from there."""
         behind = self.files.log.last_index - self.files.store.applied().log_index
-        if behind > 0:  # a clean stop of a node that is alone leaves none
+        if behind > 0 and self._peers is None:  # with peers they need not be committed; alone, a clean stop leaves none
             logger.info("%d entries of the log are not in the state yet, as after a crash; they are applied", behind)
         for _ in self.assembly.recover():
             await self._turn()

@@ -42,14 +42,18 @@ class Diagnosis:
 def examine(data_dir: Path) -> Diagnosis:
     """Look at a data directory, and say what to do."""
     facts = inspect(data_dir)
-    pid = facts["used_by_pid"]
-    if pid is not None:
-        raise DirectoryInUse(f"{data_dir}: in use by the node with pid {pid or 'unknown'}; stop it first")
+    _refuse_if_in_use(data_dir)
     parts = ("metadata", "log", "snapshot", "state")
     damage = [f"{part}: {facts[part]['error']}" for part in parts if "error" in facts[part]]
     if facts["log"].get("torn_bytes"):
         damage.append(f"log: {facts['log']['torn_bytes']} bytes at its end were never completed; a start cuts them off")
     return _diagnose(DataDirectory.read_only(data_dir), facts, damage)
+
+
+def _refuse_if_in_use(data_dir: Path) -> None:
+    pid = DataDirectory.read_only(data_dir).holder_pid
+    if pid is not None:
+        raise DirectoryInUse(f"{data_dir}: in use by the node with pid {pid or 'unknown'}; stop it first")
 
 
 def _diagnose(directory: DataDirectory, facts: Mapping[str, Any], damage: list[str]) -> Diagnosis:
@@ -85,10 +89,11 @@ def _without_state(directory: DataDirectory, facts: Mapping[str, Any], damage: l
     return Diagnosis(damage, [Step(directory.state, f"the next start makes it again from {begins}")])
 
 
-def carry_out(diagnosis: Diagnosis) -> list[str]:
-    """Set aside what is to be set aside; return what was done."""
+def carry_out(data_dir: Path, diagnosis: Diagnosis) -> list[str]:
+    """Set aside what is to be set aside, unless a broker has been started meanwhile; return what was done."""
     done = []
     for step in diagnosis.steps:
+        _refuse_if_in_use(data_dir)
         aside = _free_name(step.path)
         step.path.rename(aside)
         sync_directory(step.path.parent)

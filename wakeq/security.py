@@ -51,8 +51,9 @@ class Security:
     def look(self) -> None:
         """See whether tokens have changed or expired; called twice a second, and nearly always one look at a file."""
         self.admission.look()
-        if self.tls is not None:
-            self.tls.complaints.look()
+        for tls in (self.tls, None if self.peer_tls is None else self.peer_tls.accepting):
+            if tls is not None:
+                tls.complaints.look()
         if self.gate is None:
             return
         if self._tokens.has_changed():

@@ -234,6 +234,6 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
             say(found.hopeless)
     if steps and not dry_run:
         confirm("Do that?", yes=yes)
-        done = carry_out(found)
+        done = carry_out(data_dir, found)
         print_json(facts | {"done": done}) if as_json else click.echo("\n".join(done))
     return EXIT_FAILED if found.hopeless else 0

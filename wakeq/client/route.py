@@ -145,11 +145,11 @@ class Route:
 
 
 def _of_all(errors: list[WakeqError]) -> WakeqError:
-    """What happened at each address, and then once what to try."""
+    """What happened at each address, and at the end what to try, if that is the same for all."""
     kind = NotLeader if any(isinstance(error, NotLeader) for error in errors) else BrokerUnreachable
     parts = [str(error).partition("; ") for error in errors]
-    advice = dict.fromkeys(one for _, _, one in parts if one)
-    said = "; ".join([*(what for what, _, _ in parts), *advice])
+    advice = {one for _, _, one in parts if one}
+    said = "; ".join([*(what for what, _, _ in parts), *advice] if len(advice) == 1 else map(str, errors))
     return kind(f"no broker serves; tried {len(errors)} addresses: {said}")
 
 

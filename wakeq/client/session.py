@@ -8,12 +8,12 @@ be repeated; a publish carries its number in the session, so that the broker sto
 waits, is told what time it is, and never drops a question: each gets one Answer, or is abandoned by its asker.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 from itertools import chain, count
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -111,6 +111,7 @@ class Session:
         self.session_id = session_id
         self.patience_s = mute_after_s  # how long a silence is borne now
         self.greeting: HelloReply | None = None  # what the broker said of itself on this connection
+        self._limits: Mapping[str, Any] = {}  # as it said them last
         self._answer_timeout_s = answer_timeout_s
         self._mute_after_s = mute_after_s
         self._tickets = count(1)
@@ -154,11 +155,12 @@ class Session:
 
     def _check_size(self, line: bytes) -> None:
         """Refuse what the broker would close the connection for, with all that is under way on it."""
-        limit = None if self.greeting is None else self.greeting.limits.get("message_bytes_max")
-        if isinstance(limit, int) and len(line) > (most := line_bytes_max(limit)):
+        limit = self._limits.get("message_bytes_max")
+        size = len(line) - 1  # its end does not count
+        if isinstance(limit, int) and size > (most := line_bytes_max(limit)):
             raise TooLarge(
-                f"this takes a line of {len(line)} bytes, and the broker reads up to {most} for messages of up to "
-                f"{limit}; send less at once, or raise message_bytes_max there"
+                f"this takes a line of {size} bytes, and the broker reads up to {most} for messages of up to {limit}; "
+                "send less at once, or raise message_bytes_max there"
             )
 
     def _numbered(self, command: Command, ticket: Ticket) -> Command:
@@ -319,7 +321,7 @@ class Session:
         if isinstance(reply, Awk):
             return Awoken(reply.qname)
         if isinstance(reply, HelloReply):
-            self.greeting = reply
+            self.greeting, self._limits = reply, reply.limits
             return Greeted()
         if self._sends_away(reply, question):
             return Moved(reply.leader)

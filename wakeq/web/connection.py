@@ -24,7 +24,7 @@ HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 class HttpConnection(web.RequestHandler):
     """One connection, counted like those of the other doors."""
 
-    __slots__ = ("_address", "_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears")
+    __slots__ = ("_address", "_admission", "_complaints", "_counted_at", "_ended", "_is_counted", "hears", "is_spare")
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class HttpConnection(web.RequestHandler):
         self._admission = admission
         self._complaints = complaints
         self._ended = ended
-        self._is_counted = False
+        self._is_counted = self.is_spare = False
         self._address = self._counted_at = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -55,6 +55,7 @@ class HttpConnection(web.RequestHandler):
         peer = transport.get_extra_info("peername")
         self._address = sys.intern(str(peer[0])) if peer else ""
         self._counted_at = self._address if self._admission.counts_addresses else ""
+        self.is_spare = bool(self._admission.full)  # it is for a request, and no place to stay
         refusal = self._admission.enter(self._counted_at, may_be_spare=True)
         self._is_counted = not refusal
         if refusal:

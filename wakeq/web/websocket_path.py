@@ -61,9 +61,11 @@ class WebSocketPath(Generic[DoorT]):
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection, from the handshake to its end."""
-        if self.admission.connections > self.admission.connections_max:  # this one is spare, and would stay
-            words, headers = f"{self.admission.full}; try again later\n", {"Retry-After": "1"}
-            raise web.HTTPServiceUnavailable(text=words, headers=headers)
+        if isinstance(request.protocol, HttpConnection) and request.protocol.is_spare:  # it would stay
+            refusal = web.HTTPServiceUnavailable(text="there are too many connections already; try again later\n")
+            refusal.headers["Retry-After"] = "1"
+            refusal.force_close()
+            raise refusal
         token = token_of(request)
         if self._gate is not None and (token is not None or not self.says_hello):
             self.check_access(log_in(self._gate, request))

@@ -49,14 +49,14 @@ def test_a_damaged_record_of_meta_is_refused(store: StateStore, directory: Path,
     store.close()
     change_raw(directory, b"meta", key, b"\x00" * 28)
 
-    with pytest.raises(DamagedFile, match="run `wakeq repair DATA_DIR`: it sets the state aside"):
+    with pytest.raises(DamagedFile, match="makes a new one from its snapshot and its log"):
         open_store(directory)
 
 
 def test_a_record_that_makes_no_sense_to_whoever_reads_it_is_damage_of_the_file(store: StateStore) -> None:
     with (
         pytest.raises(
-            DamagedFile, match=r"data\.mdb: at offset 0: expected whole records, found half a one; run `wakeq repair"
+            DamagedFile, match=r"data\.mdb: at offset 0: expected whole records, found half a one; stop the node"
         ),
         store.read(),
     ):

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker import Broker
 from tests.helpers.written_log import RECORD, change, flip, offset_of, write
 from wakeq.inspect import inspect
 from wakeq.opening import Opened, open_all
-from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.errors import DamagedFile, DirectoryInUse
 from wakeq.protocol.log_format import RECORD_BYTES
 from wakeq.repairing import carry_out, examine
+from wakeq.storage.directory import DataDirectory
 from wakeq.storage.environment import DATA_FILE
-from wakeq.storage.store import MESSAGES, Cut
+from wakeq.storage.store import QUEUES, Cut
 
 
 @pytest.fixture
@@ -33,53 +33,15 @@ def test_a_sound_directory_needs_nothing(data_dir: Path) -> None:
 def test_a_state_whose_pages_are_damaged_is_set_aside(data_dir: Path) -> None:
     data = data_dir / "state" / DATA_FILE
     data.write_bytes(bytes(data.stat().st_size))
-    with pytest.raises(DamagedFile, match="; run `wakeq repair DATA_DIR`: it sets the state aside if"):
-        open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20)
 
     found = examine(data_dir)
-    done = carry_out(found)
+    done = carry_out(data_dir, found)
 
     assert [step.why for step in found.steps] == ["the next start makes it again from the log"]
     assert done == [f"{data.parent} is now state.damaged-1"]
     assert examine(data_dir).steps == [], "once is enough"
     open_all(data_dir, upgrade=False, segment_bytes_max=1 << 20).close()
     assert examine(data_dir).damage == []
-
-
-def spoil(row: bytes) -> bytes:
-    return row[:-1] + b"X"
-
-
-def lose_it(_: bytes) -> None:
-    return None
-
-
-@pytest.mark.parametrize(
-    ("damage", "what"), [(spoil, "a stored message with a wrong checksum"), (lose_it, "and not in the table")]
-)
-def test_a_state_with_a_message_that_would_end_the_broker_once_it_is_read_is_set_aside(
-    tmp_path: Path, damage: Callable[[bytes], bytes | None], what: str
-) -> None:
-    broker = Broker(tmp_path)
-    uid = broker.client().publish("q", "body")
-    broker.flush()
-    store, key = broker.files.store, f"q-{uid}".encode()
-    (row,) = store.get_many([key])
-    assert row is not None
-    spoilt = damage(row)
-    puts, deletes = ([], [(MESSAGES, [key])]) if spoilt is None else ([(MESSAGES, [(key, spoilt)])], [])
-    store.commit(Cut(*store.applied(), puts, deletes))
-    broker.close()
-
-    found = examine(broker.path)
-
-    assert what in found.damage[0]
-    assert f"q-{uid}" in found.damage[0]
-    assert [step.path.name for step in found.steps] == ["state"]
-    carry_out(found)
-    again = Broker(tmp_path)
-    assert again.client().fetch("q")["msg"] == "body"
-    again.close()
 
 
 def empty(state: Path) -> None:
@@ -136,6 +98,42 @@ def test_a_log_that_has_rotted_is_refused_in_the_words_of_a_start(
     assert found.damage == [f"log: {refused.value}"]
     assert inspect(data_dir)["log"] == {"error": str(refused.value), "code": "DAMAGED"}
     assert "the log cannot be made again from anything here: restore a backup" in found.hopeless
+
+
+def test_a_log_that_ends_before_what_is_committed_is_refused_too(data_dir: Path) -> None:
+    with_batches(data_dir, committed=30).close()
+    (data_dir / "consensus" / "raft.log").unlink()
+
+    assert "entry 30, which is known to be committed" in inspect(data_dir)["log"]["error"]
+    assert "restore a backup" in examine(data_dir).hopeless
+
+
+def test_how_far_a_state_goes_is_known_also_if_what_it_holds_is_damaged(data_dir: Path) -> None:
+    """Else the end of the log, which the state has, could be taken for what was never completed."""
+    opened = with_batches(data_dir, committed=0)
+    opened.store.commit(Cut(30, 1, 100, [(QUEUES, [(bytes(8), b"no record")])], []))
+    opened.close()
+    flip(data_dir / "consensus" / "raft.log", offset_of(30) + RECORD_BYTES)
+
+    state = inspect(data_dir)["state"]
+    found = examine(data_dir)
+
+    assert (state["applied_index"], "error" in state) == (30, True)
+    assert "record 30, which is known to be committed" in found.damage[0]
+    assert (found.steps, "restore a backup" in found.hopeless) == ([], True)
+
+
+def test_nothing_is_set_aside_under_a_broker_that_was_started_meanwhile(data_dir: Path) -> None:
+    data = data_dir / "state" / DATA_FILE
+    data.write_bytes(bytes(data.stat().st_size))
+    found = examine(data_dir)
+
+    directory = DataDirectory.open(data_dir)
+    with pytest.raises(DirectoryInUse):
+        carry_out(data_dir, found)
+    directory.close()
+
+    assert data.exists()
 
 
 def test_what_a_crash_has_left_at_the_end_of_the_log_needs_nothing_but_a_start(data_dir: Path) -> None:
