@@ -216,7 +216,9 @@ def test_what_the_broker_would_hang_up_for_is_refused_before_it_is_sent() -> Non
 
     session.connected(NOW_S)  # it will have the limit that it had
     sent(session)
-    with pytest.raises(errors.TooLarge, match="67537 bytes, and the broker reads up to 67536 for messages of up to 1000"):
+    with pytest.raises(
+        errors.TooLarge, match="67537 bytes, and the broker reads up to 67536 for messages of up to 1000"
+    ):
         session.ask(wire.Pub(qname="q", message="x" * (67_536 - around + 1)), NOW_S)
 
     assert sent(session) == []
