@@ -7,6 +7,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,14 @@ NOT_SOURCE = shutil.ignore_patterns(
 )
 
 pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_sources() -> Iterator[None]:
+    """No PYTHONPATH, by which pip might find wakeq installed already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONPATH", raising=False)
+        yield
 
 
 @pytest.fixture(scope="module")
