@@ -198,8 +198,8 @@ class _InOrder:
     """The records of a table for queues that are asked for in the order of their ids: it is gone through once."""
 
     def __init__(self, records: Records) -> None:
-        self._records = iter(records)
-        self._next = next(self._records, None)
+        self._records = records
+        self._next = next(records, None)
         self._asked = b""
 
     def of(self, start: bytes) -> Records:

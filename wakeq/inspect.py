@@ -91,20 +91,20 @@ def _snapshot(directory: DataDirectory) -> dict[str, Any]:
 def _state(directory: DataDirectory) -> dict[str, Any]:
     store = StateStore.open(directory.state, cluster_id=None, node_id=None, read_only=True)
     try:
-        with store.read() as view:
-            applied = view.applied()
-            facts = {"applied_index": applied.log_index, "applied_term": applied.term, "clock_ms": applied.clock_ms}
-            return facts | _look(lambda: _held(view))  # how far it goes is known, whatever of it is damaged
+        applied = store.applied()
+        facts = {"applied_index": applied.log_index, "applied_term": applied.term, "clock_ms": applied.clock_ms}
+        return facts | _look(lambda: _held(store))  # how far it goes is known, whatever of it is damaged
     finally:
         store.close()
 
 
-def _held(view: View) -> dict[str, Any]:
-    return {
-        "queues": _queues(view),
-        "dead_incarnations": view.count(GRAVES),
-        "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
-    }
+def _held(store: StateStore) -> dict[str, Any]:
+    with store.read() as view:
+        return {
+            "queues": _queues(view),
+            "dead_incarnations": view.count(GRAVES),
+            "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
+        }
 
 
 def _queues(view: View) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ from wakeq.protocol.errors import (
     WakeqError,
 )
 from wakeq.protocol.wire.blocks import BlockReader, may_hold_frames
-from wakeq.protocol.wire.lines import line_bytes_max
+from wakeq.protocol.wire.lines import LINE_ROOM_BYTES, line_bytes_max
 from wakeq.protocol.wire.worker import (
     Awk,
     Command,
@@ -145,7 +145,7 @@ class Session:
         ticket = next(self._tickets)
         numbered = self._numbered(command, ticket)
         line = _line(numbered)  # now, also if there is no connection: its asker is to hear that it cannot be said
-        if not isinstance(command, PubBlock):  # of frames more is taken, and what they may hold is answered
+        if len(line) > LINE_ROOM_BYTES and not isinstance(command, PubBlock):  # less always fits, as do frames
             self._check_size(line)
         if self._online:
             self._unsent.append(line)
