@@ -133,6 +133,10 @@ class Publisher(Generic[P]):
             id=settings.id,
         )
 
+    async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The same for a coroutine, as publish_async."""
+        return await asyncio.to_thread(self.publish_many, calls)
+
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
         """The message as part of an acknowledgement."""
         settings = self.settings

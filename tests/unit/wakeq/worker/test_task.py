@@ -85,6 +85,29 @@ def test_a_coroutine_publishes_without_holding_up_its_loop() -> None:
     assert outbox.published == [("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "priority": 3})]
 
 
+def test_a_coroutine_publishes_many_without_holding_up_its_loop() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    class SlowOutbox(Outbox):
+        def publish_many(self, queue: str, bodies: Iterable[Any], **options: Any) -> list[str]:
+            assert answered.wait(10), "the loop stood still"
+            return super().publish_many(queue, bodies, **options)
+
+    @worker.task("emails")
+    async def send(to: str) -> None: ...
+
+    async def publish() -> list[str]:
+        asyncio.get_running_loop().call_later(0.01, answered.set)
+        return await send.options(priority=3).publish_many_async({"to": to} for to in "xy")
+
+    outbox = SlowOutbox()
+    with worker.publishing_to(outbox):
+        uids = asyncio.run(publish())
+
+    assert uids == ["uid-0", "uid-1"]
+    assert outbox.published == [("emails", [b'{"to":"x"}', b'{"to":"y"}'], {**PLAIN, "priority": 3})]
+
+
 def test_options_change_one_publication_and_not_the_task() -> None:
     worker, outbox = Worker(), Outbox()
 
