@@ -114,7 +114,7 @@ def test_delayed_messages_go_now_and_dead_letters_go_back(run: Run, client: Clie
     message.nack(error="boom")
     assert "dead letter" in run("why", "work", uid)[1]
     assert run("queue", "redrive", "work.dead", "--where", "header.wakeq-error=other", "--yes")[1].endswith(": 0\n")
-    assert run("queue", "redrive", "work.dead", "--where", "header.wakeq-error=boom", "--yes")[1].endswith(": 1\n")
+    assert run("queue", "redrive", "work.dead", "--where", "error=boom", "--yes")[1].endswith(": 1\n")
     assert client.fetch("work") is not None
 
 
