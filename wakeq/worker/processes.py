@@ -26,7 +26,7 @@ from wakeq.worker.pool import Returns
 from wakeq.worker.stop import CHILD_NAME
 from wakeq.worker.task import Task
 from wakeq.worker.threads import ThreadPool
-from wakeq.worker.verdict import Returned, Verdict, failed
+from wakeq.worker.verdict import Returned, Verdict, failed, telling
 
 log = logging.getLogger("wakeq.worker")
 
@@ -120,9 +120,10 @@ class ProcessPool(ThreadPool):
             child.end()
 
     def _died(self, job: Job, epitaph: str) -> Verdict:
+        verdict = failed(epitaph, job.task.retry, job.message.failures, random.random())
         if not job.abandoned:
-            log.error("%s: %s failed: %s", job.message.queue, job.message.uid, epitaph)
-        return failed(epitaph, job.task.retry, job.message.failures, random.random())
+            log.error(*telling(job.message, verdict))
+        return verdict
 
 
 def _start_shielded(process: SpawnProcess) -> None:

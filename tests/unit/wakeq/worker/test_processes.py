@@ -92,6 +92,19 @@ def test_each_bad_end_is_a_failure_of_its_message_alone(
     assert verdict_on(pool, "return") == DONE
 
 
+def test_the_log_says_what_becomes_of_a_message_whose_process_died(
+    pool: tuple[ProcessPool, Returned], caplog: pytest.LogCaptureFixture
+) -> None:
+    verdict_on(pool, "os._exit")
+    verdict_on(pool, "os._exit", failures=1)
+
+    ended = "its process ended with exit code 3"
+    assert [record.message.partition("u1 ")[2] for record in caplog.records] == [
+        f"failed, to be tried again in 4 s (delivery 1): {ended}",
+        f"is a dead letter now (delivery 1): still failing after 1 retry: {ended}",
+    ]
+
+
 @pytest.mark.parametrize("how", ["interrupt", "terminate"])
 def test_signals_that_are_meant_for_the_worker_do_not_end_a_handler(
     pool: tuple[ProcessPool, Returned], how: str
