@@ -167,6 +167,16 @@ def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
     assert set(map(int, line[1].split())) == hopeless
 
 
+@pytest.mark.parametrize(
+    "file", [DEPLOY / "wakeq.service", TOP / "docs/guide/deployment.md"], ids=lambda file: file.name
+)
+def test_a_unit_is_started_again_however_often_it_could_not_start(file: Path) -> None:
+    head, _, rest = file.read_text().partition("[Service]")
+
+    assert "StartLimitIntervalSec=0\n" in head  # systemd else gives up after five starts in ten seconds
+    assert "Restart=always\nRestartSec=1\n" in rest
+
+
 def test_the_unit_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     unit = (DEPLOY / "wakeq.service").read_text()
     line = re.search(r"^ExecStart=\S+/wakeq (.*)$", unit, re.MULTILINE)
