@@ -234,7 +234,7 @@ class BadSettings(WakeqError):
     exit_status = 78
 
 
-class CannotListen(WakeqError):
+class CannotListen(BadSettings):
     """A port or an address of the settings cannot be had, which may pass: who has it may go, an interface come up."""
 
     code = "LISTEN"
