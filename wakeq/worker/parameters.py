@@ -79,7 +79,10 @@ class Parameters:
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The body for these arguments.  Raise TypeError if the handler could not be called with them."""
-        arguments = self._signature.bind(*args, **kwargs).arguments
+        try:
+            arguments = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:  # it does not say of what
+            raise TypeError(f"{self._handler.__qualname__}: {error}") from None
         try:
             return json_of(arguments)
         except BadField as error:

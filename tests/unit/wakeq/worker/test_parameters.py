@@ -93,9 +93,9 @@ def test_parameters_without_a_name_of_their_own_are_refused_at_once(handler: Cal
 def test_arguments_that_the_handler_does_not_take_are_refused_by_the_publisher() -> None:
     def send(to: str) -> None: ...
 
-    with pytest.raises(TypeError, match="unexpected keyword argument"):
+    with pytest.raises(TypeError, match=r"^\S+: got an unexpected keyword argument"):
         Parameters(send).encode((), {"to": "a", "too": "a"})
-    with pytest.raises(TypeError, match="missing a required argument"):
+    with pytest.raises(TypeError, match=r"^\S+: missing a required argument"):
         Parameters(send).encode((), {})
 
 
