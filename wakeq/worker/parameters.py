@@ -93,10 +93,16 @@ class Parameters:
         try:
             fields = msgspec.structs.asdict(self._decoder.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._signature}: {error}") from None
+            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._shown()}: {error}") from None
         if self._has_defaults:
             return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         return fields
+
+    def _shown(self) -> inspect.Signature:
+        """What it takes, for people: with the types themselves, for annotations may be text."""
+        parameters = self._signature.parameters.values()
+        typed = [parameter.replace(annotation=self.types[parameter.name]) for parameter in parameters]
+        return inspect.Signature(typed)
 
     @cached_property
     def _has_defaults(self) -> bool:

@@ -99,6 +99,13 @@ def test_arguments_that_the_handler_does_not_take_are_refused_by_the_publisher()
         Parameters(send).encode((), {})
 
 
+def test_a_body_that_does_not_fit_is_told_with_the_types_that_do_however_they_are_annotated() -> None:
+    def send(to: "str", copies: "list[int] | None" = None) -> "None": ...
+
+    with pytest.raises(Misfit, match=r"send\(to: str, copies: list\[int\] \| None = None\): "):
+        Parameters(send).decode(b"{}")
+
+
 def test_an_argument_that_json_cannot_carry_is_refused_by_the_publisher() -> None:
     def send(to: Any) -> None: ...
 
