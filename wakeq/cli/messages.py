@@ -89,7 +89,15 @@ def pub(
 @click.option(
     "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
 )
-@click.option("--limit", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
+@click.option(
+    "--limit",
+    "--count",  # as FET calls it
+    "limit",
+    type=click.IntRange(1, COUNT_MAX),
+    metavar="N",
+    default=1,
+    help="Fetch up to so many.",
+)
 @click.option(
     "--timeout",
     "timeout_s",
