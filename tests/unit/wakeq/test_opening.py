@@ -45,6 +45,12 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
+def test_a_lost_version_of_a_used_directory_is_not_taken_for_version_1(tmp_path: Path) -> None:
+    (used(tmp_path / "data") / "VERSION").unlink()
+
+    assert "VERSION: at offset 0: expected 'wakeq data directory 2', found no such file" in refused(tmp_path / "data")
+
+
 @pytest.mark.parametrize("left", ["", "raft.log", "raft.log.v1"])
 def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, left: str) -> None:
     log = used(tmp_path / "data") / "consensus" / "raft.log"
