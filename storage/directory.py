@@ -28,6 +28,7 @@ from wakeq.storage.files import (
     file_system,
     free_bytes,
     is_full,
+    is_there,
     replace_durably,
     sync_directory,
     sync_failed,
@@ -366,7 +367,7 @@ def _holds_data(path: Path) -> bool:
     consensus, state = path / "consensus", path / "state"
     if (path / "identity").exists():
         return True
-    return any(folder.is_dir() and any(folder.iterdir()) for folder in (consensus, state))
+    return any(folder.is_dir() and any(map(is_there, folder.iterdir())) for folder in (consensus, state))
 
 
 def _identity_of(path: Path, *, may_create: bool) -> Identity:
