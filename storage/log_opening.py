@@ -124,7 +124,7 @@ def _check_chain(before: list[Sealed], header: SegmentHeader, path: Path) -> Non
 
 def _check_not_lost(directory: Path, sealed: list[Sealed]) -> None:
     """Behind sealed segments there is an active one, or it is being made at this moment."""
-    if not sealed or is_announced(directory):
+    if not sealed or is_announced(directory) or has_active(directory):  # a node that writes may just have made it
         return
     path = directory / ACTIVE_NAME
     found = "an empty file" if path.exists() else "no such file"

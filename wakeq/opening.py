@@ -24,7 +24,7 @@ from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.segments import ACTIVE_NAME
-from wakeq.storage.snapshot import read_snapshot, snapshot_version, verify_snapshot
+from wakeq.storage.snapshot import check_header, read_snapshot, snapshot_version, verify_snapshot
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import Cut
 
@@ -132,13 +132,30 @@ def _open_state(directory: DataDirectory) -> StateStore:
     if spoilt.exists():
         _empty_spoilt_state(directory, spoilt, snapshot)
     store = _open_store(directory)
-    if store.applied().log_index or snapshot_version(snapshot) is None:
-        return store
+    try:
+        if store.applied().log_index:
+            _check_spare(snapshot, directory.identity)
+            return store
+        if snapshot_version(snapshot) is None:
+            return store
+    except BaseException:
+        store.close()
+        raise
     store.close()
     logger.info("%s is empty; making it of %s", directory.state, snapshot)
     verify_snapshot(snapshot, directory.identity)
     _fill_state(directory, snapshot)
     return _open_store(directory)
+
+
+def _check_spare(snapshot: Path, identity: Identity) -> None:
+    """Refuse an image that begins wrong although the state is there: it would be missed when that is lost."""
+    try:
+        if snapshot_version(snapshot) is not None:
+            check_header(snapshot, identity)
+    except DamagedFile as error:
+        hint = "the state is sound: `wakeq repair` sets this aside, and the next snapshot is written anew"
+        raise DamagedFile(error.path, error.offset, found=error.found, expected=error.expected, hint=hint) from None
 
 
 def _open_store(directory: DataDirectory) -> StateStore:

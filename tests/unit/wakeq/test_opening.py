@@ -10,7 +10,7 @@ import pytest
 from tests.helpers.broker import Broker
 from wakeq import opening
 from wakeq.opening import open_all
-from wakeq.protocol.errors import DamagedFile
+from wakeq.protocol.errors import DamagedFile, WrongVersion
 from wakeq.storage.image_files import mark_spoilt
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.state import StateStore
@@ -120,6 +120,36 @@ def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_
     opened.close()
 
 
+@pytest.mark.parametrize(
+    ("offset", "put", "said"),
+    [(0, b"XXXX", "at offset 0: expected file prefix"), (8, b"another cluster.", "header checksum")],
+    ids=["marker", "header"],
+)
+def test_an_image_that_begins_wrong_is_refused_though_the_state_is_whole(
+    tmp_path: Path, offset: int, put: bytes, said: str
+) -> None:
+    image = image_beside_its_state(tmp_path / "data")
+    with image.open("r+b") as file:
+        file.seek(offset)
+        file.write(put)
+
+    message = refused(tmp_path / "data")
+
+    assert message.startswith(f"{image}: at offset ")
+    assert said in message
+    assert message.endswith("the state is sound: `wakeq repair` sets this aside, and the next snapshot is written anew")
+
+
+def test_an_image_of_a_release_to_come_is_refused_though_the_state_is_whole(tmp_path: Path) -> None:
+    image = image_beside_its_state(tmp_path / "data")
+    with image.open("r+b") as file:
+        file.seek(4)
+        file.write((-99).to_bytes(4, "big", signed=True))
+
+    with pytest.raises(WrongVersion, match="found 99; use its own release"):
+        open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
+
+
 def test_of_an_image_that_rotted_no_state_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = without_state(tmp_path / "data")
     rot(path / "consensus" / "raft.snapshot")
@@ -164,10 +194,15 @@ def with_image(path: Path) -> Path:
     return path
 
 
+def image_beside_its_state(path: Path) -> Path:
+    """Return the image of a data directory in which nothing is missing."""
+    consensus = with_image(path) / "consensus"
+    return (consensus / "raft.install").rename(consensus / "raft.snapshot")
+
+
 def without_state(path: Path) -> Path:
     """Return a data directory that has an image and a log, and has lost its state."""
-    consensus = with_image(path) / "consensus"
-    (consensus / "raft.install").rename(consensus / "raft.snapshot")
+    image_beside_its_state(path)
     shutil.rmtree(path / "state")
     return path
 
