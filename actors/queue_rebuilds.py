@@ -97,6 +97,11 @@ class QueueRebuilds(QueueRegistry):
         """How many entries of the log no queue applies, because they crashed one; `wakeq inspect` lists them."""
         return len(self._aside)
 
+    @property
+    def is_halted(self) -> bool:
+        """Whether a queue waits for an entry to be set aside, which only a node that leads can say."""
+        return bool(self._halted)
+
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 

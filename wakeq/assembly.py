@@ -313,9 +313,11 @@ class Assembly:
         return [entry for entry in asides if isinstance(entry, SetAside) and entry.index >= first_index]
 
     def _replay(self, items: list[Item]) -> Iterator[None]:
+        """Have entries applied; what stands behind a queue that is halted is, once some node leads."""
         if items:
             self.queues.tell(Committed(items))
-            while self.queues.applied[0] < items[-1][0]:
+            yield
+            while self.queues.applied[0] < items[-1][0] and not self.queues.is_halted:
                 yield
 
     def begin(self) -> None:
