@@ -158,6 +158,10 @@ class DataDirectory:
         self.out_of_room = self.free_bytes() < self.reserve_bytes() // share + owed_bytes
         return self.out_of_room
 
+    def image_room_bytes(self, owed_bytes: int = 0) -> int:
+        """Return how much an image may take: not what a node of a cluster needs lest it step aside."""
+        return self.free_bytes() - self.reserve_bytes() // LAST_SHARE - owed_bytes
+
     def finish_import(self) -> None:
         """Say that all of version 1 is on disk in its new form (storage/version1.py tells the order)."""
         _write_version(self.path, VERSION)

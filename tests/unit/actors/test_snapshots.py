@@ -134,6 +134,31 @@ def test_no_snapshot_for_want_of_room_is_no_end(broker: Broker, monkeypatch: pyt
     assert broker.snapshots.taken >= 1
 
 
+def test_no_snapshot_takes_the_room_that_is_kept_for_acknowledgements(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that it fills to the brim is one on which the log ends the node."""
+    monkeypatch.setattr("wakeq.actors.snapshots.SMALL_BLOCKS", 0)
+    rooms = iter([1 << 30, 1 << 30, 0])  # when it begins, before its first block, and from then on
+    broker.snapshots._room_bytes = lambda: next(rooms, 0)
+    fill(broker, 200)
+    unfinished = sorted(path.name for path in broker.files.snapshot_path.parent.glob("raft.snapshot*"))
+    broker.snapshots._room_bytes = lambda: 1 << 30
+    fill(broker, 20)
+
+    assert (broker.snapshots.taken, unfinished) == (1, [])
+    assert "kept for acknowledgements" in caplog.text
+
+
+def test_a_small_snapshot_is_written_although_there_is_hardly_any_room(broker: Broker) -> None:
+    """Once a queue is empty the image of all that was in it may be what fills the disk."""
+    broker.snapshots._room_bytes = lambda: 0
+
+    fill(broker, 100)
+
+    assert broker.snapshots.taken == 1
+
+
 def test_work_goes_on_while_a_snapshot_is_written(broker: Broker) -> None:
     broker.snapshot_disk.held = True
     uids = fill(broker, 150)

@@ -415,6 +415,17 @@ def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_hal
     assert owing == (True, True)
 
 
+def test_an_image_leaves_what_a_node_needs_lest_it_step_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory.open(tmp_path, reserve_bytes=800)
+    monkeypatch.setattr(module, "free_bytes", lambda _path: 500)
+
+    room = directory.image_room_bytes(owed_bytes=100)
+
+    monkeypatch.setattr(module, "free_bytes", lambda _path: 500 - room)
+    assert room == 200
+    assert not directory.check_last_room(owed_bytes=100)
+
+
 @pytest.mark.parametrize(
     ("kind", "warns"), [("ext4", False), ("xfs", False), ("nfs4", True), ("overlay", True), ("fuse.sshfs", True)]
 )
