@@ -104,10 +104,12 @@ class QueueProcess(QueueSight):
         self, exception_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
-        self._last_words()
         told = [message.items for message in (self._handling, *self.unread) if type(message) is Committed]
         unanswered = [item for items in told for item in items]
-        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
+        try:
+            self._last_words()
+        finally:  # whatever state it is in: nobody else can say that it has to be made anew
+            self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
