@@ -18,7 +18,7 @@ import msgspec
 
 from wakeq.actors.log_files import Cut
 from wakeq.actors.runtime import Process
-from wakeq.protocol.errors import DiskFull
+from wakeq.protocol.errors import Busy, DiskFull
 from wakeq.protocol.log_format import Identity
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.raft_log import SegmentedLog
@@ -91,6 +91,7 @@ class Snapshots(Process):
         self._room_bytes = room_bytes  # that an image may take on the disk; asked in its thread, too
         self._bytes_min = bytes_min
         self._last_bytes = path.stat().st_size if path.exists() else 0
+        self._living_bytes = 0
         self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
         self._askers: list[Process] = []
         self._thread: Disk | None = None
@@ -104,6 +105,7 @@ class Snapshots(Process):
                 self._begin()
         else:
             assert isinstance(message, StateWritten), "nothing else is for it"
+            self._living_bytes = message.living_bytes
             if self._thread is None and self._is_due(message.living_bytes):
                 self._begin()
 
@@ -127,7 +129,8 @@ class Snapshots(Process):
         self._begun_bytes = self._log.written_bytes
         self._thread = self._new_thread()
         path, identity, store, room_bytes = self._path, self._identity, self._store, self._room_bytes
-        deadline_s = time.monotonic() + DEADLINE_S_MIN + 2 * self._last_bytes / BYTES_A_SECOND_MIN
+        size_bytes = max(2 * self._last_bytes, self._living_bytes)
+        deadline_s = time.monotonic() + DEADLINE_S_MIN + size_bytes / BYTES_A_SECOND_MIN
         blocks = count()
 
         def check() -> None:
@@ -159,7 +162,7 @@ class Snapshots(Process):
             self.taken += 1
             self._last_bytes = message.size_bytes
             self._raft_log.tell(Cut(message.index))
-        elif isinstance(message.error, TooSlow | DiskFull):
+        elif isinstance(message.error, TooSlow | DiskFull | Busy):  # Busy: the store's map grew, and closed the view
             self._begun_bytes = NEVER_BYTES
             logger.warning("%s", message.error)
         else:
