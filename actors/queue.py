@@ -174,10 +174,13 @@ class QueueProcess(QueueSight):
         assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
         if ticket.waiter in self._promised:
             del self._promised[ticket.waiter]
+        answer = None
         if entry.queue_id == self.ledger.id:
             # of what was taken, somebody else may have removed a part: he shall not get that, but all of the rest
-            subscriber.tell(ticket.without_refused(results) if type(entry) is Ack else ticket.answer)
-        elif ticket.waiter is not None:  # the queue was emptied meanwhile
+            answer = ticket.answer if type(entry) is Extended else ticket.without_refused(results)
+        if answer is not None:
+            subscriber.tell(answer)
+        elif ticket.waiter is not None:  # nothing is left of it: the queue was emptied meanwhile, perhaps
             self._wait_on(ticket.waiter, self._now_ms())
         else:
             subscriber.tell(ticket.otherwise)
