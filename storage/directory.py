@@ -192,8 +192,10 @@ def _disk_bytes(path: Path) -> int:
 def _make_folder(path: Path) -> None:
     try:
         if not path.is_dir():
+            made = [path, *(parent for parent in path.parents if not parent.exists())]
             path.mkdir(mode=FOLDER_MODE, parents=True)
-            sync_directory(path.parent)
+            for folder in made:
+                sync_directory(folder.parent)
     except OSError as error:
         raise StorageError(f"{path}: cannot be created: {error.strerror}; choose another data directory") from error
 
