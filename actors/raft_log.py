@@ -54,7 +54,8 @@ class RaftLog(LogStanding):
 
     def on_administer(self, message: Administer) -> None:
         """Do what an operator asks for, or say why not."""
-        if message.what == "transfer":
+        is_leaving = message.what == "remove" and message.node_id == self.core.me.node_id
+        if is_leaving or message.what == "transfer":
             self._close_first(lambda: self._obey(message))
         else:
             self._obey(message)
