@@ -108,9 +108,9 @@ class LogDriver(LogLevels):
 
     @property
     def at_rest(self) -> bool:
-        """True while nothing that was proposed is without its outcome."""
+        """True while nothing that was proposed is without its outcome, or in memory alone."""
         asked = any(asker is not None for *_, asker in self._uncommitted)
-        return not (self._writing or asked or self._parked)
+        return not (self._writing or asked or self._parked or self._log.buffered_bytes)
 
     # --- proposals -------------------------------------------------------------------------------------------------
 
