@@ -55,6 +55,9 @@ lint: install
 SMALL := tests/unit tests/property
 ON_ALL_CORES := -n auto --dist worksteal -m "not long"
 
+# Whatever the environment says: hundreds of processes are started, and each would compile everything anew.
+fast test soak bench: export PYTHONDONTWRITEBYTECODE :=
+
 fast: install
 	$(BIN)/python -m pytest -q $(ON_ALL_CORES) --hypothesis-profile quick $(SMALL)
 

@@ -234,6 +234,13 @@ class BadSettings(WakeqError):
     exit_status = 78
 
 
+class CannotListen(BadSettings):
+    """A port or an address of the settings cannot be had, which may pass: who has it may go, an interface come up."""
+
+    code = "LISTEN"
+    exit_status = 71
+
+
 class NotInstalled(WakeqError):
     """Something is missing that wakeq itself does not need: a package of an extra, or Java."""
 

@@ -40,6 +40,7 @@ VERSION = 2
 VERSION_TEXT = "wakeq data directory"
 RESERVE_BYTES_MIN = 64 * 1024 * 1024
 RESERVE_SHARE = 20  # a twentieth of the file system
+RESERVE_BYTES_MAX = 2 * 1024 * 1024 * 1024  # on a large one that is more than any broker needs to get out again
 RESERVE_SHARE_MAX = 4  # but never more than a quarter of it: a small disk must hold some messages too
 LAST_SHARE = (
     4  # with a quarter of the reserve a node of a cluster steps aside, while it can still write down what it has
@@ -178,7 +179,7 @@ class DataDirectory:
 def reserve_on(path: Path) -> int:
     """Return how much is kept free on the file system of path, for a data directory there."""
     size = _disk_bytes(path)
-    return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), size // RESERVE_SHARE_MAX)
+    return min(max(RESERVE_BYTES_MIN, size // RESERVE_SHARE), RESERVE_BYTES_MAX, size // RESERVE_SHARE_MAX)
 
 
 def _disk_bytes(path: Path) -> int:

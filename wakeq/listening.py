@@ -12,7 +12,7 @@ from errno import EADDRINUSE, EMFILE, ENFILE
 from typing import Any, Protocol
 
 from wakeq.actors.door import Admission
-from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.errors import CannotListen
 from wakeq.tls import ServerTls, TlsServer
 
 KEEPALIVE_IDLE_S, KEEPALIVE_EVERY_S, KEEPALIVE_TRIES = 5, 2, 3
@@ -63,7 +63,7 @@ class SystemRefusal(Protocol):
     def strerror(self) -> str | None: ...
 
 
-def cannot_listen(where: str, error: SystemRefusal) -> BadSettings:
+def cannot_listen(where: str, error: SystemRefusal) -> CannotListen:
     """Return what to say of a port of ZeroMQ that cannot be had, and what to try."""
     if error.errno in (EMFILE, ENFILE):
         hint = "allow the broker more open files"
@@ -71,7 +71,7 @@ def cannot_listen(where: str, error: SystemRefusal) -> BadSettings:
         hint = "is another scheduler there?"
     else:
         hint = "name an IPv4 address of this machine, a name that stands for one, or *"
-    return BadSettings(f"cannot listen on {where}: {error.strerror}; {hint}")
+    return CannotListen(f"cannot listen on {where}: {error.strerror}; {hint}")
 
 
 async def accept(

@@ -2,19 +2,23 @@
 
     a record --> one line; control characters of whatever came from a peer are spelt out --> standard error
 
+Where standard error is systemd's journal, a line for people begins with how grave it is, in the place of the moment.
+
 Nothing that a client sends can begin a line of its own, or write to a terminal.  A traceback, which only a bug leaves,
 is in the same JSON object, or in lines that begin with a bar.
 """
 
 import logging
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TextIO
 
 import msgspec
 
 TRACE_PREFIX = "  | "
+GRAVITIES = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6, logging.DEBUG: 7}  # of syslog
 
 
 class StderrHandler(logging.StreamHandler[TextIO]):
@@ -31,20 +35,58 @@ def log_to_stderr(level: str, format_: str) -> None:
     if root.handlers and not ours:
         return
     for handler in ours or [StderrHandler(sys.stderr)]:
-        handler.setFormatter(JsonLine() if format_ == "json" else ConsoleLine())
+        handler.setFormatter(_line_for(format_, handler.stream))
         root.addHandler(handler)
     root.setLevel(level.upper())
+
+
+def _line_for(format_: str, stream: TextIO) -> logging.Formatter:
+    if format_ == "json":
+        return JsonLine()
+    return JournalLine() if is_journal(stream, os.environ) else ConsoleLine()
+
+
+def is_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether what is written to the stream goes to the journal of systemd (systemd.exec(5))."""
+    named = environment.get("JOURNAL_STREAM")
+    if not named:
+        return False
+    try:
+        status = os.fstat(stream.fileno())
+    except OSError:  # it is no file
+        return False
+    return named == f"{status.st_dev}:{status.st_ino}"
 
 
 class ConsoleLine(logging.Formatter):
     """A record as a line for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_moment(record)} {record.levelname} {record.name}: {plain(record.getMessage())}"
+        line = f"{self.beginning(record)}{record.name}: {plain(record.getMessage())}"
         if record.exc_info:
             trace = self.formatException(record.exc_info)
-            line += "".join(f"\n{TRACE_PREFIX}{plain(part)}" for part in trace.splitlines())
+            line += "".join(f"\n{self.margin(record)}{TRACE_PREFIX}{plain(part)}" for part in trace.splitlines())
         return line
+
+    def beginning(self, record: logging.LogRecord) -> str:
+        """Say when it was, and how grave it is."""
+        return f"{_moment(record)} {record.levelname} "
+
+    def margin(self, record: logging.LogRecord) -> str:
+        """Return what each line of a traceback begins with."""
+        return ""
+
+
+class JournalLine(ConsoleLine):
+    """The same for the journal of systemd, which knows the moment, and keeps each line apart (sd-daemon(3))."""
+
+    def beginning(self, record: logging.LogRecord) -> str:
+        """Say how grave it is."""
+        return self.margin(record)
+
+    def margin(self, record: logging.LogRecord) -> str:
+        """Say it of each line."""
+        return f"<{GRAVITIES.get(record.levelno, GRAVITIES[logging.INFO])}>"
 
 
 class JsonLine(logging.Formatter):

@@ -381,7 +381,7 @@ def test_a_port_that_is_taken_ends_the_start_at_once(
     config = config_json(tmp_path / "config.json", **controller_ports)
     other = BrokerProcess(tmp_path / "data", "-f", str(config))
     try:
-        assert other.run_to_end() == 78
+        assert other.run_to_end() == 71
         assert "is another scheduler there?" in other.stderr
     finally:
         other.close()

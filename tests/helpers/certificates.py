@@ -31,7 +31,8 @@ class Authority:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self.ca = Pair(directory / "ca.pem", directory / "ca.key")
-        _openssl("req", "-x509", *CURVE, "-subj", f"/CN={name}", "-days", "2", *_out(self.ca))
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 trusts no authority without it
+        _openssl("req", "-x509", *CURVE, "-subj", f"/CN={name}", "-days", "2", *usage, *_out(self.ca))
 
     def issue(self, name: str, hosts: str = "DNS:localhost,IP:127.0.0.1,IP:::1", days: int = 2) -> Pair:
         """Make a certificate for these hosts."""

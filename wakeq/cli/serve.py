@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from wakeq.protocol.errors import BadSettings, StorageError
+from wakeq.protocol.errors import BadSettings, CannotListen, StorageError
 from wakeq.settings import Settings
 from wakeq.settings_layers import Loaded, load
 
@@ -105,7 +105,7 @@ def _explained(error: OSError, settings: Settings) -> Exception:
             f"{error.filename}: {error.strerror}; check its owner and rights, or use another --data-dir"
         )
     if error.errno in CANNOT_LISTEN or isinstance(error, socket.gaierror):
-        return BadSettings(
+        return CannotListen(
             f"cannot listen on {settings.host}, {error.strerror}; "
             f"give another --host, --worker-port, --http-port or --taskflux-port (0 takes a free one); "
             "a node's own one for the others stands in --peers"

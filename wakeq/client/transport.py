@@ -67,7 +67,10 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
         return BrokerUnreachable(
             f"no TLS with {address} ({reason}); see whether that port has TLS (tls=, WAKEQ_TLS) and who signed for it"
         )
-    return BrokerUnreachable(f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or name another")
+    return BrokerUnreachable(
+        f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or say where it is: "
+        "WAKEQ_BROKER=HOST:PORT"
+    )
 
 
 def broken(address: str, error: OSError) -> Disconnected:

@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, or raise BadSettings."""
+    """Return a socket that listens, or raise CannotListen."""
     try:
         name = "0.0.0.0" if host == "*" else host
         found = socket.getaddrinfo(name, port, socket.AF_INET, socket.SOCK_STREAM)[0]  # as the other ports, by libzmq

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from wakeq.pipeline import settling
 from wakeq.protocol.errors import BrokerUnreachable
+
+settling = pytest.importorskip("wakeq.pipeline.settling", reason="pyspark is not installed")
 
 WAIT_S = 10.0
 

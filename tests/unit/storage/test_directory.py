@@ -363,7 +363,8 @@ def test_version_1_is_refused_without_leave_to_upgrade(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size_mib", "reserve_mib"), [(16, 4), (200, 50), (256, 64), (1000, 64), (2000, 100), (100_000, 5000)]
+    ("size_mib", "reserve_mib"),
+    [(16, 4), (200, 50), (256, 64), (1000, 64), (2000, 100), (40_000, 2000), (1 << 20, 2048)],
 )
 def test_the_reserve_fits_the_size_of_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_mib: int, reserve_mib: int

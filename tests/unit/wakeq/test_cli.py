@@ -167,8 +167,8 @@ def test_a_settings_file_is_checked_as_a_start_would(
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
-        (OSError(errno.EADDRINUSE, "Address already in use"), 78, "--worker-port"),
-        (socket.gaierror(-2, "Name or service not known"), 78, "--host"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), 71, "--worker-port"),
+        (socket.gaierror(-2, "Name or service not known"), 71, "--host"),
         (PermissionError(errno.EACCES, "Permission denied", "/data"), 70, "/data: Permission denied"),
     ],
 )

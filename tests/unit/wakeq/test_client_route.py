@@ -247,7 +247,7 @@ def test_an_error_of_several_addresses_says_its_advice_once() -> None:
     assert str(caught.value) == (
         "no broker serves; tried 3 addresses: no broker answers at a:1 (Connection refused); "
         "b:2 is not the leader (nobody it knows is); no broker answers at c:3 (Connection refused); "
-        "start it with `wakeq serve`, or name another"
+        "start it with `wakeq serve`, or say where it is: WAKEQ_BROKER=HOST:PORT"
     )
     assert caught.value.exit_status == 69  # as where nobody answers at all
 

@@ -167,6 +167,13 @@ def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
     assert set(map(int, line[1].split())) == hopeless
 
 
+def test_the_unit_is_started_again_for_as_long_as_that_may_help() -> None:
+    unit = (DEPLOY / "wakeq.service").read_text()
+
+    assert re.search(r"^StartLimitIntervalSec=0$", unit, re.MULTILINE), "five failures in ten seconds end it for good"
+    assert re.search(r"^Restart=always$", unit, re.MULTILINE)
+
+
 def test_the_unit_starts_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     unit = (DEPLOY / "wakeq.service").read_text()
     line = re.search(r"^ExecStart=\S+/wakeq (.*)$", unit, re.MULTILINE)

@@ -24,8 +24,8 @@ def disk_of(monkeypatch: pytest.MonkeyPatch, *, size_mib: int, free_mib: int) ->
     [
         (200, 20, "bad", "20 MiB are free, and publishes are refused below 50 MiB: make room"),
         (200, 50, "note", "50 MiB are free; publishes are refused below 50 MiB"),
-        (100 << 10, 7167, "note", "7167 MiB are free; publishes are refused below 5120 MiB"),
-        (100 << 10, 7168, "good", "7168 MiB are free; publishes are refused below 5120 MiB"),
+        (100 << 10, 4095, "note", "4095 MiB are free; publishes are refused below 2048 MiB"),
+        (100 << 10, 4096, "good", "4096 MiB are free; publishes are refused below 2048 MiB"),
     ],
 )
 @pytest.mark.parametrize("is_there", [True, False], ids=["made", "to be made"])

@@ -15,7 +15,7 @@ from tests.helpers.ports import free_port
 from wakeq.actors.door import Admission
 from wakeq.listeners import push_port as module
 from wakeq.listeners.push_port import PushPort
-from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.errors import CannotListen
 from wakeq.protocol.wire.zmtp import GREETING
 
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -361,8 +361,8 @@ def test_a_port_that_is_taken_or_a_host_that_is_not_ours_is_said() -> None:
         PushPort(host, port, lambda _: None, Admission())
 
     taken = socket.create_server(("127.0.0.1", 0))
-    with taken, pytest.raises(BadSettings, match="is another scheduler there"):
+    with taken, pytest.raises(CannotListen, match="is another scheduler there"):
         asyncio.run(test("127.0.0.1", taken.getsockname()[1]))
     for host in ("192.0.2.1", "::1"):
-        with pytest.raises(BadSettings, match=f"cannot listen on tcp://{host}.*name an IPv4 address of this machine"):
+        with pytest.raises(CannotListen, match=f"cannot listen on tcp://{host}.*name an IPv4 address of this machine"):
             asyncio.run(test(host, free_port()))

@@ -11,7 +11,7 @@ import zmq
 from tests.helpers.both_loops import LOOPS
 from wakeq.listeners import zmq_ports as module
 from wakeq.listeners.zmq_ports import TAKEN_MAX, TOGETHER_BYTES_MAX, TOGETHER_TRANSFERS_MAX, PubPort, PullPort
-from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.errors import CannotListen
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
 Run = Callable[[Callable[["zmq.Context[Any]", "zmq.Context[Any]"], Awaitable[None]]], None]
@@ -145,7 +145,7 @@ def test_a_port_that_cannot_be_made_says_why(run: Run, monkeypatch: pytest.Monke
 
     async def test(ours: Any, theirs: Any) -> None:
         monkeypatch.setattr(zmq.Context if fails == "socket" else zmq.Socket, fails, no_files)
-        with pytest.raises(BadSettings, match=r"cannot listen on tcp://127\.0\.0\.1:\*: Too many open files"):
+        with pytest.raises(CannotListen, match=r"cannot listen on tcp://127\.0\.0\.1:\*: Too many open files"):
             PullPort(ours, "127.0.0.1", 0, lambda _: None)
 
     run(test)
