@@ -96,7 +96,7 @@ class LogStanding(LogDriver):
 
     def on_beat(self) -> None:
         super().on_beat()
-        if self._led_term and self._stands_aside:
+        if self._led_term and self._stands_aside and self._heirs:
             self._close_first(self._resign)
         if self._led_term:
             self._promote()
