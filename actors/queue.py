@@ -255,9 +255,10 @@ class QueueProcess(QueueSight):
         self._begin(0, Policies())
         self._promised = EMPTY_DICT  # whose delivery stands behind this gets nothing
         if self.leases is not None:
+            is_awaited = self.runtime.groups.count(("subscribers", self.name)) > 0  # then it is empty, not unknown
+            answer = None if is_awaited else Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
             for waiter in self.leases.all_waits():
-                refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
-                self._end_wait(waiter, refusal)
+                self._end_wait(waiter, answer)
         if self.is_deserted:
             self._supervisor.tell(Deserted(self.name, self))
         return [count]

@@ -70,6 +70,7 @@ class QueueDeliveries(QueueReads):
         self.term = message.term
         self.leases = Leases(self.ledger, message.term, self._now_ms())
         self.leases.sequence = message.first_sequence
+        self._counted_from = (self.wakes, message.first_sequence)
         self._settle(self._now_ms())
 
     def on_follow(self, message: Follow) -> None:

@@ -73,6 +73,7 @@ class QueueReads(Process):
         self.leases: Leases | None = None
         self.term = 0
         self.wakes = 0
+        self._counted_from = (0, 0)  # wakes and sequence of leases when this node began to lead
         self._uids: UidMaker | None = None  # of this incarnation, made when needed
         self._services = services
         self._now_ms = services.now_ms

@@ -104,10 +104,14 @@ class QueueSight(QueueOperations):
 
     def _figures(self) -> dict[str, Any]:
         figures = figures_of(self.ledger, self.leases, self._now_ms())
-        delivered = figures["delivered"]
-        wakes_per_delivery = round(self.wakes / delivered, 3) if delivered else 0.0
-        more = {"wakes_per_delivery": wakes_per_delivery, "created_ms": self.created_ms}
+        more = {"wakes_per_delivery": self._wakes_per_delivery(), "created_ms": self.created_ms}
         return figures | self._about() | more
+
+    def _wakes_per_delivery(self) -> float:
+        """Compare like with like: both are counted since this node leads, where `delivered` outlives a restart."""
+        wakes, sequence = self._counted_from
+        handed_out = 0 if self.leases is None else self.leases.sequence - sequence
+        return round((self.wakes - wakes) / handed_out, 3) if handed_out else 0.0
 
     def _gauges(self) -> Gauges:
         return gauges_of(self.ledger, self.leases, self._now_ms(), **self._about())

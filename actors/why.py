@@ -87,7 +87,7 @@ def _history(ledger: Ledger, number: int) -> list[Cause]:
     if side is None or not side.failures:
         return []
     counts = {"nacked": side.nacks, "timed out": side.timeouts, "lost with a connection": side.disconnects}
-    text = ", ".join(f"{count} times {what}" for what, count in counts.items() if count)
+    text = ", ".join(f"{what} {'once' if n == 1 else f'{n} times'}" for what, n in counts.items() if n)
     last = f"; the last error: {side.error}" if side.error else ""
     return [{"code": "failed_before", "text": f"it failed before: {text}{last}", "failures": side.failures}]
 

@@ -25,7 +25,11 @@ MAKERS_REMEMBERED_MAX = 1_024
 DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 
 REFUSALS = {
-    Result.STALE: ("STALE_LEASE", "the lease is over: the message came back, and may have been delivered again"),
+    Result.STALE: (
+        "STALE_LEASE",
+        "the lease is over: the message came back, and another worker may do it; drop this result, and give the next "
+        "one a longer timeout, or touch it in time",
+    ),
     Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
     Result.KEY_RANGE: ("KEY_RANGE", "the priority is outside of the range that the queue allows"),
     Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),

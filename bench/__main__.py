@@ -1,4 +1,4 @@
-"""The command line of the benchmark: `python -m bench`, and `python -m bench profile W1`.
+"""The command line of the benchmark: `python -m bench`, and `python -m bench profile W1`, `... calls W1`.
 
 Arguments in, the report on standard output.  A missed bar is no failure of the command: a figure from a
 noisy machine is for a reader, not for a gate.
@@ -16,6 +16,7 @@ from pathlib import Path
 import uvloop
 
 from bench import runner
+from bench.calls import count_calls
 from bench.peers import PEERS
 from bench.peers.peer import REPOSITORY
 from bench.profile import profile
@@ -23,6 +24,7 @@ from bench.workloads import WORKLOADS
 from bench.workloads.workload import Plan, Workload
 
 SECONDS = 4.0
+OR = "profile WORKLOAD, calls WORKLOAD"
 QUICK = Plan(seconds=0.5, scale=0.01)
 ALL = "W1,W2,W3,W4,W5,W6,W7,W8,W9,W10"
 
@@ -49,7 +51,7 @@ def chosen_peers(text: str) -> list[str]:
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench", description="Measure wakeq beside its peers.")
-    made.add_argument("what", nargs="*", help="nothing, or: profile WORKLOAD")
+    made.add_argument("what", nargs="*", help=f"nothing, or: {OR}")
     made.add_argument("--workloads", default=ALL, help=f"of {', '.join(WORKLOADS)} (default: all)")
     made.add_argument("--peers", default=",".join(PEERS), help=f"of {', '.join(PEERS)} (default: all installed)")
     made.add_argument("--rounds", type=int, default=1, help="how often; medians are shown (W5, W6, W8: once)")
@@ -91,8 +93,11 @@ def main() -> None:
             case ["profile", name]:
                 (workload, *_) = chosen_workloads(name)
                 print(measured(profile(workload, Plan(seconds=options.seconds), home.path)))
+            case ["calls", name]:
+                (workload, *_) = chosen_workloads(name)
+                print(measured(count_calls(workload, Plan(seconds=options.seconds), home.path)))
             case _:
-                parser().error("nothing, or: profile WORKLOAD")
+                parser().error(f"nothing, or: {OR}")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 __all__ = ["autoack"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from wakeq.pipeline import settling
+if not TYPE_CHECKING:  # a checker that saw it would take any name for one that is there
 
-        return getattr(settling, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in __all__:
+            from wakeq.pipeline import settling
+
+            return getattr(settling, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

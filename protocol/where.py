@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from wakeq.protocol.dead_letters import ORIGIN, REASON
+from wakeq.protocol.dead_letters import ERROR, ORIGIN, REASON
 from wakeq.protocol.errors import BadField
 
 NUMBERS = ("priority", "age", "deliveries", "failures", "size")
@@ -51,6 +51,8 @@ class Candidate(NamedTuple):
                 return len(self.body)
             case "body":
                 return self.body.decode(errors="replace")
+            case "error":  # a dead letter has not failed itself, but brings along why it is one
+                return self.error or self.headers.get(ERROR, "")
             case "origin":
                 return self.headers.get(ORIGIN, "")
             case "reason":

@@ -34,7 +34,16 @@ from wakeq.protocol.log_format import (
     footer_offset,
     record_seed,
 )
-from wakeq.storage.files import replace_durably, short_write, sync_data, sync_failed, temporary, write_all
+from wakeq.storage.files import (
+    MODE,
+    replace_durably,
+    short_write,
+    sync_data,
+    sync_directory,
+    sync_failed,
+    temporary,
+    write_all,
+)
 from wakeq.storage.segments import ACTIVE_NAME, block_crc, check_identity, damaged, open_file, reader
 
 ZEROS_AHEAD = bytes(256 * 1024)  # a sync of bytes that the file already has costs a third less than one that grows it
@@ -157,6 +166,20 @@ class Active:
 def block_with(blocks: list[tuple[int, int]], index: int) -> tuple[int, int]:
     """Return (first index, offset) of the block that holds index."""
     return blocks[bisect_right(blocks, (index, 1 << 63)) - 1]
+
+
+def announce_active(directory: Path) -> None:
+    """Put down that `raft.log` is about to be made anew: where it is missing and this is not there, it was lost."""
+    unfinished = temporary(directory / ACTIVE_NAME)
+    try:
+        unfinished.touch(MODE)
+    except OSError as error:
+        raise sync_failed(unfinished, "create", error) from error
+    sync_directory(directory)
+
+
+def is_announced(directory: Path) -> bool:
+    return temporary(directory / ACTIVE_NAME).exists()
 
 
 def create_active(directory: Path, header: SegmentHeader) -> Active:

@@ -28,6 +28,7 @@ from wakeq.storage.files import (
     file_system,
     free_bytes,
     is_full,
+    is_there,
     replace_durably,
     sync_directory,
     sync_failed,
@@ -110,7 +111,7 @@ class DataDirectory:
         imports = version1.needs_import(path)
         version = 1 if imports else _version_of(path)
         if version != VERSION:
-            raise _may_not_upgrade(path, version) if version else _not_ours(path)
+            raise _wrong_version(path, version) if version else _not_ours(path)
         return cls(path, _identity_of(path, may_create=False), warnings_of(path), imports)
 
     @property
@@ -269,16 +270,16 @@ def _version_of(path: Path) -> int:
     """Return the version of a directory, 0 for an empty one; data without a VERSION are half a copy."""
     name = path / "VERSION"
     try:
-        text = name.read_text().strip()
+        data = name.read_bytes()
     except FileNotFoundError:
         if _holds_data(path):
             raise _bad_version(name, "no such file") from None
         return 0
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise _bad_version(name, repr(error)) from error
-    words, _, number = text.rpartition(" ")
+    words, _, number = data.decode("ascii", "replace").strip().rpartition(" ")
     if words != VERSION_TEXT or not number.isdecimal():
-        raise _bad_version(name, repr(text[:80]))
+        raise _bad_version(name, repr(data[:80]))
     return int(number)
 
 
@@ -294,6 +295,16 @@ def _may_not_upgrade(path: Path, version: int) -> WrongVersion:
     )
 
 
+def _wrong_version(path: Path, version: int) -> WrongVersion:
+    """What one who only looks is told."""
+    if version > VERSION:
+        return WrongVersion(f"{path}: holds version {version}, this release knows up to {VERSION}; use a newer release")
+    return WrongVersion(
+        f"{path}: holds version {version}, this release works with version {VERSION}; "
+        "start a node on it, which brings it up to date (a copy is kept), or use the older release"
+    )
+
+
 def _not_ours(path: Path) -> StorageError:
     return StorageError(f"{path}: is no data directory: there is no VERSION in it; give the right path")
 
@@ -301,7 +312,7 @@ def _not_ours(path: Path) -> StorageError:
 def _bring_up_to_date(path: Path, version: int, *, upgrade: bool, upgrades: Mapping[int, Upgrade]) -> None:
     """Run what leads from version to ours, step by step; a copy from before each step stays."""
     if version > VERSION:
-        raise WrongVersion(f"{path}: holds version {version}, this release knows up to {VERSION}; use a newer release")
+        raise _wrong_version(path, version)
     if version < VERSION and version and not upgrade:
         raise _may_not_upgrade(path, version)
     if version and (unknown := set(range(version, VERSION)) - upgrades.keys()):
@@ -362,7 +373,7 @@ def _holds_data(path: Path) -> bool:
     consensus, state = path / "consensus", path / "state"
     if (path / "identity").exists():
         return True
-    return any(folder.is_dir() and any(folder.iterdir()) for folder in (consensus, state))
+    return any(folder.is_dir() and any(map(is_there, folder.iterdir())) for folder in (consensus, state))
 
 
 def _identity_of(path: Path, *, may_create: bool) -> Identity:

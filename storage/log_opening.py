@@ -17,8 +17,10 @@ from wakeq.protocol.log_format import HEADER_BYTES, Identity, SegmentHeader
 from wakeq.storage.active_segment import (
     Active,
     absent_active,
+    announce_active,
     create_active,
     has_active,
+    is_announced,
     recover_active,
     remove_unfinished,
 )
@@ -55,18 +57,19 @@ def open_segments(
     verify: bool,
 ) -> Found:
     """Open the log in a directory for writing, or make it there."""
-    remove_unfinished(directory)
     sealed = [load_sealed(path, identity, verify=verify) for path in sealed_paths(directory)]
     start = _next_header(sealed, identity, create_first_index, create_previous_term)
     torn_bytes = 0
     if has_active(directory):
         active, footer, torn_bytes = recover_active(directory, identity, committed=committed_at_least, read_only=False)
         _check_chain(sealed, active.header, active.path)
+        remove_unfinished(directory)
         if footer is not None:  # sealing had come to the footer, but not to the new name
             sealed.append(_finish_sealing(directory, active, identity))
             start = _next_header(sealed, identity, create_first_index, create_previous_term)
             active = create_active(directory, start)
     else:
+        _check_not_lost(directory, sealed)
         _check_committed(directory / ACTIVE_NAME, HEADER_BYTES, start.first_index - 1, committed_at_least)
         active = create_active(directory, start)
     _check_committed(active.path, active.end, active.next_index - 1, committed_at_least)
@@ -90,6 +93,7 @@ def _look(directory: Path, identity: Identity | None, committed: int | None, *, 
     if has_active(directory):
         active, _footer, torn_bytes = recover_active(directory, identity, committed=committed, read_only=True)
     else:
+        _check_not_lost(directory, sealed)
         whose = identity or (sealed[0].header.identity if sealed else Identity(bytes(16), 0))
         active = absent_active(directory, _next_header(sealed, whose, 1, 0))
     _check_chain(sealed, active.header, active.path)
@@ -118,6 +122,16 @@ def _check_chain(before: list[Sealed], header: SegmentHeader, path: Path) -> Non
         raise damaged(path, 36, found=f"previous term {header.previous_term}", expected=str(footer.last_term))
 
 
+def _check_not_lost(directory: Path, sealed: list[Sealed]) -> None:
+    """Behind sealed segments there is an active one, or it is being made at this moment."""
+    if not sealed or is_announced(directory):
+        return
+    path = directory / ACTIVE_NAME
+    found = "an empty file" if path.exists() else "no such file"
+    expected = f"the segment that goes on behind entry {sealed[-1].footer.last_index}"
+    raise damaged(path, 0, found=found, expected=expected)
+
+
 def _check_committed(path: Path, offset: int, last_index: int, committed: int) -> None:
     if last_index < committed:
         raise damaged(
@@ -129,6 +143,7 @@ def _check_committed(path: Path, offset: int, last_index: int, committed: int) -
 def _finish_sealing(directory: Path, active: Active, identity: Identity) -> Sealed:
     """Give a segment that has its footer its name too."""
     os.close(active.descriptor)
+    announce_active(directory)
     path = sealed_path(directory, active.header.first_index)
     rename_durably(active.path, path)
     return load_sealed(path, identity, verify=False)

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 
 from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import Batch, Identity, RecordBuffer, SegmentHeader, Walk, record_seed
-from wakeq.storage.active_segment import Active, block_with, create_active
+from wakeq.storage.active_segment import Active, announce_active, block_with, create_active
 from wakeq.storage.files import rename_durably, sync_directory, sync_failed
 from wakeq.storage.journal import Journal, OutcomeFiles
 from wakeq.storage.log_opening import Found, look_at_segments, open_segments
@@ -204,6 +204,7 @@ class SegmentedLog:
             footer = active.make_footer(runs, notes)
             size_bytes = active.seal(footer)
             path = sealed_path(self.directory, active.header.first_index)
+            announce_active(self.directory)
             rename_durably(active.path, path)
             header = SegmentHeader(active.header.identity, footer.last_index + 1, footer.last_term)
             new = create_active(self.directory, header)

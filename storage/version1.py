@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 
+from wakeq.protocol import log_format
 from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log_format import MARKER, check_prefix
+from wakeq.storage import metadata
 from wakeq.storage.files import replace_durably, sync_directory
 
 LOG, METADATA, SNAPSHOT = "raft.log", "raft.metadata", "raft.snapshot"
@@ -376,6 +378,7 @@ def _drop_unfinished(directory: Path) -> None:
 
 
 _NAMES = (LOG, METADATA, SNAPSHOT)
+_OURS = {LOG: (log_format.VERSION,), METADATA: tuple(metadata.SIZES)}  # numbers that version 1 never has
 
 
 def _kept(path: Path) -> Path:
@@ -389,12 +392,12 @@ def _where(directory: Path, name: str) -> Path:
 
 
 def _is_older(path: Path) -> bool:
-    """Tell whether a file is not of version 2: of version 1, or one that reading it will refuse by name."""
+    """Tell whether a file is none of ours: of version 1, or one that reading it will refuse by name."""
     try:
         with path.open("rb") as file:
             data = file.read(8)
     except OSError:
         return False
     number = int.from_bytes(data[4:8], "big", signed=True)
-    newer = number < 0 if path.name == SNAPSHOT else number == 2
+    newer = number < 0 if path.name == SNAPSHOT else number in _OURS[path.name]
     return bool(data) and not (len(data) == 8 and data[:4] == MARKER and newer)

@@ -84,15 +84,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    """Load a name from where it lives, once."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'wakeq' has no attribute {name!r}")
-    if name == "errors":
-        return import_module("wakeq.protocol.errors")
-    value: object = getattr(import_module(HOMES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker that saw it would take any name for one that is there
+
+    def __getattr__(name: str) -> object:
+        """Load a name from where it lives, once."""
+        if name not in HOMES:
+            raise AttributeError(f"module 'wakeq' has no attribute {name!r}")
+        if name == "errors":
+            return import_module("wakeq.protocol.errors")
+        value = getattr(import_module(HOMES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

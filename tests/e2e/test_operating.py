@@ -64,6 +64,22 @@ def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
     assert run("queue", "pause", "nowhere") == (1, "", "wakeq: there is no queue of this name\n")
 
 
+def test_why_tells_how_often_a_message_failed_before_and_by_what(run: Run, client: Client) -> None:
+    told = []
+    uid = client.publish("failing", "x")
+
+    for error in ("busy", "away"):
+        message = client.fetch("failing")
+        assert message is not None
+        message.nack(0, error=error)
+        told.append(run("why", "failing", uid)[1].splitlines()[-1])
+
+    assert told == [
+        "failed_before: it failed before: nacked once; the last error: busy",
+        "failed_before: it failed before: nacked 2 times; the last error: away",
+    ]
+
+
 def test_bench_measures_on_a_queue_of_its_own_that_is_gone_afterwards(run: Run) -> None:
     status, out, _ = run("bench", "--messages", 30, "--batch", 10, "--connections", 2, "--json")
     too_large, _, said = run("bench", "--messages", 1, "--bytes", 1_500_000)
@@ -114,7 +130,7 @@ def test_delayed_messages_go_now_and_dead_letters_go_back(run: Run, client: Clie
     message.nack(error="boom")
     assert "dead letter" in run("why", "work", uid)[1]
     assert run("queue", "redrive", "work.dead", "--where", "header.wakeq-error=other", "--yes")[1].endswith(": 0\n")
-    assert run("queue", "redrive", "work.dead", "--where", "header.wakeq-error=boom", "--yes")[1].endswith(": 1\n")
+    assert run("queue", "redrive", "work.dead", "--where", "error=boom", "--yes")[1].endswith(": 1\n")
     assert client.fetch("work") is not None
 
 

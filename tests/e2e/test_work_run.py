@@ -1,5 +1,6 @@
 """`wakeq run` against a real broker: a worker from code, and with --reload the code that is there now."""
 
+import json
 import signal
 import sys
 from pathlib import Path
@@ -21,6 +22,19 @@ def job(name: str) -> None:
     while name == "slow" and not Path("gate").exists():
         time.sleep(0.02)
     print("{word} " + name + " done", flush=True)
+"""
+
+
+COPIES = """
+import logging
+from wakeq import Reject, Worker
+
+worker = Worker()
+
+@worker.task("copies", mode="process")
+def copy(name: str) -> None:
+    logging.getLogger("copies").info("copies %s", name)
+    raise Reject("no paper")
 """
 
 
@@ -65,6 +79,19 @@ def test_a_drain_ends_when_its_queues_have_nothing_more(broker: BrokerProcess, t
 
         assert worker.lines_so_far() == ["one tea", "one tea done", "one milk", "one milk done"]
         assert client.stats("jobs")["acked"] == 2
+
+
+def test_handlers_in_processes_log_as_the_command_line_says(broker: BrokerProcess, tmp_path: Path) -> None:
+    write(tmp_path, COPIES)
+    with Client(broker.address) as client:
+        uid = client.publish("copies", {"name": "tea"})
+
+        with run(broker, tmp_path, "--drain", "--log-json", "--log-level", "info") as worker:
+            assert worker.end() == 0
+
+    told = [json.loads(line) for line in worker.errors.splitlines()]
+    of_the_message = [(one["level"], one["logger"], one["delivery"]) for one in told if one["uid"] == uid]
+    assert of_the_message == [("info", "copies", 1), ("warning", "wakeq.worker", 1)]
 
 
 def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(

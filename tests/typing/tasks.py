@@ -33,6 +33,7 @@ async def waits() -> None:
     await fetch(5)  # error
     assert_type(await send.publish_async(to="a@b.c"), str)
     assert_type(await fetch.options(delay=60).publish_async("http://x"), str)
+    assert_type(await send.options(priority=-5).publish_many_async([{"to": "a"}, {"to": "b"}]), list[str])
     await send.publish_async(to=5)  # error
     await send.publish_async()  # error
 

@@ -37,6 +37,13 @@ def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tupl
     return headers
 
 
+def id_of(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str:
+    """`--id`; an empty one, as of a variable that is not set, would store the message as often as it is said."""
+    if given == "":
+        raise click.BadParameter("it is empty; give one, or leave it out")
+    return given or ""
+
+
 @click.command()
 @click.argument("queue")
 @click.argument("body", default="-")
@@ -47,7 +54,7 @@ def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tupl
 )
 @click.option("--priority", type=int, metavar="N", default=0, help="The smallest goes first; default 0.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, callback=headers_of, help="Repeatable.")
-@click.option("--id", "publish_id", metavar="ID", default="", help="Store it once for this id.")
+@click.option("--id", "publish_id", metavar="ID", callback=id_of, help="Store it once for this id.")
 @json_option
 @click.pass_obj
 def pub(
@@ -89,7 +96,15 @@ def pub(
 @click.option(
     "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
 )
-@click.option("--limit", type=click.IntRange(1, COUNT_MAX), metavar="N", default=1, help="Fetch up to so many.")
+@click.option(
+    "--limit",
+    "--count",  # as FET calls it
+    "limit",
+    type=click.IntRange(1, COUNT_MAX),
+    metavar="N",
+    default=1,
+    help="Fetch up to so many.",
+)
 @click.option(
     "--timeout",
     "timeout_s",

@@ -72,10 +72,16 @@ def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:
     print_table(MESSAGE_COLUMNS, [[_cell(one, column) for column in MESSAGE_COLUMNS] for one in messages])
 
 
+def fact_of(message: Mapping[str, Any], column: str) -> object:
+    """What is known of a message; of a dead letter it may stand in the headers that say why it is one."""
+    value = message.get(column)
+    return value or (message.get("headers") or {}).get(f"wakeq-{column}", value)
+
+
 def _cell(row: Mapping[str, Any], column: str) -> object:
     if column == "until":
         return moment(row["until_ms"])
-    value = row.get(column)
+    value = fact_of(row, column)
     if column == "body" and isinstance(value, str) and len(value) > BODY_CHARS_MAX:
         return value[: BODY_CHARS_MAX - 1] + "…"
     return value

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
-from wakeq.cli.operating import CONDITION_HELP, picking, select
+from wakeq.cli.operating import CONDITION_HELP, fact_of, picking, select
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
 from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.commands import PAUSE_MS_MAX
@@ -259,8 +259,8 @@ def print_peeked(messages: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _peeked(message: Mapping[str, Any], column: str) -> object:
-    """One cell; bodies are cut, and what is not known of the message itself may stand in the headers of a letter."""
-    value = message.get(column) or (message.get("headers") or {}).get(f"wakeq-{column}", message.get(column))
+    """One cell; bodies are cut."""
+    value = fact_of(message, column)
     if column == "msg" and isinstance(value, str) and len(value) > PEEKED_CHARS_MAX:
         return value[: PEEKED_CHARS_MAX - 1] + "…"
     return value

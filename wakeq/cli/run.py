@@ -9,6 +9,7 @@ is imported is the program's own, and shown with the traceback of its own lines.
 import os
 import sys
 import traceback
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,9 @@ def run(
             flags += ["--concurrency", str(concurrency)]
         return Reloader([sys.executable, "-m", "wakeq", "run", target, *flags], os.getcwd()).run()
     worker = find_worker(target)
-    log_to_stderr(log_level, as_json=log_json)  # after the import, for the program may set up its own
+    log = partial(log_to_stderr, log_level, as_json=log_json)
+    log()  # after the import, for the program may set up its own
+    worker.process_set_up = log
     if concurrency is not None:
         worker.concurrency = concurrency
     worker.run(drain=drain)

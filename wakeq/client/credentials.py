@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SYSTEM = "system"  # of WAKEQ_TLS: whom the system trusts
 
-Tls: TypeAlias = "bool | str | ssl.SSLContext | None"
+Tls: TypeAlias = "bool | str | os.PathLike[str] | ssl.SSLContext | None"
 TokenSource: TypeAlias = Callable[[], str | None]
 
 
@@ -59,7 +59,7 @@ def _from_environment() -> str | None:
 def context_of(tls: Tls) -> "ssl.SSLContext | None":
     """Return how to secure connections; None: not at all.
 
-    True stands for the authorities that the system trusts, a text for a file of those to trust instead.
+    True stands for the authorities that the system trusts, a text or path for a file of those to trust instead.
     """
     if tls is None:
         tls = os.environ.get("WAKEQ_TLS") or False

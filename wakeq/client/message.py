@@ -5,8 +5,12 @@ second one's answers are awaited.  A message holds no connection; what becomes o
 """
 
 from collections.abc import Awaitable, Iterable, Mapping
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
 from types import MappingProxyType, TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -14,7 +18,16 @@ from wakeq.client.encoding import json_of, text_of_reason
 from wakeq.protocol.errors import BadField, WakeqError
 from wakeq.protocol.wire.worker import Followup
 
-Body: TypeAlias = str | bytes | bytearray | memoryview | Mapping[str, Any] | list[Any] | int | float | bool | None
+
+class Dataclass(Protocol):
+    """An instance of any dataclass, to a type checker."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+Scalar: TypeAlias = int | float | bool | Decimal | date | time | timedelta | UUID | Enum | None
+Collection: TypeAlias = Mapping[Any, Any] | list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]
+Body: TypeAlias = str | bytes | bytearray | memoryview | Scalar | Collection | Dataclass | msgspec.Struct
 Reason: TypeAlias = str | BaseException
 Then: TypeAlias = Iterable[tuple[str, Body] | Followup]
 
@@ -194,5 +207,7 @@ def bytes_of_body(body: Body) -> bytes:
                 raise BadField(f"this text cannot be sent as UTF-8 ({error}); publish bytes instead") from None
         case bytes() | bytearray() | memoryview():
             return bytes(body)
+        case Received():
+            raise BadField(f"{body!r} is a message; publish its body, and say which of its headers go along")
         case _:
             return json_of(body)

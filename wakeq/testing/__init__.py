@@ -19,10 +19,12 @@ HOMES = {
 __all__ = ["Broker", "broker", "eager"]
 
 
-def __getattr__(name: str) -> object:
-    """Load a name from where it lives, once."""
-    if name not in HOMES:
-        raise AttributeError(f"module 'wakeq.testing' has no attribute {name!r}")
-    value: object = getattr(import_module(HOMES[name]), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a checker that saw it would take any name for one that is there
+
+    def __getattr__(name: str) -> object:
+        """Load a name from where it lives, once."""
+        if name not in HOMES:
+            raise AttributeError(f"module 'wakeq.testing' has no attribute {name!r}")
+        value = getattr(import_module(HOMES[name]), name)
+        globals()[name] = value
+        return value

@@ -21,7 +21,7 @@ from wakeq.worker.delivery import message_of
 from wakeq.worker.parameters import Misfit
 from wakeq.worker.retry import Ending
 from wakeq.worker.task import Task
-from wakeq.worker.verdict import Dead, GivenBack, Verdict, fate_of, reason_of, verdict_of
+from wakeq.worker.verdict import Dead, GivenBack, Verdict, telling, verdict_of
 
 log = logging.getLogger("wakeq.worker")
 log.addFilter(LogContext())
@@ -109,14 +109,5 @@ def _ended_by(error: BaseException, task: Task[..., Any], message: Received, dra
             level, trace = logging.WARNING, None
         case _:
             level, trace = logging.ERROR, error
-    log.log(
-        level,
-        "%s: %s %s (delivery %d): %s",
-        message.queue,
-        message.uid,
-        fate_of(verdict),
-        message.delivery,
-        reason_of(verdict),
-        exc_info=trace,
-    )
+    log.log(level, *telling(message, verdict), exc_info=trace)
     return verdict

@@ -6,6 +6,7 @@ The process ends when the pipe does, so it never outlives its worker; the signal
 import os
 import signal
 import threading
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from multiprocessing import connection, parent_process
@@ -21,8 +22,8 @@ GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # sent to all of us at once; th
 ORPHANED = 1  # the exit code of a child whose worker died
 
 
-def serve(pipe: Connection) -> None:
-    """Work until the pipe is closed."""
+def serve(pipe: Connection, set_up: Callable[[], None] | None) -> None:
+    """Work until the pipe is closed; `set_up` is called once the program's own module has been imported."""
     for number in GROUP_SIGNALS:
         signal.signal(number, _stay)  # not SIG_IGN, which the programs that a handler starts would inherit
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)  # the worker has blocked them until here
@@ -36,7 +37,11 @@ def serve(pipe: Connection) -> None:
             module, name, message = pipe.recv()
         except (EOFError, OSError):
             return
-        pipe.send(call(_task(module, name), message))
+        task = _task(module, name)
+        if set_up is not None:
+            set_up()
+            set_up = None
+        pipe.send(call(task, message))
 
 
 def _stay(_number: int, _frame: FrameType | None) -> None:

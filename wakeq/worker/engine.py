@@ -26,7 +26,7 @@ from wakeq.worker.pool import Ended, Pool, Returns
 from wakeq.worker.quota import Quota
 from wakeq.worker.settling import Settler, Settling
 from wakeq.worker.task import Mode, Task
-from wakeq.worker.verdict import Done, Returned, Verdict, failed, fate_of
+from wakeq.worker.verdict import Done, Returned, Verdict, failed, telling
 
 log = logging.getLogger("wakeq.worker")
 
@@ -371,7 +371,8 @@ class Engine(Generic[C]):
         verdict = failed(error, job.task.retry, job.message.failures, random.random())
         self._settle(job, verdict)
         remains = "" if self._abandon(job) else "; its thread cannot be ended and goes on, also beside the next try"
-        log.error("%s: %s %s: %s%s", job.message.queue, job.message.uid, fate_of(verdict), error, remains)
+        text, *facts = telling(job.message, verdict)
+        log.error(text + "%s", *facts, remains)
 
     def _end_if_worn_out(self) -> None:
         if not (self._worn_out or self._stopping) and any(crew.pool.worn_out for crew in self._crews.values()):

@@ -79,7 +79,10 @@ class Parameters:
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The body for these arguments.  Raise TypeError if the handler could not be called with them."""
-        arguments = self._signature.bind(*args, **kwargs).arguments
+        try:
+            arguments = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:  # it does not say of what
+            raise TypeError(f"{self._handler.__qualname__}: {error}") from None
         try:
             return json_of(arguments)
         except BadField as error:
@@ -90,10 +93,16 @@ class Parameters:
         try:
             fields = msgspec.structs.asdict(self._decoder.decode(body))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._signature}: {error}") from None
+            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._shown()}: {error}") from None
         if self._has_defaults:
             return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         return fields
+
+    def _shown(self) -> inspect.Signature:
+        """What it takes, for people: with the types themselves, for annotations may be text."""
+        parameters = self._signature.parameters.values()
+        typed = [parameter.replace(annotation=self.types[parameter.name]) for parameter in parameters]
+        return inspect.Signature(typed)
 
     @cached_property
     def _has_defaults(self) -> bool:

@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -26,7 +27,7 @@ from wakeq.worker.pool import Returns
 from wakeq.worker.stop import CHILD_NAME
 from wakeq.worker.task import Task
 from wakeq.worker.threads import ThreadPool
-from wakeq.worker.verdict import Returned, Verdict, failed
+from wakeq.worker.verdict import Returned, Verdict, failed, telling
 
 log = logging.getLogger("wakeq.worker")
 
@@ -37,11 +38,11 @@ MAKE_AGAIN_S = 5  # until a message comes back for which no process could be mad
 class Child:
     """One process and our end of its pipe."""
 
-    def __init__(self) -> None:
+    def __init__(self, set_up: Callable[[], None] | None) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe: Connection
         self._pipe, far_end = context.Pipe()
-        self._process = context.Process(target=serve, args=(far_end,), name=CHILD_NAME, daemon=True)
+        self._process = context.Process(target=serve, args=(far_end, set_up), name=CHILD_NAME, daemon=True)
         _start_shielded(self._process)
         far_end.close()
         atexit.register(self.kill)  # or the end of the interpreter waits for a process that waits for it
@@ -80,8 +81,10 @@ class ProcessPool(ThreadPool):
 
     can_end = True
 
-    def __init__(self, slots: int, returns: Returns) -> None:
+    def __init__(self, slots: int, returns: Returns, set_up: Callable[[], None] | None = None) -> None:
+        """`set_up` is called in each process, before its first handler."""
         super().__init__(slots, returns)
+        self._set_up = set_up
         self._own = threading.local()  # the child of each thread
         self._running: dict[Job, Child] = {}
 
@@ -89,7 +92,7 @@ class ProcessPool(ThreadPool):
         child: Child | None = getattr(self._own, "child", None)
         if child is None:
             try:
-                child = self._own.child = Child()
+                child = self._own.child = Child(self._set_up)
             except OSError as error:  # no memory, too many processes or open files
                 log.error("%s: no process could be made for %s: %s", job.message.queue, job.message.uid, error)
                 return Returned(f"no process could be made for it: {error}", MAKE_AGAIN_S)
@@ -120,9 +123,10 @@ class ProcessPool(ThreadPool):
             child.end()
 
     def _died(self, job: Job, epitaph: str) -> Verdict:
+        verdict = failed(epitaph, job.task.retry, job.message.failures, random.random())
         if not job.abandoned:
-            log.error("%s: %s failed: %s", job.message.queue, job.message.uid, epitaph)
-        return failed(epitaph, job.task.retry, job.message.failures, random.random())
+            log.error(*telling(job.message, verdict))
+        return verdict
 
 
 def _start_shielded(process: SpawnProcess) -> None:

@@ -9,7 +9,6 @@ One task serves one queue, and the queue's name is its name.  The decorator keep
 type checker refuses to call it also refuses to publish.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
@@ -21,6 +20,7 @@ from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
 from wakeq.worker.parameters import BadHandler, Parameters
+from wakeq.worker.publishers import in_thread
 from wakeq.worker.retry import Retry
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Publisher(Generic[P]):
 
         If it is cancelled the message may have been stored.
         """
-        return await asyncio.to_thread(self.publish, *args, **kwargs)
+        return await in_thread(lambda: self.publish(*args, **kwargs))
 
     async def publish_by(
         self, client: "AsyncClient", arguments: Mapping[str, Any], *, id: str, more_headers: Mapping[str, str]
@@ -132,6 +132,10 @@ class Publisher(Generic[P]):
             headers=tracing.outgoing(settings.headers),
             id=settings.id,
         )
+
+    async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
+        """The same for a coroutine, as publish_async."""
+        return await in_thread(lambda: self.publish_many(calls))
 
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
         """The message as part of an acknowledgement."""

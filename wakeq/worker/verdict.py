@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from wakeq.client.encoding import text_of_reason
+from wakeq.client.message import Received
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.worker_commands import ERROR_CHARS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze
@@ -76,6 +77,12 @@ def fate_of(verdict: GivenBack) -> str:
 def reason_of(verdict: GivenBack) -> str:
     """Why it was given back."""
     return verdict.reason if isinstance(verdict, Returned) else verdict.error
+
+
+def telling(message: Received, verdict: GivenBack) -> tuple[str, str, str, str, int, str]:
+    """What the log says of a message that was given back: the format, and what it is filled with."""
+    facts = (message.queue, message.uid, fate_of(verdict), message.delivery, reason_of(verdict))
+    return ("%s: %s %s (delivery %d): %s", *facts)
 
 
 def verdict_of(error: BaseException, policy: Retry | None, *, failures: int, drawn: float) -> GivenBack:

@@ -77,6 +77,7 @@ class Worker:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.schedules: list[Schedule] = []
         self.concurrency = concurrency  # may be changed until it runs
+        self.process_set_up: Callable[[], None] | None = None  # called in each process, which knows nothing of ours
         self._prefetch = prefetch
         self._grace_s = grace
         self._trace_parent = trace_parent
@@ -284,4 +285,4 @@ class Worker:
             case "process":
                 from wakeq.worker.processes import ProcessPool
 
-                return ProcessPool(self.concurrency, returns)
+                return ProcessPool(self.concurrency, returns, self.process_set_up)

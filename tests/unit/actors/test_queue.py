@@ -65,6 +65,28 @@ def test_fault_3_a_publish_wakes_as_many_as_the_policy_says(
     assert client.figures(Q)["wakes_per_delivery"] == woken / 2
 
 
+@pytest.mark.parametrize("between", ["restart", "purge"])
+def test_wakes_are_compared_with_the_deliveries_of_the_same_time(broker: Broker, client: Client, between: str) -> None:
+    for _ in range(4):
+        client.publish(Q)
+        client.call("ACK", Q, uid=client.fetch(Q)["uid"])
+    broker.advance(0.1)
+    if between == "restart":
+        broker.crash_and_restart()
+        client = broker.client()
+    worker = broker.client()
+    worker.fall_asleep(Q)
+    client.publish(Q)
+    worker.fetch(Q)
+    if between == "purge":
+        client.call("PURGE", Q)
+
+    figures = client.figures(Q)
+
+    assert figures["wakes"] == 1
+    assert figures["wakes_per_delivery"] == (1.0 if between == "restart" else 0.2)
+
+
 @pytest.mark.parametrize("end", ["close", "UNS"])
 def test_when_a_woken_worker_leaves_the_next_is_woken(broker: Broker, client: Client, end: str) -> None:
     first, second = broker.client(), broker.client()

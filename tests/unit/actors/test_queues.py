@@ -168,6 +168,22 @@ def test_those_who_sleep_and_wait_outlive_a_purge(client: Client, broker: Broker
     assert sleeps.words() == ["awk"]
 
 
+@pytest.mark.parametrize(("subscribed", "word"), [(True, "nomsg"), (False, "nok")])
+def test_a_wait_for_a_queue_that_is_deleted_ends_as_a_fetch_of_none_does(
+    client: Client, broker: Broker, subscribed: bool, word: str
+) -> None:
+    waits = broker.client()
+    client.call("CREATE", Q)
+    if subscribed:
+        waits.call("SUB", Q)
+    waits.ask({"cmd": "FET", "qname": Q, "wait": 50, "cmd_id": 1})
+
+    client.call("DROP", Q)
+
+    assert waits.words() == [word]
+    assert waits.call("FET", Q)["cmd"] == word
+
+
 # Imported messages ----------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from bench.bars import BARS, Bar, Verdict, judge
+from bench.calls import summary as calls_told
 from bench.flow import Flow
 from bench.peers import PEERS, Peer
 from bench.peers.beanstalkd import BeanstalkConsumer, ToyGroup
@@ -81,6 +82,21 @@ def test_an_upper_bar_is_met_at_its_value_and_a_missed_aim_is_no_failure(
 def test_memory_is_not_taken_for_a_disk() -> None:
     assert "fiction" in disk_warnings(Path("somewhere"), "tmpfs")[0]
     assert disk_warnings(Path("somewhere"), "ext4") == []
+
+
+def test_calls_are_told_by_file_for_each_of_what_was_done() -> None:
+    calls = {
+        ("/src/wakeq/wakeq/actors/queue.py", "on_receive"): 20,
+        ("/src/wakeq/wakeq/actors/queue.py", "rare"): 1,
+        ("/lib/asyncio/tasks.py", "sleep"): 5,
+        ("", "len"): 30,
+        ("/src/wakeq/wakeq/node.py", "beat"): 0,
+    }
+
+    told = calls_told(calls, 10).splitlines()
+
+    assert told[0] == "for each of 10: 2.6 calls of Python, 3.0 of C"
+    assert told[4:] == ["| actors/queue.py |  2.10 |", "| elsewhere       |  0.50 |"]
 
 
 def test_a_profile_counts_the_last_frame_of_each_stack() -> None:

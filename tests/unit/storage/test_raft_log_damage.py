@@ -214,6 +214,21 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     refused(tmp_path, match="expected 11, for a segment is missing between, found first index 21")
 
 
+@pytest.mark.parametrize(("empty", "found"), [(False, "no such file"), (True, "an empty file")])
+def test_an_active_segment_that_is_gone_from_behind_sealed_ones_is_damage(
+    tmp_path: Path, empty: bool, found: str
+) -> None:
+    two_sealed(tmp_path)
+    (tmp_path / "raft.log").unlink()
+    if empty:
+        (tmp_path / "raft.log").touch()
+    what = f"expected the segment that goes on behind entry 20, found {found}"
+
+    refused(tmp_path, match=what)
+    with pytest.raises(DamagedFile, match=what):
+        SegmentedLog.open(tmp_path, None, committed_at_least=0, read_only=True)
+
+
 def test_a_segment_under_a_wrong_name_is_damage(tmp_path: Path) -> None:
     paths = two_sealed(tmp_path)
     paths[0].rename(paths[0].with_name("raft.log.0000000000000000002"))

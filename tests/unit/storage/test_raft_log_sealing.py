@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, payload, two_sealed, write
 from wakeq.protocol.log_format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
-from wakeq.storage import active_segment, files, raft_log, segments
+from wakeq.storage import active_segment, files, log_opening, raft_log, segments
 from wakeq.storage.raft_log import EntriesGone
 
 # Sealing --------------------------------------------------------------------------------------------------------------
@@ -116,6 +116,28 @@ def test_a_crash_while_sealing_loses_nothing(
     assert not list(tmp_path.glob("*.new"))
     again.close()
     assert indexes(open_log(tmp_path, committed=15)) == list(range(1, 16))
+
+
+@pytest.mark.parametrize("name", ["rename_durably", "create_active"])
+def test_a_crash_while_a_start_finishes_the_sealing_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    log = open_log(tmp_path)
+    write(log, 10)
+
+    def crash(*_arguments: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(raft_log, "rename_durably", crash)
+        patch.setattr(log_opening, name, crash)
+        with pytest.raises(Crash):
+            log.roll(10)
+        with pytest.raises(Crash):
+            open_log(tmp_path, committed=10)
+
+    assert indexes(open_log(tmp_path, committed=10)) == list(range(1, 11))
+    assert not list(tmp_path.glob("*.new"))
 
 
 FOOTERS: dict[str, Callable[[bytes], bytes]] = {

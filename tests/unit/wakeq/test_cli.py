@@ -123,6 +123,7 @@ def test_every_error_is_one_line_and_its_documented_status(
         (["pub"], 2, "try `wakeq pub --help`"),
         (["fetch", "q", "--limit", "0"], 2, "'--limit'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
+        (["pub", "q", "x", "--id", ""], 2, "'--id': it is empty"),
         (["queue", "update", "q"], 2, "nothing to change"),
         (["queue", "list", "--broker", "b:1"], 2, "--broker stands before the verb: `wakeq --broker ... queue list`"),
         (["pub", "q", "x", "--delay", "0.5"], 2, "'0.5' is not a whole number"),

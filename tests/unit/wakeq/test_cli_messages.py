@@ -79,12 +79,13 @@ class BrokenOutput(io.BytesIO):
         raise BrokenPipeError
 
 
+@pytest.mark.parametrize("how_many", ["--limit", "--count"])  # as the other verbs say it, and as FET does
 def test_fetch_with_json_gives_everything_one_message_a_line(
-    fake: type[FakeClient], capsys: pytest.CaptureFixture[str]
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], how_many: str
 ) -> None:
     fake.messages = [message(headers={"a": "b"}), message(uid="u2", body=b"\xff")]
 
-    main(["fetch", "q", "--limit", "2", "--json", "--ack"])
+    main(["fetch", "q", how_many, "2", "--json", "--ack"])
 
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert first == {

@@ -48,6 +48,11 @@ def test_bodies_are_text_bytes_or_json(body: Body, expected: bytes) -> None:
     assert wire.body_of(pub) == expected
 
 
+def test_a_message_is_no_body() -> None:
+    with pytest.raises(errors.BadField, match=r"Received\(queue='q'.* is a message; publish its body"):
+        bytes_of_body(held("u"))
+
+
 def test_each_body_of_a_batch_is_said_in_its_own_way() -> None:
     pub = said(requests.publish_many("q", ["text", b"\xff", {"a": 1}], PLAIN))
 

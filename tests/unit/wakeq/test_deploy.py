@@ -167,8 +167,11 @@ def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
     assert set(map(int, line[1].split())) == hopeless
 
 
-def test_the_unit_is_started_again_for_as_long_as_that_may_help() -> None:
-    unit = (DEPLOY / "wakeq.service").read_text()
+@pytest.mark.parametrize(
+    "file", [DEPLOY / "wakeq.service", TOP / "docs/guide/deployment.md"], ids=lambda file: file.name
+)
+def test_a_unit_is_started_again_for_as_long_as_that_may_help(file: Path) -> None:
+    unit = file.read_text()
 
     assert re.search(r"^StartLimitIntervalSec=0$", unit, re.MULTILINE), "five failures in ten seconds end it for good"
     assert re.search(r"^Restart=always$", unit, re.MULTILINE)

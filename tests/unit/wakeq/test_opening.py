@@ -45,6 +45,23 @@ def refused(path: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("names", [["raft.log"], ["raft.metadata"], ["raft.log", "raft.metadata", "raft.snapshot"]])
+def test_files_of_0_bytes_are_a_first_start(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "consensus").mkdir()
+    for name in names:
+        (tmp_path / "consensus" / name).touch()
+
+    with closing(open_all(tmp_path, upgrade=True, segment_bytes_max=1 << 20)) as opened:
+        assert opened.imported is None
+        assert (opened.metadata.term, opened.log.last_index) == (0, 0)
+
+
+def test_a_lost_version_of_a_used_directory_is_not_taken_for_version_1(tmp_path: Path) -> None:
+    (used(tmp_path / "data") / "VERSION").unlink()
+
+    assert "VERSION: at offset 0: expected 'wakeq data directory 2', found no such file" in refused(tmp_path / "data")
+
+
 @pytest.mark.parametrize("left", ["", "raft.log", "raft.log.v1"])
 def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, left: str) -> None:
     log = used(tmp_path / "data") / "consensus" / "raft.log"

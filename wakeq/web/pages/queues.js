@@ -56,7 +56,7 @@ export async function redrive(name, where = []) {
     fields: [{ name: "error", label: "Only those whose error contains (empty: all)" }, { name: "rate", label: "At most so many a second (empty: at once)", type: "number" }],
     go: "Redrive" });
   if (!asked) return;
-  const conditions = asked.error ? [...where, `header.wakeq-error~${asked.error}`] : where;
+  const conditions = asked.error ? [...where, `error~${asked.error}`] : where;
   await performAll("Redriven", "/messages/redrive", name, { where: conditions, ...(asked.rate ? { rate: Number(asked.rate) } : {}) });
 }
 

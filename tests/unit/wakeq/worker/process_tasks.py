@@ -8,6 +8,16 @@ from wakeq import Retry, current
 from wakeq.worker import Worker
 
 worker = Worker()
+set_up: list[str] = []  # what was done to this process before its first handler
+
+
+def set_up_by(whom: str) -> None:
+    set_up.append(whom)
+
+
+@worker.task("set-ups", mode="process")
+def send_set_up() -> None:
+    current().then("set-ups", set_up)
 
 
 @worker.task("pids", mode="process")

@@ -66,7 +66,7 @@ def test_the_lease_of_a_handler_that_runs_is_extended_in_time() -> None:
     in_driven_time(scenario)
 
 
-def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may() -> None:
+def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
         world.broker.publish("q", "m1")
@@ -76,6 +76,7 @@ def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may() -> None:
 
         assert world.pool.abandoned == ["m1"]
         assert world.given_back()["m1"] == {"delay": 7, "error": "the handler ran for more than 100 s (max_run)"}
+        assert "m1 failed, to be tried again in 7 s (delivery 1): the handler ran for more" in caplog.text
         await asyncio.sleep(2000)
         assert world.broker.acked == []
 

@@ -5,6 +5,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -70,6 +71,18 @@ def test_handlers_run_in_one_process_that_is_not_ours(pool: tuple[ProcessPool, R
     assert pids != {str(os.getpid())}
 
 
+def test_a_process_is_set_up_once_before_its_first_handler() -> None:
+    returned: Any = Returned()
+    pool = ProcessPool(1, returned, partial(process_tasks.set_up_by, "us"))
+    pool.start()
+
+    pool.submit([job_of(process_tasks.send_set_up), job_of(process_tasks.send_set_up)])
+
+    verdicts = [returned.take(), returned.take()]
+    pool.stop()
+    assert [one.then[0].message for one in verdicts] == ['["us"]', '["us"]']
+
+
 @pytest.mark.parametrize(
     ("how", "error"),
     [
@@ -90,6 +103,19 @@ def test_each_bad_end_is_a_failure_of_its_message_alone(
     assert first.delay_s == 4
     assert isinstance(last, Dead)
     assert verdict_on(pool, "return") == DONE
+
+
+def test_the_log_says_what_becomes_of_a_message_whose_process_died(
+    pool: tuple[ProcessPool, Returned], caplog: pytest.LogCaptureFixture
+) -> None:
+    verdict_on(pool, "os._exit")
+    verdict_on(pool, "os._exit", failures=1)
+
+    ended = "its process ended with exit code 3"
+    assert [record.message.partition("u1 ")[2] for record in caplog.records] == [
+        f"failed, to be tried again in 4 s (delivery 1): {ended}",
+        f"is a dead letter now (delivery 1): still failing after 1 retry: {ended}",
+    ]
 
 
 @pytest.mark.parametrize("how", ["interrupt", "terminate"])
@@ -144,7 +170,7 @@ def test_a_process_that_cannot_be_made_fails_its_message_and_not_the_pool(
 ) -> None:
     assert isinstance(verdict_on(pool, "kill"), Failed)  # the next one needs a new process
 
-    def no_room() -> None:
+    def no_room(_set_up: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
     with monkeypatch.context() as patch:
@@ -162,7 +188,7 @@ def test_a_process_that_was_made_for_an_abandoned_handler_is_killed(monkeypatch:
     class SlowChild:
         """A child that is made slowly, and whose handler would never end."""
 
-        def __init__(self) -> None:
+        def __init__(self, _set_up: object) -> None:
             being_made.set()
             assert go.wait(PATIENCE_S)
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -83,6 +84,51 @@ def test_a_coroutine_publishes_without_holding_up_its_loop() -> None:
 
     assert uid == "uid-1"
     assert outbox.published == [("emails", [b'{"to":"a@b.c"}'], {**PLAIN, "priority": 3})]
+
+
+def test_publishes_that_wait_for_the_broker_leave_the_threads_of_the_loop_to_others() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    class SlowOutbox(Outbox):
+        def publish(self, queue: str, body: Any, **options: Any) -> str:
+            assert answered.wait(10), "no thread was left"
+            return super().publish(queue, body, **options)
+
+    @worker.task("emails")
+    def send(to: str) -> None: ...
+
+    async def publish() -> list[str]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        waiting = [asyncio.ensure_future(send.publish_async(to)) for to in "xyz"]
+        await asyncio.sleep(0)
+        await asyncio.to_thread(answered.set)
+        return await asyncio.gather(*waiting)
+
+    with worker.publishing_to(SlowOutbox()):
+        assert len(asyncio.run(publish())) == 3
+
+
+def test_a_coroutine_publishes_many_without_holding_up_its_loop() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    class SlowOutbox(Outbox):
+        def publish_many(self, queue: str, bodies: Iterable[Any], **options: Any) -> list[str]:
+            assert answered.wait(10), "the loop stood still"
+            return super().publish_many(queue, bodies, **options)
+
+    @worker.task("emails")
+    async def send(to: str) -> None: ...
+
+    async def publish() -> list[str]:
+        asyncio.get_running_loop().call_later(0.01, answered.set)
+        return await send.options(priority=3).publish_many_async({"to": to} for to in "xy")
+
+    outbox = SlowOutbox()
+    with worker.publishing_to(outbox):
+        uids = asyncio.run(publish())
+
+    assert uids == ["uid-0", "uid-1"]
+    assert outbox.published == [("emails", [b'{"to":"x"}', b'{"to":"y"}'], {**PLAIN, "priority": 3})]
 
 
 def test_options_change_one_publication_and_not_the_task() -> None:
