@@ -121,6 +121,7 @@ class Images(Process):
         identity: Identity,
         snapshots: Process,
         new_thread: Callable[[], Disk],
+        room_bytes: Callable[[], int],
         call_later: Callable[[float, Callable[[], None]], Any],
     ) -> None:
         super().__init__()
@@ -128,6 +129,7 @@ class Images(Process):
         self._identity = identity
         self._snapshots = snapshots
         self._new_thread = new_thread
+        self._room_bytes = room_bytes  # that an image may take on the disk; asked in the thread
         self._call_later = call_later
         self._raft_log: Process | None = None
         self._thread: Disk | None = None
@@ -325,9 +327,11 @@ class Images(Process):
         if receiving is None or receiving.stream != chunk.stream:
             return  # of an earlier transfer
         receiving.has_moved = True
-        writer, identity = receiving.writer, self._identity
+        writer, identity, room_bytes = receiving.writer, self._identity, self._room_bytes
 
         def work() -> None:
+            if room_bytes() < len(chunk.data):
+                raise StorageError(f"{writer.path}: no room for it beside what is kept for acknowledgements; make some")
             writer.write(chunk.offset, chunk.data)
             if chunk.is_last:
                 writer.finish(chunk.crc, identity)

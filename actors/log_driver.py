@@ -60,7 +60,7 @@ class LogDriver(LogLevels):
         self._is_throttled = False
         self._serves_alone = False  # the only voter may always serve, once it leads
         self._is_replaced = False  # an image is about to take the place of log and state
-        self._is_closing = False  # nothing is handed out any more, and what was is on its way here
+        self._closings = 0  # while there is any, nothing is handed out, and what was is on its way here
         self._parks = True  # proposals wait: to lead, for the state store, for a successor
         self._parked: deque[Propose] = deque()
 
@@ -82,7 +82,7 @@ class LogDriver(LogLevels):
         if self._serves_alone:
             return None
         core = self.core
-        is_open = core.accepts and not self._is_closing
+        is_open = core.accepts and not self._closings
         if is_open and core.may_serve(self._monotonic_ms()):
             return None  # while a successor gets ready nothing is handed out: the log would not take it
         if is_open and core.applied_index >= core.leader().first_index:
@@ -108,9 +108,9 @@ class LogDriver(LogLevels):
 
     @property
     def at_rest(self) -> bool:
-        """True while nothing that was proposed is without its outcome."""
+        """True while nothing that was proposed is without its outcome, or in memory alone."""
         asked = any(asker is not None for *_, asker in self._uncommitted)
-        return not (self._writing or asked or self._parked)
+        return not (self._writing or asked or self._parked or self._log.buffered_bytes)
 
     # --- proposals -------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,8 @@ The fifth part of RaftLog.  It asks nobody: what an operator wants is decided el
 """
 
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -31,6 +33,12 @@ NEEDS_ROOM = (Entries, SnapshotOffer)
 logger = logging.getLogger("wakeq.raft_log")
 
 
+class Closed(msgspec.Struct, frozen=True, gc=False):
+    """To itself: what was handed out before has come; whoever asked for that is not the only one, perhaps."""
+
+    go_on: Callable[[], object]
+
+
 class LogStanding(LogDriver):
     """See the head of this file."""
 
@@ -47,34 +55,38 @@ class LogStanding(LogDriver):
         """Hand leadership over to a node, or to the one that is furthest."""
         leader = self.core.leader()
         if node_id is None:
-            others = [voter for voter in self.core.members.voters if voter in self._around.connected]
-            if not others:
+            if not self._heirs:
                 raise BadField("no other voter is connected, so nobody could take over")
-            node_id = max(others, key=lambda other: leader.peers[other].counted_match)
+            node_id = max(self._heirs, key=lambda other: leader.peers[other].counted_match)
         leader.transfer(node_id)
         return node_id
 
+    @property
+    def _heirs(self) -> list[int]:
+        """Return who could take over."""
+        return [voter for voter in self.core.members.voters if voter in self._around.connected]
+
     def on_hand_over(self, message: HandOver) -> None:
         """This node is about to stop: another one is to lead, if there is one."""
-        if not self._closes_first(message):
-            self._resign()
+        self._close_first(self._resign)
 
-    def _closes_first(self, message: object) -> bool:
-        """Hand out nothing more, and have the message come again behind what queues say of what they handed out."""
-        self._is_closing = bool(self._led_term) and not self._is_closing
-        if self._is_closing:
-            self.tell(message)
-        return self._is_closing
+    def _close_first(self, go_on: Callable[[], object]) -> None:
+        """Hand out nothing more, and go on behind what queues say of what they handed out."""
+        if self._led_term:
+            self._closings += 1
+            self.tell(Closed(go_on))
+        else:
+            go_on()
 
-    def _resign(self) -> bool:
-        """Let another node lead; return whether one is going to."""
-        is_going = True
-        try:
+    def on_closed(self, message: "Closed") -> None:
+        self._closings -= 1
+        message.go_on()
+
+    def _resign(self) -> None:
+        """Let another node lead, if there is one."""
+        with suppress(Refused):
             self._transfer(None)
-        except Refused:
-            is_going = False
         self._attend()
-        return is_going
 
     def _change(self, asker: Asker | None, config: Config) -> None:
         """Put other members into the log; whoever asked hears when that is committed."""
@@ -84,8 +96,8 @@ class LogStanding(LogDriver):
 
     def on_beat(self) -> None:
         super().on_beat()
-        if self._led_term and self._stands_aside:
-            self._resign()
+        if self._led_term and self._stands_aside and self._heirs:
+            self._close_first(self._resign)
         if self._led_term:
             self._promote()
         if self._led_term:  # still
@@ -170,9 +182,11 @@ class LogStanding(LogDriver):
 
     def _pass_on(self, index: int) -> bool:
         """Let another node lead for the sake of an entry, once; return whether one is going to."""
-        has_tried = index in self._passed_on
+        is_going = index not in self._passed_on and bool(self._heirs)
         self._passed_on.add(index)
-        return not has_tried and self._resign()
+        if is_going:
+            self._close_first(self._resign)
+        return is_going
 
     def on_spoilt(self, message: Spoilt) -> None:
         """Begin again without the state on disk: it comes back from an image and the log, without that entry."""

@@ -84,13 +84,16 @@ class HeldBack(msgspec.Struct, frozen=True, gc=False):
     otherwise: Answered
     waiter: Waiter | None = None  # whose time is not over: it waits on, rather than hear `otherwise`
 
-    def without_refused(self, codes: Sequence[int]) -> Answered:
-        """Return the answer with those messages HandedOver only whose code is 0."""
-        if not any(codes):
+    def without_refused(self, codes: Sequence[int]) -> Answered | None:
+        """Return the answer with those messages only of which the log says no refusal; None if none is left."""
+        if min(codes) >= 0:
             return self.answer
-        ((ticket, place, handed_over),) = self.answer.answers
-        left = handed_over.without_refused(codes)
-        return Answered([(ticket, place, left)]) if left.numbers else self.otherwise
+        ((ticket, place, messages),) = self.answer.answers
+        done = [code >= 0 for code in codes]
+        if not any(done):
+            return None
+        left = messages.only(done) if type(messages) is HandedOver else list(compress(messages, done))
+        return Answered([(ticket, place, left)])
 
 
 # Straight ---------------------------------------------------------------------------------------------------------
@@ -138,9 +141,8 @@ class HandedOver(msgspec.Struct, frozen=True, gc=False):
     numbers: list[int]
     drafts: list[Draft]
 
-    def without_refused(self, codes: Sequence[int]) -> "HandedOver":
-        """Return those only whose code is 0."""
-        done = [not code for code in codes]
+    def only(self, done: Sequence[bool]) -> "HandedOver":
+        """Return those only of which it says so."""
         return HandedOver(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
 
 

@@ -104,10 +104,12 @@ class QueueProcess(QueueSight):
         self, exception_type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         reason = f"{type(value).__name__}: {value}"
-        self._last_words()
         told = [message.items for message in (self._handling, *self.unread) if type(message) is Committed]
         unanswered = [item for items in told for item in items]
-        self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
+        try:
+            self._last_words()
+        finally:  # whatever state it is in: nobody else can say that it has to be made anew
+            self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
 
     def _last_words(self) -> None:
         """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
@@ -172,10 +174,13 @@ class QueueProcess(QueueSight):
         assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
         if ticket.waiter in self._promised:
             del self._promised[ticket.waiter]
+        answer = None
         if entry.queue_id == self.ledger.id:
             # of what was taken, somebody else may have removed a part: he shall not get that, but all of the rest
-            subscriber.tell(ticket.without_refused(results) if type(entry) is Ack else ticket.answer)
-        elif ticket.waiter is not None:  # the queue was emptied meanwhile
+            answer = ticket.answer if type(entry) is Extended else ticket.without_refused(results)
+        if answer is not None:
+            subscriber.tell(answer)
+        elif ticket.waiter is not None:  # nothing is left of it: the queue was emptied meanwhile, perhaps
             self._wait_on(ticket.waiter, self._now_ms())
         else:
             subscriber.tell(ticket.otherwise)

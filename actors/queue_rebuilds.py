@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from wakeq.actors.barrier import Gathering
 from wakeq.actors.messages import (
     Abandon,
     Asker,
@@ -96,6 +97,11 @@ class QueueRebuilds(QueueRegistry):
     def set_aside_count(self) -> int:
         """How many entries of the log no queue applies, because they crashed one; `wakeq inspect` lists them."""
         return len(self._aside)
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether a queue waits for an entry to be set aside, which only a node that leads can say."""
+        return bool(self._halted)
 
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
@@ -221,17 +227,24 @@ class QueueRebuilds(QueueRegistry):
         if entry.index in self._aside:
             return False
         crashed = [name for name, aside in self._halted.items() if aside.index == entry.index]
-        if not crashed and self._is_written(entry.index):  # it crashed the queue of whoever led, and no other
+        owing = self._owing_to_cut(entry.index)
+        is_owed_whole = bool(owing) and not any(is_part(one) for told in owing.values() for one in told)
+        if not (crashed or is_owed_whole) and self._is_written(entry.index):  # it crashed a queue elsewhere, not here
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
         self.leave_out(entry)
         for name in crashed:
             del self._halted[name]
             self._rebuild(name)
-        for name, told in self._told.items():  # others that had a part in it
-            if name in self._processes and any(index_of(one) == entry.index for one in told):
+        for name in owing:  # others that had a part in it; who is being rebuilt is not told it again
+            if name in self._processes:
                 self._processes[name].tell(Abandon(entry.index))
         return False
+
+    def _owing_to_cut(self, index: int) -> dict[str, list[Told]]:
+        """Return the queues whose part in an entry is in no cut, not even in one that is being collected."""
+        owed = {name: [one for one in told if index_of(one) == index] for name, told in self._told.items()}
+        return {name: told for name, told in owed.items() if told}
 
     def _is_left(self, item: Item) -> bool:
         """Whether an entry is to be applied; a queue that was made by one that is set aside is there all the same."""
@@ -247,6 +260,11 @@ class QueueRebuilds(QueueRegistry):
 def index_of(told: Told) -> int:
     """Return the index of something that a queue was told."""
     return told if isinstance(told, int) else told[0]
+
+
+def is_part(told: Told) -> bool:
+    """Whether it is one queue's part of an entry that others have their parts of."""
+    return not isinstance(told, int) and told[4] is not None and type(told[4].ticket) is Gathering
 
 
 def read_published(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, Item]:

@@ -19,7 +19,7 @@ from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOff
 from wakeq.actors.log_driver import GiveUp
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
-from wakeq.actors.log_standing import LogStanding
+from wakeq.actors.log_standing import Closed, LogStanding
 from wakeq.actors.messages import (
     Answered,
     Applied,
@@ -54,8 +54,13 @@ class RaftLog(LogStanding):
 
     def on_administer(self, message: Administer) -> None:
         """Do what an operator asks for, or say why not."""
-        if message.what == "transfer" and self._closes_first(message):
-            return
+        is_leaving = message.what == "remove" and message.node_id == self.core.me.node_id
+        if is_leaving or message.what == "transfer":
+            self._close_first(lambda: self._obey(message))
+        else:
+            self._obey(message)
+
+    def _obey(self, message: Administer) -> None:
         try:
             facts = self._administer(message)
         except Refused as error:
@@ -167,6 +172,7 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     GiveUp: RaftLog.on_give_up,
     Administer: RaftLog.on_administer,
     HandOver: RaftLog.on_hand_over,
+    Closed: RaftLog.on_closed,
     Inquire: RaftLog.on_inquire,
     ImageOffer: RaftLog.on_image_offer,
     ImageFailed: RaftLog.on_image_failed,

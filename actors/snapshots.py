@@ -3,12 +3,14 @@
     StateWritten (queues) --> due? --> a thread of its own writes the image from a view --> Cut (raft log)
 
 It is due when the log has grown enough, or when most of what the last one holds is gone.  One at a time, with a
-deadline that grows with the live data.  Must never hold up the loop or the state's writer.
+deadline that grows with the live data.  Must never hold up the loop or the state's writer, nor take the room that is
+kept for acknowledgements.
 """
 
 import logging
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +18,18 @@ import msgspec
 
 from wakeq.actors.log_files import Cut
 from wakeq.actors.runtime import Process
-from wakeq.protocol.errors import DiskFull
+from wakeq.protocol.errors import Busy, DiskFull
 from wakeq.protocol.log_format import Identity
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.snapshot import SnapshotHeader, write_snapshot
+from wakeq.storage.snapshot import BLOCK_BYTES, SnapshotHeader, write_snapshot
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
 
 NEVER_BYTES = -(1 << 62)
 DEADLINE_S_MIN = 60.0
 HOLLOW_SHARE = 2  # an image of which less than one part in so many still lives is worth another one ...
 HOLLOW_BYTES_SHARE = 8  # ... if it is not small: than one part in so many of what the log must grow by
+SMALL_BLOCKS = 2  # an image of so many is written in any case: it may be the one that makes room
 BYTES_A_SECOND_MIN = 4 << 20  # slower than this and the snapshot is given up: its reader pins pages
 
 logger = logging.getLogger("wakeq.snapshots")
@@ -74,6 +77,7 @@ class Snapshots(Process):
         log: SegmentedLog,
         raft_log: Process,
         new_thread: Callable[[], Disk],
+        room_bytes: Callable[[], int],
         bytes_min: int,
     ) -> None:
         super().__init__()
@@ -84,8 +88,10 @@ class Snapshots(Process):
         self._log = log
         self._raft_log = raft_log
         self._new_thread = new_thread
+        self._room_bytes = room_bytes  # that an image may take on the disk; asked in its thread, too
         self._bytes_min = bytes_min
         self._last_bytes = path.stat().st_size if path.exists() else 0
+        self._living_bytes = 0
         self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
         self._askers: list[Process] = []
         self._thread: Disk | None = None
@@ -99,8 +105,14 @@ class Snapshots(Process):
                 self._begin()
         else:
             assert isinstance(message, StateWritten), "nothing else is for it"
-            if self._thread is None and (self._lets_go_of_log or self._is_hollow(message.living_bytes)):
+            self._living_bytes = message.living_bytes
+            if self._thread is None and self._is_due(message.living_bytes):
                 self._begin()
+
+    def _is_due(self, living_bytes: int) -> bool:
+        """Whether an image is worth it, and there seems to be room for it: one that ends half-way is for nothing."""
+        is_worth_it = self._lets_go_of_log or self._is_hollow(living_bytes)
+        return is_worth_it and living_bytes < max(self._room_bytes(), SMALL_BLOCKS * BLOCK_BYTES)
 
     @property
     def _lets_go_of_log(self) -> bool:
@@ -116,12 +128,16 @@ class Snapshots(Process):
     def _begin(self) -> None:
         self._begun_bytes = self._log.written_bytes
         self._thread = self._new_thread()
-        path, identity, store = self._path, self._identity, self._store
-        deadline_s = time.monotonic() + DEADLINE_S_MIN + 2 * self._last_bytes / BYTES_A_SECOND_MIN
+        path, identity, store, room_bytes = self._path, self._identity, self._store, self._room_bytes
+        size_bytes = max(2 * self._last_bytes, self._living_bytes)
+        deadline_s = time.monotonic() + DEADLINE_S_MIN + size_bytes / BYTES_A_SECOND_MIN
+        blocks = count()
 
         def check() -> None:
             if time.monotonic() > deadline_s:
                 raise TooSlow(f"{path}: not written in time; the disk is too busy, the next try follows")
+            if next(blocks) >= SMALL_BLOCKS and room_bytes() < BLOCK_BYTES:
+                raise DiskFull(f"{path}: not written: what is left of the disk is kept for acknowledgements; make room")
 
         def work() -> Written:
             with store.read() as view:
@@ -146,7 +162,7 @@ class Snapshots(Process):
             self.taken += 1
             self._last_bytes = message.size_bytes
             self._raft_log.tell(Cut(message.index))
-        elif isinstance(message.error, TooSlow | DiskFull):
+        elif isinstance(message.error, TooSlow | DiskFull | Busy):  # Busy: the store's map grew, and closed the view
             self._begun_bytes = NEVER_BYTES
             logger.warning("%s", message.error)
         else:

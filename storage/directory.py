@@ -160,6 +160,10 @@ class DataDirectory:
         self.out_of_room = self.free_bytes() < self.reserve_bytes() // share + owed_bytes
         return self.out_of_room
 
+    def image_room_bytes(self, owed_bytes: int = 0) -> int:
+        """Return how much an image may take: not what a node of a cluster needs lest it step aside."""
+        return self.free_bytes() - self.reserve_bytes() // LAST_SHARE - owed_bytes
+
     def finish_import(self) -> None:
         """Say that all of version 1 is on disk in its new form (storage/version1.py tells the order)."""
         _write_version(self.path, VERSION)
@@ -190,8 +194,10 @@ def _disk_bytes(path: Path) -> int:
 def _make_folder(path: Path) -> None:
     try:
         if not path.is_dir():
+            made = [path, *(parent for parent in path.parents if not parent.exists())]
             path.mkdir(mode=FOLDER_MODE, parents=True)
-            sync_directory(path.parent)
+            for folder in made:
+                sync_directory(folder.parent)
     except OSError as error:
         raise StorageError(f"{path}: cannot be created: {error.strerror}; choose another data directory") from error
 

@@ -43,6 +43,7 @@ from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
+UNBOUNDED_BYTES = 1 << 62
 REPLAY_BATCH = 2_048  # entries that are applied before anything else has its turn
 
 CallLater = Callable[[float, Callable[[], None]], Any]
@@ -73,6 +74,7 @@ class Surroundings:
     new_snapshot_disk: Callable[[], Disk]
     failed: Callable[[BaseException], None]
     look_for_room: Callable[[], None] = lambda: None
+    image_room_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES  # on the disk, for an image; asked from any thread
     behind_ms: Callable[[], int] = lambda: 0  # how far the clock has still to lean forward
     monotonic_ms: Callable[[], int] = elapsed_ms
     chance: Callable[[], float] = random.random
@@ -137,6 +139,7 @@ class Assembly:
             files.log,
             self.raft_log,
             around.new_snapshot_disk,
+            around.image_room_bytes,
             snapshot_bytes_min,
         )
         self.images = runtime.spawn(
@@ -145,6 +148,7 @@ class Assembly:
             files.identity,
             self.snapshots,
             around.new_snapshot_disk,
+            around.image_room_bytes,
             around.call_later,
         )
         self.images.begin(self.raft_log)
@@ -313,9 +317,11 @@ class Assembly:
         return [entry for entry in asides if isinstance(entry, SetAside) and entry.index >= first_index]
 
     def _replay(self, items: list[Item]) -> Iterator[None]:
+        """Have entries applied; what stands behind a queue that is halted is, once some node leads."""
         if items:
             self.queues.tell(Committed(items))
-            while self.queues.applied[0] < items[-1][0]:
+            yield
+            while self.queues.applied[0] < items[-1][0] and not self.queues.is_halted:
                 yield
 
     def begin(self) -> None:

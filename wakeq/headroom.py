@@ -35,6 +35,11 @@ class Headroom:
         """Whether publishes are refused."""
         return bool(self._refused_with)
 
+    def image_room_bytes(self) -> int:
+        """Return what an image may take of the disk, from whatever thread: the rest is for what was promised."""
+        owed_bytes = STATE_BYTES_A_LOG_BYTE * self._assembly.queues.unflushed_bytes
+        return self._files.directory.image_room_bytes(owed_bytes)
+
     def look(self) -> None:
         """Refuse publishes from now on, or take them again, if that has changed."""
         queues, directory = self._assembly.queues, self._files.directory

@@ -126,6 +126,7 @@ class Node:
                 new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
                 failed=self._fail,
                 look_for_room=lambda: self._headroom.look(),
+                image_room_bytes=lambda: self._headroom.image_room_bytes(),
             ),
             QueuesSettings(
                 Limits(dedup.ids_max, dedup.window_s * 1000),

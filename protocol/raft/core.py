@@ -163,11 +163,13 @@ class Core:
         return not isinstance(message, AppendAnswer | HeartbeatAnswer | SnapshotRefused | VoteAnswer)
 
     def _refuse_old(self, message: AnyMessage) -> None:
-        """Tell a leader or candidate of an earlier term that time has gone on; it could not learn it otherwise."""
+        """Tell a leader or candidate of an earlier term that time has gone on; it could not learn it otherwise.
+
+        A refused Append gets no AppendAnswer: if its sender leads again by now, it would take that for a word about
+        the log, and this disk for one that has lost what it acknowledged.
+        """
         match message:
-            case Append():
-                self.send(AppendAnswer, message.sender, 0, message.prev_index)
-            case Heartbeat():
+            case Append() | Heartbeat():
                 self.send(HeartbeatAnswer, message.sender, 0)
             case SnapshotOffer():
                 self.send(SnapshotRefused, message.sender, message.stream)

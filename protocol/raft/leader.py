@@ -59,9 +59,9 @@ class Leader:
 
     @property
     def accepts(self) -> bool:
-        """A new cluster takes nothing before it is founded; nor does a leader that is handing over."""
+        """A new cluster takes nothing before it is founded, nor does a leader that hands over or is being removed."""
         members = self.core.members
-        return self.heir is None and (members.config.founded or members.is_lone)
+        return self.heir is None and members.votes and (members.config.founded or members.is_lone)
 
     def has_quorum(self, now_ms: int) -> bool:
         """Whether a majority was with this leader less than an election timeout ago (thesis 6.2)."""

@@ -17,7 +17,11 @@ from wakeq.protocol.ledger import Ledger
 
 QUEUES = ("a", "b", "c")
 STEPS = 150
-SEEDS = (*range(10), 63)  # of these 4 found nodes that disagreed, and 63 a queue with two processes
+SEEDS = (
+    *range(10),
+    63,
+    8_000_256,
+)  # 4 found nodes that disagreed, 63 a queue with two processes, 8_000_256 one that made its state anew for nothing
 
 
 class Life:

@@ -134,7 +134,8 @@ class Recovery:
         node = spare.node_id
         self.world.boot_if_down(spare)
         self._change("it learns", lambda config: (*config.members, Member(node, voter=False)))
-        self._await("it has caught up", lambda: self._leader().core.leader().has_caught_up(node))
+        has_come = lambda: self._leader().core.leader().has_caught_up(node)  # noqa: E731
+        self._await("it has caught up", has_come, 5 * SETTLES_IN)  # it is brought up at leisure: see `Pace`
         self._change("it votes", lambda config: (*_without(config, node), _voter(config, node)))
         self._converges("with another voter")
         if self._leader() is spare:

@@ -7,7 +7,8 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
 from wakeq.actors.messages import Propose
-from wakeq.protocol.commands import Draft, Publish
+from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Publish
+from wakeq.protocol.uid import parse
 
 Q = "q"
 YEAR_S = 31_536_000
@@ -194,6 +195,48 @@ def test_a_strict_delivery_behind_the_end_of_its_queue_is_no_message(broker: Bro
     broker.settle()
 
     assert [reply["cmd"] for reply in client.take()] == ["nomsg", "pong"]
+
+
+@pytest.mark.parametrize("wait", [0, 5])
+def test_a_strict_delivery_behind_an_acknowledgement_is_without_what_that_took_away(
+    broker: Broker, client: Client, wait: int
+) -> None:
+    """Whoever acknowledges, by the uid alone, may be in the log before the queue hears of it."""
+    client.call("CREATE", Q, lease="strict")
+    numbers = [parse(client.publish(Q, message))[1] for message in ("taken away", "stays")]  # type: ignore[index]
+    broker.log_disk.held = True
+    ack = Ack(Q, broker.queue(Q).ledger.id, [numbers[0]], [ANY_TOKEN])
+    broker.raft_log.tell(Propose([(ack, None)]))
+    broker.settle()
+
+    client.send({"cmd": "FET", "qname": Q, "count": 2, "wait": wait})
+    late = broker.client()
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert [message["msg"] for message in client.take()[0]["messages"]] == ["stays"]
+    assert late.finds_nothing(Q)
+
+
+@pytest.mark.parametrize(("wait", "said"), [(0, ["nomsg"]), (5, [])])
+def test_a_strict_delivery_of_what_was_acknowledged_before_it_is_none(
+    broker: Broker, client: Client, wait: int, said: list[str]
+) -> None:
+    client.call("CREATE", Q, lease="strict")
+    number = parse(client.publish(Q))[1]  # type: ignore[index]
+    broker.log_disk.held = True
+    broker.raft_log.tell(Propose([(Ack(Q, broker.queue(Q).ledger.id, [number], [ANY_TOKEN]), None)]))
+    broker.settle()
+
+    client.send({"cmd": "FET", "qname": Q, "wait": wait})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert client.words() == said
+    broker.client().publish(Q, "another")
+    assert [reply["msg"] for reply in client.take()] == (["another"] if wait else [])
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -87,6 +87,26 @@ def test_who_lacks_what_was_cut_off_is_sent_the_state(cluster: HandCluster, stra
     assert size(straggler) == MESSAGES
 
 
+def test_an_image_that_finds_no_room_is_given_up_and_comes_when_there_is(
+    cluster: HandCluster, straggler: HandNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that it fills to the brim is one on which the log ends the node."""
+    with monkeypatch.context() as patch:
+        patch.setattr("wakeq.assembly.UNBOUNDED_BYTES", 0)
+        cluster.bring_up(straggler)
+        cluster.advance(20.0)
+
+    assert "kept for acknowledgements" in caplog.text
+    assert not list(straggler.opened.directory.consensus.glob("raft.received*"))
+    with pytest.raises(StateReplaced):
+        cluster.advance(60.0)
+    straggler.failures.clear()
+    straggler.kill()
+    cluster.bring_up(straggler)
+    cluster.advance(0.5)
+    assert size(straggler) == MESSAGES
+
+
 @pytest.mark.parametrize("offset", [20, -40], ids=["header", "body"])
 def test_an_image_that_has_rotted_is_made_again(
     cluster: HandCluster, leader: HandNode, straggler: HandNode, offset: int

@@ -1,14 +1,16 @@
 """What a change of leaders must not bring to a stand, nor mix up: each of these once did."""
 
+from collections import deque
 from typing import Any
 
 import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
-from wakeq.actors.messages import Asker, Committed, HandOver, Refusal, Spoilt
+from wakeq.actors.log_driver import BEAT
+from wakeq.actors.messages import Asker, Committed, HandOver, Refusal, Spoilt, StepAside
 from wakeq.actors.operator_messages import Administer
-from wakeq.actors.peer import Outgoing, Peer
+from wakeq.actors.peer import Heard, Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
 from wakeq.assembly import StateReplaced
 from wakeq.protocol.commands import Entry, Publish
@@ -303,17 +305,22 @@ def test_a_delay_is_none_the_shorter_while_the_clock_leans_forward(cluster: Hand
     assert [queue for queue in delayed if client.finds_nothing(queue)] == []
 
 
+@pytest.mark.parametrize(
+    "orders",
+    [[HandOver()], [HandOver()] * 2, [HandOver()] * 3, [StepAside(True), BEAT]],
+    ids=["once", "twice", "three times", "for want of room"],
+)
 def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir(
-    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch, orders: list[object]
 ) -> None:
     client, log = leader.client(), leader.raft_log
     client.publish(Q)
-    may_serve, orders = leader.queues._services.refusal, [HandOver()]
+    may_serve, left = leader.queues._services.refusal, deque(orders)
 
     def asked() -> Refusal | None:
         refusal = may_serve()
-        if orders:
-            log.tell(orders.pop())  # it stands in the mail before what the queue is about to propose
+        while left:
+            log.tell(left.popleft())  # it stands in the mail before what the queue is about to propose
         return refusal
 
     queue = leader.queues._processes[Q]
@@ -324,6 +331,34 @@ def test_what_was_handed_out_in_the_turn_before_a_hand_over_is_known_to_the_heir
 
     assert delivered["msg"] == "hi"
     assert new.client().finds_nothing(Q)
+
+
+def test_what_was_handed_out_until_a_leader_is_removed_is_known_to_its_successor(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    """The news that its removal is committed may stand in its mail before what a queue has just handed out."""
+    client, operator = leader.client(), leader.runtime.spawn(Operator)
+    client.publish(Q)
+    cluster.advance(0.5)
+
+    def deliver(*, to_leader: bool) -> None:
+        for packet in [packet for packet in cluster.flying if (packet[0].sender is leader) is to_leader]:
+            cluster.flying.remove(packet)
+            door, data = packet
+            assert door.told is not None
+            door.told.tell(Heard(door.reader.receive(data)))  # type: ignore[arg-type]
+
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
+    leader.runtime.run_until_idle()
+    deliver(to_leader=False)
+    for other in cluster.others(leader):
+        other.runtime.run_until_idle()
+    client.send({"cmd": "FET", "qname": Q})
+    deliver(to_leader=True)
+    new = successor(cluster, leader)
+
+    assert len(operator.heard) == 1
+    assert (client.words(), new.client().call("FET", Q)["cmd"]) in [(["msg"], "nomsg"), (["nok"], "msg")]
 
 
 def test_a_leader_that_is_removed_says_so_of_itself(cluster: HandCluster, leader: HandNode) -> None:

@@ -48,6 +48,21 @@ def test_a_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
     broker.check(Q)
 
 
+def test_a_queue_that_cannot_even_say_its_last_words_is_rebuilt(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speechless(self: QueueProcess) -> None:
+        raise ZeroDivisionError("it is in no state to speak")
+
+    monkeypatch.setattr(QueueProcess, "_last_words", speechless)
+    first = client.publish(Q, "first")
+    poison[0] = 1
+
+    second = client.publish(Q, "poison")
+
+    assert [client.fetch(Q)["uid"] for _ in range(2)] == [first, second]
+
+
 def test_what_was_published_since_the_last_cut_is_read_from_the_log_for_a_rebuilt_queue(
     broker: Broker, client: Client
 ) -> None:

@@ -3,11 +3,14 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.helpers.broker import Broker
-from wakeq.protocol.errors import DiskFull
+from wakeq.actors.queues import _HANDLERS
+from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, ImageWritten, StateWritten, WriteImage
+from wakeq.protocol.errors import Busy, DiskFull
 from wakeq.storage.snapshot import read_snapshot
 from wakeq.storage.store import INDEX, MESSAGES
 
@@ -120,9 +123,16 @@ def test_a_snapshot_never_holds_a_dead_incarnation(broker: Broker, end: str) -> 
     assert not [key for table, key in keys if table == INDEX and key.startswith(old_id.to_bytes(8, "big"))]
 
 
-def test_no_snapshot_for_want_of_room_is_no_end(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [DiskFull("no room for a snapshot"), Busy("the view was closed meanwhile; read again")],
+    ids=["room", "view"],
+)
+def test_no_snapshot_for_want_of_room_or_of_a_view_is_no_end(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def full(*_: object, **__: object) -> int:
-        raise DiskFull("no room for a snapshot")
+        raise error
 
     with monkeypatch.context() as patch:
         patch.setattr("wakeq.actors.snapshots.write_snapshot", full)
@@ -132,6 +142,49 @@ def test_no_snapshot_for_want_of_room_is_no_end(broker: Broker, monkeypatch: pyt
 
     assert none == 0
     assert broker.snapshots.taken >= 1
+
+
+def test_no_snapshot_takes_the_room_that_is_kept_for_acknowledgements(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that it fills to the brim is one on which the log ends the node."""
+    monkeypatch.setattr("wakeq.actors.snapshots.SMALL_BLOCKS", 0)
+    rooms = iter([1 << 30, 1 << 30, 0])  # when it begins, before its first block, and from then on
+    broker.snapshots._room_bytes = lambda: next(rooms, 0)
+    fill(broker, 200)
+    unfinished = sorted(path.name for path in broker.files.snapshot_path.parent.glob("raft.snapshot*"))
+    broker.snapshots._room_bytes = lambda: 1 << 30
+    fill(broker, 20)
+
+    assert (broker.snapshots.taken, unfinished) == (1, [])
+    assert "kept for acknowledgements" in caplog.text
+
+
+def test_a_small_snapshot_is_written_although_there_is_hardly_any_room(broker: Broker) -> None:
+    """Once a queue is empty the image of all that was in it may be what fills the disk."""
+    broker.snapshots._room_bytes = lambda: 0
+
+    fill(broker, 100)
+
+    assert broker.snapshots.taken == 1
+
+
+def test_the_first_snapshot_of_much_that_lives_has_time_for_it(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after an import: there is none before it whose size could tell."""
+    seconds = iter([0.0, *[100.0] * 1_000])  # when it is begun, and from its first block on
+    broker.snapshots.tell(StateWritten(200 * BYTES_A_SECOND_MIN))
+    broker.settle()
+    monkeypatch.setattr("wakeq.actors.snapshots.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+
+    broker.snapshots.tell(WriteImage(broker.queues))
+    with monkeypatch.context() as patch:
+        patch.setitem(_HANDLERS, ImageWritten, lambda *_: None)
+        broker.settle()
+
+    assert broker.snapshots.taken == 1
+    assert "not written in time" not in caplog.text
 
 
 def test_work_goes_on_while_a_snapshot_is_written(broker: Broker) -> None:

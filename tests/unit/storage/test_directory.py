@@ -41,6 +41,25 @@ def test_a_first_start_lays_out_the_directory(tmp_path: Path) -> None:
     assert not directory.imports_version_1
 
 
+def test_of_a_directory_that_is_made_every_name_on_the_way_to_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut takes the first of them, and with it everything that was answered."""
+    synced: list[Path] = []
+    sync = module.sync_directory
+
+    def noted(path: Path) -> None:
+        assert path.is_dir(), f"{path} is synced before it is there"
+        synced.append(path)
+        sync(path)
+
+    monkeypatch.setattr(module, "sync_directory", noted)
+
+    DataDirectory.open(tmp_path / "made" / "deep" / "data").close()
+
+    assert {tmp_path, tmp_path / "made", tmp_path / "made" / "deep", tmp_path / "made" / "deep" / "data"} <= set(synced)
+
+
 def test_the_identity_stays_and_is_never_the_same_twice(tmp_path: Path) -> None:
     first = DataDirectory.open(tmp_path / "a")
     first.close()
@@ -416,6 +435,17 @@ def test_a_node_steps_aside_with_a_quarter_of_its_reserve_and_is_back_with_a_hal
 
     assert seen == [False, False, True, True, False, False, True]
     assert owing == (True, True)
+
+
+def test_an_image_leaves_what_a_node_needs_lest_it_step_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = DataDirectory.open(tmp_path, reserve_bytes=800)
+    monkeypatch.setattr(module, "free_bytes", lambda _path: 500)
+
+    room = directory.image_room_bytes(owed_bytes=100)
+
+    monkeypatch.setattr(module, "free_bytes", lambda _path: 500 - room)
+    assert room == 200
+    assert not directory.check_last_room(owed_bytes=100)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,30 @@ def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
     assert broker.client().publish(Q)
 
 
+def test_a_start_comes_to_its_end_though_an_acknowledgement_waits_for_a_queue_that_an_entry_crashes(
+    broker: Broker, poisoned: list[int]
+) -> None:
+    """The node died between the crash and what sets the entry aside, which only a node that leads can say."""
+    client, poisoner = broker.client(), broker.client()
+    client.publish("b", "first")
+    uid = client.publish(Q)
+    client.fetch(Q)
+    broker.state_disk.held = True  # the queue is slow to be rebuilt, and to crash again
+    poisoner.send({"cmd": "PUB", "qname": "b", "message": "poison"})
+    broker.settle()
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "b", "message": "m"}]})
+    broker.settle()
+    client.send({"cmd": "PUB", "qname": "other", "message": "behind"})
+    broker.settle()
+
+    broker.crash_and_restart()
+
+    client = broker.client()
+    assert [client.fetch("b")["msg"] for _ in range(2)] == ["first", "m"]
+    assert client.finds_nothing(Q)
+    assert client.fetch("other")["msg"] == "behind"
+
+
 def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(broker: Broker) -> None:
     broker.client().publish(Q)
     before_ms = broker.now_ms()

@@ -146,3 +146,12 @@ async def _error_of(work: Any) -> str:
     except Exception as error:
         return str(getattr(error, "code", error))
     return ""
+
+
+def test_of_the_room_for_an_image_goes_what_the_state_will_need() -> None:
+    queues = SimpleNamespace(unflushed_bytes=10)
+    directory = SimpleNamespace(image_room_bytes=lambda owed_bytes: 100 - owed_bytes)
+    files, assembly = SimpleNamespace(directory=directory), SimpleNamespace(queues=queues)
+    headroom = Headroom(cast("Opened", files), cast("Assembly", assembly), node_bytes_max=0)
+
+    assert headroom.image_room_bytes() == 80

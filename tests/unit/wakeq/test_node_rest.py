@@ -1,6 +1,7 @@
 """A node that has nothing to write any more gives back what writing needed; one that stops leaves little to read."""
 
 import asyncio
+import json
 import shutil
 from pathlib import Path
 
@@ -104,6 +105,30 @@ def test_the_log_of_a_clean_stop_ends_with_a_word_and_the_next_start_has_nothing
             assert "2 entries of the log are not in the state yet" in caplog.text
 
     asyncio.run(story())
+
+
+def test_what_was_handed_out_just_before_a_clean_stop_is_not_handed_out_again_after_it(tmp_path: Path) -> None:
+    """Nobody waits for its record, which may be in memory alone for some milliseconds."""
+
+    async def ask(here: NodeHere, **command: str) -> dict[str, object]:
+        """Say one thing on a connection that does not last."""
+        host, _, port = here.worker.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(json.dumps(command).encode() + b"\n")
+        reply: dict[str, object] = json.loads(await reader.readline())
+        writer.close()
+        return reply
+
+    async def story() -> list[object]:
+        async with node_here(tmp_path / "data") as here:
+            await ask(here, cmd="PUB", qname="q", message="m")
+            await here.node._flush()  # so that the stop has nothing else to wait for
+            first = await ask(here, cmd="FET", qname="q")
+        async with node_here(tmp_path / "data") as here:
+            second = await ask(here, cmd="FET", qname="q")
+        return [first["cmd"], second["cmd"]]
+
+    assert asyncio.run(story()) == ["msg", "nomsg"]
 
 
 def test_a_stop_leaves_no_log_that_the_next_start_would_walk_through_for_long(
