@@ -7,15 +7,12 @@ import random
 
 import pytest
 
-from tests.helpers.broker import Client
-from tests.helpers.by_hand import HandDisk, Json
+from tests.helpers.by_hand import HandDisk
 from tests.helpers.checker import check
-from tests.helpers.hand_cluster import HandCluster, HandNode
-from tests.helpers.history import History
+from tests.helpers.hand_cluster import HandCluster
 from tests.helpers.memory_folder import memory_folder
-from wakeq.actors.messages import HandOver
+from tests.helpers.told_life import ToldLife
 
-Q = "q"
 STEPS = 120
 SEEDS = (
     *range(6),
@@ -23,71 +20,22 @@ SEEDS = (
 )  # 18 found a message that overtook one whose body was being read, when leadership was handed over
 
 
-class Asked:
-    """A client that has asked one thing; what it hears goes into the history at once."""
-
-    def __init__(self, life: "Life", node: HandNode, command: Json, task: str = "") -> None:
-        self.life, self.node, self.task = life, node, task
-        self.kind = "deliver" if command["cmd"] == "FET" else "publish"
-        self.client: Client = node.client()
-        self.op = life.history.invoke(self.kind, queue=Q, task=task)  # type: ignore[arg-type]
-        self.client.door.told = self.told
-        self.is_open = True
-        self.client.send(command)
-
-    def told(self, reply: Json) -> None:
-        history = self.life.history
-        self.is_open = False
-        match reply["cmd"]:
-            case "ok":
-                history.ok("publish", self.op, task=self.task, uid=reply["uid"])
-            case "msg":
-                history.ok("deliver", self.op, task=reply["msg"], queue=Q, uid=reply["uid"], lease=reply["lease"],
-                           error_count=reply["error_count"])  # fmt: skip
-            case _ if reply.get("err") == "UNKNOWN":
-                history.unknown(self.kind, self.op)  # type: ignore[arg-type]
-            case _:
-                history.fail(self.kind, self.op)  # type: ignore[arg-type]
-
-
-class Life:
+class Life(ToldLife):
     """A cluster, and what happens to it."""
 
-    def __init__(self, cluster: HandCluster, chance: random.Random) -> None:
-        self.cluster, self.chance = cluster, chance
-        self.moment = 0
-        self.history = History(clock=self.clock)
-        self.tasks = 0
-        self.asked: list[Asked] = []
-
-    def clock(self) -> float:
-        """Everything that happens has a moment of its own, although hardly any time passes."""
-        self.moment += 1
-        return self.moment * 1e-3
-
     def step(self) -> None:
-        weights = {self.publish: 5, self.fetch: 5, self.forget: 2, self.read_slowly: 2, self.read: 2, self.rest: 4}
+        weights = {self.publish_one: 5, self.fetch: 5, self.forget: 2, self.read_slowly: 2, self.read: 2, self.rest: 4}
         weights |= {self.pass_time: 2, self.hand_over: 0.6, self.isolate: 0.5, self.heal: 1}
-        (happens,) = self.chance.choices([*weights], [*weights.values()])
-        happens()
+        self.draw(weights)
 
-    def ask(self, command: Json, task: str = "") -> None:
-        leading = [node for node in self.cluster.nodes if node.raft_log.core.leads]
-        self.asked.append(Asked(self, self.chance.choice(leading or self.cluster.nodes), command, task))
-
-    def publish(self) -> None:
-        self.tasks += 1
-        task = f"t{self.tasks}"
-        self.ask({"cmd": "PUB", "qname": Q, "message": task, "timeout": 3_600}, task)
-
-    def fetch(self) -> None:
-        self.ask({"cmd": "FET", "qname": Q})
+    def publish_one(self) -> None:
+        self.publish(timeout=3_600)
 
     def forget(self) -> None:
         """Bodies that are on disk leave memory."""
         self.cluster.advance(2.0)
         for node in self.cluster.nodes:
-            process = node.queues._processes.get(Q)
+            process = node.queues._processes.get(self.queue)
             if process is not None:
                 process.bodies.flushed(lambda count: [], 0)
 
@@ -103,21 +51,12 @@ class Life:
             disk.held = False
             disk.complete()
 
-    def rest(self) -> None:
-        self.cluster.settle()
-
     def pass_time(self) -> None:
         self.cluster.advance(self.chance.choice([0.03, 0.2, 0.6]))
 
-    def hand_over(self) -> None:
-        for node in self.cluster.nodes:
-            if node.raft_log.core.leads:
-                node.raft_log.tell(HandOver())
-
     def isolate(self) -> None:
-        if not self.cluster.cuts:
-            self.cluster.isolate(self.chance.choice(self.cluster.nodes))
-            self.history.crash()  # what a leader hands out from now on may die with it
+        super().isolate()
+        self.history.crash()  # what a leader hands out from now on may die with it
 
     def heal(self) -> None:
         self.cluster.heal()
@@ -125,7 +64,7 @@ class Life:
     def end(self) -> None:
         self.heal()
         self.read()
-        self.cluster.until(lambda: self.cluster.leader() is not None, "a node leads", 60)
+        self.wait_for_leader()
         self.cluster.advance(8.0)
         for _ in range(self.tasks):
             self.fetch()

@@ -1,0 +1,117 @@
+"""A life of a cluster by hand, of which all that its clients ask and are told goes into a history.
+
+steps, drawn by a test --> commands to whoever leads --> replies --> History --> the checker
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from tests.helpers.by_hand import Json
+from tests.helpers.hand_cluster import HandCluster, HandNode
+from tests.helpers.history import History, Kind
+from wakeq.actors.messages import HandOver
+
+KINDS: dict[str, Kind] = {"PUB": "publish", "FET": "deliver", "ACK": "ack", "NACK": "nack"}
+SETTLED = {"ok": ("uid",), "okack": ("known",), "oknack": ()}  # by reply: what of it the history keeps
+
+
+class Asked:
+    """A client that has asked one thing; what it hears goes into the history at once."""
+
+    def __init__(self, life: "ToldLife", node: HandNode, command: Json, task: str, about: Json) -> None:
+        self.life, self.node, self.task = life, node, task
+        self.kind = KINDS[command["cmd"]]
+        client = node.client()
+        self.op = life.history.invoke(self.kind, queue=command["qname"], task=task, **about)
+        client.door.told = self.told
+        self.is_open = True
+        client.send(command)
+
+    def told(self, reply: Json) -> None:
+        if not self.is_open:
+            return  # its node has died, and what it said last with it
+        self.is_open = False
+        history, cmd = self.life.history, reply["cmd"]
+        if cmd == "msg":
+            facts = {name: reply[name] for name in ("uid", "lease", "error_count")}
+            history.ok("deliver", self.op, task=reply["msg"], queue=reply["qname"], **facts)
+            self.life.held.append((reply["msg"], reply["uid"], reply["lease"]))
+        elif cmd in SETTLED:
+            facts = {name: reply.get(name, True) for name in SETTLED[cmd]}
+            history.ok(self.kind, self.op, task=self.task, **facts)
+        elif reply.get("err") == "UNKNOWN":
+            history.unknown(self.kind, self.op)
+        else:
+            history.fail(self.kind, self.op)
+
+    def lose(self) -> None:
+        """Its node has died: whatever it would have heard, nobody knows."""
+        if self.is_open:
+            self.is_open = False
+            self.life.history.unknown(self.kind, self.op)
+
+
+class ToldLife:
+    """See the head of this file."""
+
+    queue = "q"
+    policies: ClassVar[Json] = {}  # what the checker has to know of the queue
+
+    def __init__(self, cluster: HandCluster, chance: random.Random) -> None:
+        self.cluster, self.chance = cluster, chance
+        self.moment = 0
+        self.history = History(clock=self.clock)
+        self.tasks = 0
+        self.asked: list[Asked] = []
+        self.held: list[tuple[str, str, Any]] = []  # task, uid and lease of what was delivered
+
+    def clock(self) -> float:
+        """Everything that happens has a moment of its own, although hardly any time passes."""
+        self.moment += 1
+        return self.cluster.time.monotonic_s() + self.moment * 1e-6
+
+    def draw(self, weights: dict[Callable[[], None], float]) -> None:
+        """Let one thing happen."""
+        (happens,) = self.chance.choices([*weights], [*weights.values()])
+        happens()
+
+    @property
+    def living(self) -> list[HandNode]:
+        return [node for node in self.cluster.nodes if node.is_up]
+
+    @property
+    def leading(self) -> list[HandNode]:
+        return [node for node in self.living if node.raft_log.core.leads]
+
+    def ask(self, command: Json, task: str = "", **about: Any) -> None:
+        if self.living:
+            node = self.chance.choice(self.leading or self.living)
+            self.asked.append(Asked(self, node, command | {"qname": self.queue}, task, self.policies | about))
+
+    def publish(self, **fields: Any) -> None:
+        self.tasks += 1
+        task = f"t{self.tasks}"
+        self.ask({"cmd": "PUB", "message": task} | fields, task, publish_id=fields.get("id", ""))
+
+    def fetch(self) -> None:
+        self.ask({"cmd": "FET"})
+
+    def settle_one(self, cmd: str, held: tuple[str, str, Any]) -> None:
+        """Ask for the end of a delivery, one way or the other."""
+        task, uid, lease = held
+        self.ask({"cmd": cmd, "uid": uid, "lease": lease}, task, uid=uid)
+
+    def rest(self) -> None:
+        self.cluster.settle()
+
+    def hand_over(self) -> None:
+        for node in self.leading:
+            node.raft_log.tell(HandOver())
+
+    def isolate(self) -> None:
+        if not self.cluster.cuts:
+            self.cluster.isolate(self.chance.choice(self.cluster.nodes))
+
+    def wait_for_leader(self) -> None:
+        self.cluster.until(lambda: self.cluster.leader() is not None, "a node leads", 60)
