@@ -7,11 +7,12 @@ Must never do work for each line, copy a long line again for each piece of it, o
 from wakeq.protocol.errors import FrameTooLarge
 
 LINE_ROOM_BYTES = 64 * 1024  # for everything in a line that is not the body
+ESCAPED_SHARE = 3  # what is two bytes in UTF-8 is six characters to who escapes all but ASCII, as json.dumps does
 
 
 def line_bytes_max(message_bytes_max: int) -> int:
-    """Return the limit of a line, for a limit of a message: base64 and quoted quotes make a body longer."""
-    return 2 * message_bytes_max + LINE_ROOM_BYTES
+    """Return the limit of a line, for a limit of a message: escapes make letters of a body three times as long."""
+    return ESCAPED_SHARE * message_bytes_max + LINE_ROOM_BYTES
 
 
 class LineTooLong(FrameTooLarge):

@@ -211,15 +211,15 @@ def test_what_the_broker_would_hang_up_for_is_refused_before_it_is_sent() -> Non
     session = online()
     heard(session, wire.HelloReply(version="1", limits={"message_bytes_max": 1000}))
     around = len(wire.encode_commands([wire.Pub(qname="q", message="", cmd_id=1, n=1)])) - 1  # its end does not count
-    fits = session.ask(wire.Pub(qname="q", message="x" * (67_536 - around)), NOW_S)  # the broker says no, and goes on
+    fits = session.ask(wire.Pub(qname="q", message="x" * (68_536 - around)), NOW_S)  # the broker says no, and goes on
     sent(session)
 
     session.connected(NOW_S)  # it will have the limit that it had
     sent(session)
     with pytest.raises(
-        errors.TooLarge, match="67537 bytes, and the broker reads up to 67536 for messages of up to 1000"
+        errors.TooLarge, match="68537 bytes, and the broker reads up to 68536 for messages of up to 1000"
     ):
-        session.ask(wire.Pub(qname="q", message="x" * (67_536 - around + 1)), NOW_S)
+        session.ask(wire.Pub(qname="q", message="x" * (68_536 - around + 1)), NOW_S)
 
     assert sent(session) == []
     assert heard(session, wire.Ok(qname="q", uid="u", cmd_id=fits)) != []

@@ -1,5 +1,6 @@
 """Cutting a stream at its line ends."""
 
+import json
 import time
 
 import pytest
@@ -61,5 +62,8 @@ def test_a_long_line_in_small_pieces_costs_what_its_length_costs() -> None:
     assert long < 8 * short * 4  # eight times the length; a quadratic one would take sixty-four times as long
 
 
-def test_the_limit_of_a_line_has_room_for_base64_and_quotes() -> None:
-    assert line_bytes_max(1 << 20) > (1 << 20) * 2
+@pytest.mark.parametrize("letter", ["ж", "語", "🐇", '"'])
+def test_a_message_of_any_letters_fits_however_they_are_escaped(letter: str) -> None:
+    text = letter * ((1 << 20) // len(letter.encode()))
+
+    assert len(json.dumps({"cmd": "PUB", "qname": "q", "message": text})) < line_bytes_max(1 << 20)
