@@ -19,8 +19,8 @@ from wakeq.web.exposition import Totals, queue_pieces
 from wakeq.web.families import FAMILIES, HISTOGRAM
 
 QUEUES = 10_000
-ANSWER_S_MAX = 0.3
-STALL_S_MAX = 0.02
+ANSWER_MAX = 10.0  # times what as many bare lines take
+STALL_MAX = 0.5
 
 
 async def scraped(here: NodeHere) -> dict[str, dict[tuple[str, ...], float]]:
@@ -154,7 +154,7 @@ def test_a_histogram_counts_what_is_not_above_each_bound() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_queues_are_exported_quickly_and_hold_up_nobody(tmp_path: Path) -> None:
-    """By processor time, the best of a few looks: the machine has other work too."""
+    """By processor time, the best of a few looks, beside what bare lines take in the same moment: machines differ."""
 
     def get(here: NodeHere) -> int:
         host, _, port = here.http.removeprefix("http://").partition(":")
@@ -171,25 +171,30 @@ def test_ten_thousand_queues_are_exported_quickly_and_hold_up_nobody(tmp_path: P
             worst_s, before_s = max(worst_s, now_s - before_s), now_s
         return worst_s
 
+    def bare_lines_s() -> float:
+        began_s = time.process_time()
+        b"".join([b"wakeq_queue_ready{queue=%b} %d\n" % (str(number).encode(), number) for number in range(8 * QUEUES)])
+        return time.process_time() - began_s
+
     async def story() -> tuple[int, list[float], list[float]]:
         async with node_here(tmp_path / "data") as here, client_of(here) as client:
             names = [f"queue-{number:05}" for number in range(QUEUES)]
             here.node.raft_log.tell(Propose([(Publish(name, [Draft(b"x")]), None) for name in names]))
             await client.publish("behind", b"all of them")
-            answers_s, turns_s = [], []
+            answers, turns = [], []
             for _ in range(4):
                 began_s = time.process_time()
                 lines = await asyncio.to_thread(get, here)
-                answers_s.append(time.process_time() - began_s)
+                answers.append((time.process_time() - began_s) / bare_lines_s())
                 over = asyncio.Event()
                 watch = asyncio.create_task(longest_turn(over))
                 await asyncio.to_thread(get, here)
                 over.set()
-                turns_s.append(await watch)
-            return lines, answers_s, turns_s
+                turns.append(await watch / bare_lines_s())
+            return lines, answers, turns
 
-    lines, answers_s, turns_s = uvloop.run(story())
+    lines, answers, turns = uvloop.run(story())
 
     assert lines > 8 * QUEUES
-    assert min(answers_s) < ANSWER_S_MAX, answers_s
-    assert min(turns_s) < STALL_S_MAX, turns_s
+    assert min(answers) < ANSWER_MAX, answers
+    assert min(turns) < STALL_MAX, turns
