@@ -33,8 +33,8 @@ NEEDS_ROOM = (Entries, SnapshotOffer)
 logger = logging.getLogger("wakeq.raft_log")
 
 
-class Closed(msgspec.Struct, frozen=True, gc=False):
-    """To itself: what was handed out before has come; whoever asked for that is not the only one, perhaps."""
+class CaughtUp(msgspec.Struct, frozen=True, gc=False):
+    """To itself: what was handed out before that was told has come; there may be several on their way."""
 
     go_on: Callable[[], object]
 
@@ -55,15 +55,16 @@ class LogStanding(LogDriver):
         """Hand leadership over to a node, or to the one that is furthest."""
         leader = self.core.leader()
         if node_id is None:
-            if not self._heirs:
+            heirs = self._heirs
+            if not heirs:
                 raise BadField("no other voter is connected, so nobody could take over")
-            node_id = max(self._heirs, key=lambda other: leader.peers[other].counted_match)
+            node_id = max(heirs, key=lambda other: leader.peers[other].counted_match)
         leader.transfer(node_id)
         return node_id
 
     @property
     def _heirs(self) -> list[int]:
-        """Return who could take over."""
+        """Who could take over."""
         return [voter for voter in self.core.members.voters if voter in self._around.connected]
 
     def on_hand_over(self, message: HandOver) -> None:
@@ -74,11 +75,11 @@ class LogStanding(LogDriver):
         """Hand out nothing more, and go on behind what queues say of what they handed out."""
         if self._led_term:
             self._closings += 1
-            self.tell(Closed(go_on))
+            self.tell(CaughtUp(go_on))
         else:
             go_on()
 
-    def on_closed(self, message: "Closed") -> None:
+    def on_caught_up(self, message: CaughtUp) -> None:
         self._closings -= 1
         message.go_on()
 

@@ -19,7 +19,7 @@ from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOff
 from wakeq.actors.log_driver import GiveUp
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
-from wakeq.actors.log_standing import Closed, LogStanding
+from wakeq.actors.log_standing import CaughtUp, LogStanding
 from wakeq.actors.messages import (
     Answered,
     Applied,
@@ -172,7 +172,7 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     GiveUp: RaftLog.on_give_up,
     Administer: RaftLog.on_administer,
     HandOver: RaftLog.on_hand_over,
-    Closed: RaftLog.on_closed,
+    CaughtUp: RaftLog.on_caught_up,
     Inquire: RaftLog.on_inquire,
     ImageOffer: RaftLog.on_image_offer,
     ImageFailed: RaftLog.on_image_failed,

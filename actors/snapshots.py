@@ -91,7 +91,7 @@ class Snapshots(Process):
         self._room_bytes = room_bytes  # that an image may take on the disk; asked in its thread, too
         self._bytes_min = bytes_min
         self._last_bytes = path.stat().st_size if path.exists() else 0
-        self._living_bytes = 0
+        self._living_bytes = 0  # as of the last cut
         self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
         self._askers: list[Process] = []
         self._thread: Disk | None = None
@@ -106,13 +106,14 @@ class Snapshots(Process):
         else:
             assert isinstance(message, StateWritten), "nothing else is for it"
             self._living_bytes = message.living_bytes
-            if self._thread is None and self._is_due(message.living_bytes):
+            if self._thread is None and self._is_due:
                 self._begin()
 
-    def _is_due(self, living_bytes: int) -> bool:
+    @property
+    def _is_due(self) -> bool:
         """Whether an image is worth it, and there seems to be room for it: one that ends half-way is for nothing."""
-        is_worth_it = self._lets_go_of_log or self._is_hollow(living_bytes)
-        return is_worth_it and living_bytes < max(self._room_bytes(), SMALL_BLOCKS * BLOCK_BYTES)
+        is_worth_it = self._lets_go_of_log or self._is_hollow
+        return is_worth_it and self._living_bytes < max(self._room_bytes(), SMALL_BLOCKS * BLOCK_BYTES)
 
     @property
     def _lets_go_of_log(self) -> bool:
@@ -120,10 +121,11 @@ class Snapshots(Process):
         size_min = max(self._bytes_min, self._last_bytes)
         return self._log.sealed_bytes > size_min and self._log.written_bytes - self._begun_bytes > size_min
 
-    def _is_hollow(self, living_bytes: int) -> bool:
+    @property
+    def _is_hollow(self) -> bool:
         """Whether most of what the last image holds is gone; else emptied queues would leave a disk full of it."""
         is_small = self._last_bytes <= self._bytes_min // HOLLOW_BYTES_SHARE
-        return not is_small and 0 < HOLLOW_SHARE * living_bytes < self._last_bytes
+        return not is_small and 0 < HOLLOW_SHARE * self._living_bytes < self._last_bytes
 
     def _begin(self) -> None:
         self._begun_bytes = self._log.written_bytes

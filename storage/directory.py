@@ -43,9 +43,7 @@ RESERVE_BYTES_MIN = 64 * 1024 * 1024
 RESERVE_SHARE = 20  # a twentieth of the file system
 RESERVE_BYTES_MAX = 2 * 1024 * 1024 * 1024  # on a large one that is more than any broker needs to get out again
 RESERVE_SHARE_MAX = 4  # but never more than a quarter of it: a small disk must hold some messages too
-LAST_SHARE = (
-    4  # with a quarter of the reserve a node of a cluster steps aside, while it can still write down what it has
-)
+LAST_SHARE = 4  # with a quarter of the reserve a node of a cluster steps aside: it can still write down what it has
 BACK_SHARE = 2  # and it is back with a half
 MAY_BE_FIRST = {"lock", "identity", "consensus", "state", "tokens.json", "lost+found"}  # in a directory without VERSION
 REUSABLE_SHARE = 4  # of the reserve, what may be room within the state's file

@@ -183,7 +183,7 @@ def check_header(path: Path, identity: Identity | None) -> None:
     """Check how an image begins, which costs no more where it is large."""
     descriptor = open_file(path, os.O_RDONLY)
     try:
-        _read_header(path, reader(descriptor, path), identity)
+        read_header(path, descriptor, identity)
     finally:
         os.close(descriptor)
 

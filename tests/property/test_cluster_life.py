@@ -17,11 +17,8 @@ from wakeq.protocol.ledger import Ledger
 
 QUEUES = ("a", "b", "c")
 STEPS = 150
-SEEDS = (
-    *range(10),
-    63,
-    8_000_256,
-)  # 4 found nodes that disagreed, 63 a queue with two processes, 8_000_256 one that made its state anew for nothing
+# 4 found nodes that disagreed, 63 a queue with two processes, 8_000_256 one that made its state anew for nothing
+SEEDS = (*range(10), 63, 8_000_256)
 
 
 class Life:
