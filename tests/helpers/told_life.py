@@ -25,11 +25,11 @@ class Asked:
         client = node.client()
         self.op = life.history.invoke(self.kind, queue=command["qname"], task=task, **about)
         client.door.told = self.told
-        self.is_open = True
+        self.is_open, self.is_lost = True, False
         client.send(command)
 
     def told(self, reply: Json) -> None:
-        if not self.is_open:
+        if self.is_lost:
             return  # its node has died, and what it said last with it
         self.is_open = False
         history, cmd = self.life.history, reply["cmd"]
@@ -50,6 +50,7 @@ class Asked:
         if self.is_open:
             self.is_open = False
             self.life.history.unknown(self.kind, self.op)
+        self.is_lost = True
 
 
 class ToldLife:

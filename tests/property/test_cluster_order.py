@@ -55,8 +55,9 @@ class Life(ToldLife):
         self.cluster.advance(self.chance.choice([0.03, 0.2, 0.6]))
 
     def isolate(self) -> None:
-        super().isolate()
-        self.history.crash()  # what a leader hands out from now on may die with it
+        if not self.cluster.cuts:
+            super().isolate()
+            self.history.crash()  # what a leader hands out from now on may die with it
 
     def heal(self) -> None:
         self.cluster.heal()
