@@ -1,6 +1,7 @@
 """`wakeq run` against a real broker: a worker from code, and with --reload the code that is there now."""
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -43,9 +44,11 @@ def run(broker: BrokerProcess, folder: Path, *flags: str) -> Started:
     return Started([sys.executable, *arguments], cwd=folder)
 
 
-def write(folder: Path, text: str) -> None:
-    """Put the module there in one step, so that nobody imports half of it."""
+def write(folder: Path, text: str, *, moment: float | None = None) -> None:
+    """Put the module there in one step, so that nobody imports half of it; as if written at that moment, or now."""
     (folder / "shop.new").write_text(text)
+    if moment is not None:
+        os.utime(folder / "shop.new", (moment, moment))
     (folder / "shop.new").rename(folder / "shop.py")
 
 
@@ -108,6 +111,21 @@ def test_a_change_of_the_code_is_a_new_worker_after_the_handlers_have_ended(
         (tmp_path / "gate").touch()
 
         assert (worker.line(), worker.line(), worker.line()) == ("one slow done", "two tea", "two tea done")
+        assert worker.stop() == 0
+
+
+def test_a_change_of_the_same_size_within_the_same_second_is_taken_too(broker: BrokerProcess, tmp_path: Path) -> None:
+    """By its second and its size Python takes what it has compiled of the older one for that of the newer."""
+    write(tmp_path, SHOP.format(word="one"), moment=1_700_000_000.1)
+    with Client(broker.address) as client, run(broker, tmp_path, "--reload") as worker:
+        client.publish("jobs", {"name": "tea"})
+        assert (worker.line(), worker.line()) == ("one tea", "one tea done")
+
+        write(tmp_path, SHOP.format(word="two"), moment=1_700_000_000.9)
+        eventually(lambda: client.stats("jobs")["subscribers"] == 0, "the old worker takes nothing more")
+        client.publish("jobs", {"name": "tea"})
+
+        assert (worker.line(), worker.line()) == ("two tea", "two tea done")
         assert worker.stop() == 0
 
 

@@ -54,7 +54,8 @@ def run(
         flags = ["--log-level", log_level, *(["--log-json"] if log_json else [])]
         if concurrency is not None:
             flags += ["--concurrency", str(concurrency)]
-        return Reloader([sys.executable, "-m", "wakeq", "run", target, *flags], os.getcwd()).run()
+        # -B keeps nothing compiled: Python would take it for that of a change of the same size in the same second.
+        return Reloader([sys.executable, "-B", "-m", "wakeq", "run", target, *flags], os.getcwd()).run()
     worker = find_worker(target)
     log = partial(log_to_stderr, log_level, as_json=log_json)
     log()  # after the import, for the program may set up its own
