@@ -364,3 +364,20 @@ def test_what_is_withheld_is_in_line_again_if_it_stays_and_leaves_nothing_behind
     assert not leases.leaving
     assert not leases._withheld
     assert not leases.available.dead  # they were not in line: nothing there has to be passed over
+
+
+# What was taken and is not handed out ------------------------------------------------------------------------------
+
+
+def test_what_is_put_back_while_it_leaves_is_in_line_again_if_it_stays() -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    leases.published(ledger.publish(Publish(Q, [Draft(b"")] * 2), 1), 1, lambda: 1)
+    taken = leases.take(1, 1)
+    leases.leave(taken)  # somebody acknowledges it, while its body is read for somebody else
+
+    leases.put_back(taken, 1)
+
+    assert leases.take(2, 1) == [2]
+    leases.stays(taken, 1)  # but that was refused
+    assert leases.take(2, 1) == taken

@@ -6,6 +6,7 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
+from wakeq.actors import log_entries
 from wakeq.actors.log_files import Cut, Roll
 from wakeq.actors.messages import Pressure, Propose, Refusal, Throttle
 from wakeq.actors.sync_place import (
@@ -16,7 +17,7 @@ from wakeq.actors.sync_place import (
     SYNCS_LOOKED_AT,
     SyncPlace,
 )
-from wakeq.protocol.commands import SetAside
+from wakeq.protocol.commands import Draft, Publish, SetAside
 from wakeq.protocol.errors import SyncFailed
 
 Q = "q"
@@ -235,6 +236,20 @@ def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Bro
     broker.settle()
 
     assert not broker.files.log.roll_due
+
+
+@pytest.mark.parametrize("draft", [Draft(b"", priority=1 << 63), Draft(bytes(2_000))], ids=["number", "size"])
+def test_what_the_log_cannot_take_is_refused_alone(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, draft: Draft
+) -> None:
+    monkeypatch.setattr(log_entries, "PAYLOAD_BYTES_MAX", 1_000)
+    drafts = [Draft(b"before"), draft, Draft(b"behind")]
+
+    broker.raft_log.tell(Propose([(Publish(Q, [each]), None) for each in drafts]))
+    broker.settle()
+
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "behind"]
+    assert client.finds_nothing(Q)
 
 
 def test_every_answer_rests_on_what_a_crash_leaves(broker: Broker, client: Client) -> None:

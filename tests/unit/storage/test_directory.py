@@ -16,7 +16,7 @@ from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, Wro
 from wakeq.protocol.log_format import Identity
 from wakeq.storage import directory as module
 from wakeq.storage import mounts
-from wakeq.storage.directory import DataDirectory, write_identity
+from wakeq.storage.directory import DataDirectory, begin_filling, finish_filling, write_identity
 from wakeq.storage.raft_log import SegmentedLog
 
 MIB = 1024 * 1024
@@ -220,6 +220,22 @@ def test_a_node_that_joins_gets_the_identity_of_its_cluster(tmp_path: Path) -> N
     assert DataDirectory.open(tmp_path / "data").identity == identity
 
 
+def test_a_directory_that_was_filled_has_its_data_on_disk_before_a_node_may_start_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    for name in ("rename", "fsync"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, name=name, real=real: (steps.append(name), real(*args))[1])
+    begin_filling(tmp_path, Identity(bytes(16), 1))
+    steps.clear()
+
+    finish_filling(tmp_path)
+
+    assert steps == ["fsync", "rename", "fsync"]
+    assert (tmp_path / "VERSION").exists()
+
+
 def test_a_lost_version_is_damage_where_there_are_data(tmp_path: Path) -> None:
     used(tmp_path)
     (tmp_path / "VERSION").unlink()
@@ -321,6 +337,26 @@ def test_an_interrupted_upgrade_begins_again_from_the_copy(tmp_path: Path, monke
 
     assert (tmp_path / "state" / "number").read_text() == "12"
     assert not (tmp_path / "state" / "leftover").exists()
+
+
+def test_an_upgrade_that_was_interrupted_while_its_copy_was_made_makes_it_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old(tmp_path, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "sync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more})
+    (tmp_path / "before-upgrade-from-2.new" / "state" / "number").write_text("1")  # torn, for all that anybody knows
+
+    DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more}).close()
+
+    assert (tmp_path / "state" / "number").read_text() == "12"
+    assert (tmp_path / "before-upgrade-from-2" / "state" / "number").read_text() == "10"
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 # Version 1 --------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """SegmentedLog when it is opened: what a crash left is cut off; what has rotted is refused and left alone."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.helpers.written_log import (
     write,
 )
 from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
-from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity
+from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity, decode_header, encode_header
 from wakeq.storage import segments
 from wakeq.storage.raft_log import SegmentedLog
 
@@ -234,3 +235,12 @@ def test_a_segment_under_a_wrong_name_is_damage(tmp_path: Path) -> None:
     paths[0].rename(paths[0].with_name("raft.log.0000000000000000002"))
 
     refused(tmp_path, match="expected the index in the file's name, found first index 1")
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_segment_that_goes_on_behind_another_term_is_damage(tmp_path: Path, number: int) -> None:
+    path = [*two_sealed(tmp_path), tmp_path / "raft.log"][number]
+    header = decode_header(path.read_bytes()[:HEADER_BYTES], path)
+    change(path, 0, encode_header(replace(header, previous_term=header.previous_term + 1)))
+
+    refused(tmp_path, match="expected 1, found previous term 2")

@@ -1,14 +1,17 @@
 """SegmentedLog and its segments: a full one is sealed, old ones are cut, and a crash in between loses nothing."""
 
+import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.written_log import IDENTITY, indexes, offset_of, open_log, payload, two_sealed, write
+from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import TRAILER_BYTES, decode_footer, footer_offset, record_seed
 from wakeq.storage import active_segment, files, log_opening, raft_log, segments
-from wakeq.storage.raft_log import EntriesGone
+from wakeq.storage.raft_log import EntriesGone, SegmentedLog
 
 # Sealing --------------------------------------------------------------------------------------------------------------
 
@@ -252,3 +255,33 @@ def test_a_crash_in_a_reset_leaves_a_log_that_opens(tmp_path: Path, monkeypatch:
 
     assert calls
     assert indexes(open_log(tmp_path)) == list(range(11, 31))
+
+
+# The disk fails -------------------------------------------------------------------------------------------------------
+
+
+STEPS: dict[str, tuple[Callable[[SegmentedLog], object], tuple[str, ...]]] = {
+    "roll": (lambda log: log.roll(30), ("ftruncate", "pwrite", "fdatasync", "rename", "fsync")),
+    "truncate": (lambda log: log.truncate_from(25), ("ftruncate", "fdatasync")),
+    "cut": (lambda log: log.cut_below(15), ("unlink", "fsync")),
+    "reset": (lambda log: log.reset(101, 6), ("unlink", "pwrite", "fdatasync", "rename", "fsync")),
+}
+
+
+@pytest.mark.parametrize(("name", "step"), [(name, step) for name, (_, steps) in STEPS.items() for step in steps])
+def test_after_a_step_that_failed_nothing_is_tried_ever_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, step: str
+) -> None:
+    def fail(*_args: object, **_options: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    two_sealed(tmp_path)
+    log, (action, _) = open_log(tmp_path), STEPS[name]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, step, fail)
+        with pytest.raises(SyncFailed, match="kernel's log"):
+            action(log)
+
+    for again in (log.take_buffer, lambda: log.roll(30), lambda: action(log)):  # the disk is sound again, or says so
+        with pytest.raises(SyncFailed, match="kernel's log"):
+            again()
