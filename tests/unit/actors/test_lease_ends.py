@@ -48,3 +48,21 @@ def test_ends_that_are_over_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(ends._ends) <= 2 * len(held) + 10
     assert ends.take_over(1_099) == []
     assert ends.take_over(1_100) == [1]
+
+
+def test_what_keeps_its_end_while_another_is_put_off_again_and_again_ends_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_ends, "ENDS_MIN", 10)
+    kept = {number: 5_000 - number for number in range(2, 40)}  # the later ones end first
+    held = {number: Held(until_ms, (1, 1), None, 0) for number, until_ms in kept.items()} | held_until(n1=100)
+    ends = LeaseEnds(held)
+    for number, until_ms in kept.items():
+        ends.add(until_ms, [number])
+
+    for until_ms in range(101, 1_101):
+        held[1].until_ms = until_ms
+        ends.add(until_ms, [1])
+
+    assert [ends.take_over(now_ms) for now_ms in (1_099, 1_100, 4_960)] == [[], [1], []]
+    assert [ends.take_over(now_ms) for now_ms in range(4_961, 4_999)] == [[number] for number in range(39, 1, -1)]
