@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.hand_cluster import HandCluster, HandNode
+from tests.helpers.hand_cluster import HandCluster, HandNode, Operator
+from wakeq.actors.images import FetchImage
 from wakeq.actors.log_files import Cut
+from wakeq.actors.peer import PeerChunks
 from wakeq.assembly import StateReplaced
 from wakeq.opening import open_all
-from wakeq.storage.image_files import ImageWriter
+from wakeq.protocol.wire.peer import Chunk
+from wakeq.storage.image_files import RECEIVED_NAME, ImageWriter
 from wakeq.storage.state import StateStore
 
 Q = "q"
@@ -139,6 +142,25 @@ def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
         assert found == (index, index + 1, index), f"killed after {steps} steps"
         steps += 1
     assert steps > STEPS_MIN
+
+
+def test_a_piece_of_an_earlier_transfer_is_not_taken(leader: HandNode) -> None:
+    images, peer = leader.assembly.images, leader.runtime.spawn(Operator)
+    assert images is not None
+    received = leader.opened.directory.consensus / RECEIVED_NAME
+
+    def send(stream: int) -> bytes:
+        images.tell(PeerChunks(0, peer, [Chunk(stream, 0, b"the beginning")]))
+        leader.settle()
+        return received.read_bytes() if received.exists() else b""
+
+    before = send(6)
+    images.tell(FetchImage(peer, 7))
+    meanwhile = send(6)
+    then = send(7)
+
+    assert (before, meanwhile, then) == (b"", b"", b"the beginning")
+    assert images.alive
 
 
 def test_an_image_that_broke_off_takes_no_room(directory: Path) -> None:

@@ -96,10 +96,12 @@ def test_a_refusal_names_the_field_and_what_it_must_be(text: str | bytes, code: 
 
 def test_headers_beyond_their_limits_are_refused() -> None:
     many = {str(number): "" for number in range(65)}
-    heavy = {"key": "x" * 16384}
+    heavy = {"key": "x" * 16382}  # one byte more than 16 KiB with the key
+    follow_up = {"cmd": "ACK", "qname": "q", "uid": "a", "publish": [{"qname": "p", "msg": "", "headers": heavy}]}
 
     assert refusal(json.dumps({"cmd": "PUB", "qname": "q", "msg": "", "headers": many}))[0] == "BAD_FIELD"
     assert refusal(json.dumps({"cmd": "PUB", "qname": "q", "msg": "", "headers": heavy}))[0] == "TOO_LARGE"
+    assert refusal(json.dumps(follow_up))[0] == "TOO_LARGE"
 
 
 def test_every_code_of_a_refusal_here_is_in_the_table_of_errors() -> None:
