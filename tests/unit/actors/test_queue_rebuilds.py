@@ -6,9 +6,11 @@ import pytest
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
+from wakeq.actors.leases import Leases
 from wakeq.actors.messages import Answered, Asker, Fetch, Propose, Stats, Want
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_rebuilds import CRASHES_MAX
 from wakeq.actors.runtime import Process
 from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.commands import Ack, Draft, Publish
@@ -378,6 +380,27 @@ def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Bro
         broker.advance(3_600)
 
     assert client.fetch(Q)["uid"] == uid
+
+
+def test_a_queue_that_crashes_again_and_again_outside_of_any_entry_ends_its_node(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("whatever is asked")
+
+    client.publish(Q)
+    monkeypatch.setattr(Leases, "take", crash)
+    broker.may_fail = True
+
+    for _ in range(CRASHES_MAX - 1):
+        assert client.call("FET", Q)["cmd"] == "nomsg"
+    before = list(broker.failures)
+    client.ask({"cmd": "FET", "qname": Q})
+
+    assert before == []
+    assert [str(error) for error in broker.failures] == [
+        "queue 'q' crashes again and again outside of any entry: ZeroDivisionError: whatever is asked"
+    ]
 
 
 def test_a_lease_from_before_a_crash_of_its_queue_is_older_than_any_after_it(

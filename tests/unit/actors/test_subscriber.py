@@ -106,6 +106,16 @@ def test_another_fetch_with_wait_ends_no_wait(broker: Broker, client: Client, wo
     assert [reply["msg"] for reply in worker.take()] == ["1", "2"]
 
 
+def test_a_fetch_without_wait_ends_the_waits_of_its_own_read_and_of_earlier_ones(worker: Client) -> None:
+    worker.ask({"cmd": "SUB", "qname": Q})
+    waiting = worker.ask(fet(wait=60))
+
+    replies = worker.ask(fet(wait=60), {"cmd": "FET", "qname": Q})
+
+    assert waiting == []
+    assert [reply["cmd"] for reply in replies] == ["nomsg"] * 3
+
+
 def test_a_wait_that_begins_behind_a_publish_is_ended_too(broker: Broker, worker: Client) -> None:
     broker.log_disk.held = True
     worker.send({"cmd": "PUB", "qname": Q, "message": "m", "delay": 100}, fet(wait=60), PING)
