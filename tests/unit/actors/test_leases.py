@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import log_entries
 from wakeq.actors.audience import NEVER, Waiter
+from wakeq.actors.due_moments import EXCESS_MAX
 from wakeq.actors.leases import LEAVING_GRACE_MS, Leases
 from wakeq.actors.line import DEAD_MAX
 from wakeq.actors.staged_ends import StagedEnds
@@ -327,6 +328,7 @@ def test_what_was_never_fetched_and_is_gone_does_not_pile_up_in_the_line(delay_m
         leases.removed(gone)
 
     assert len(leases.available) <= ledger.living * 2 + DEAD_MAX
+    assert len(leases.delayed or ()) <= ledger.living * 2 + EXCESS_MAX
     assert leases.take(1, 1) == ([] if delay_ms else [min(scattered[50_000:])])
 
 
