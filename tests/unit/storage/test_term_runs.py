@@ -34,6 +34,7 @@ def test_runs_say_what_a_list_of_all_terms_says(seed: int) -> None:
                 terms = {index: kept for index, kept in terms.items() if index < next_index}
 
         assert {index: runs.at(index) for index in terms} == terms
+        assert len(runs._starts) <= len(set(terms.values())) + 1  # nothing is kept of what was forgotten
         if terms:
             first, last = sorted(chance.choices(list(terms), k=2))
             between = [(i, terms[i]) for i in range(first, last + 1) if i == first or terms[i] != terms[i - 1]]
