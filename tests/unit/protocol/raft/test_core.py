@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.helpers.raft_script import Scene
 from wakeq.protocol.errors import NotLeader
 from wakeq.protocol.raft.core import OUTBOX_MESSAGES_MAX, Core
 from wakeq.protocol.raft.log_view import LogView
@@ -12,6 +13,8 @@ from wakeq.protocol.raft.membership import Config, Member, config_of
 from wakeq.protocol.raft.messages import (
     AnyMessage,
     Append,
+    AppendAnswer,
+    Disowned,
     HardState,
     Heartbeat,
     HeartbeatAnswer,
@@ -125,6 +128,21 @@ def test_what_matched_one_leader_is_not_acknowledged_to_the_next() -> None:
     core.stable(3, core.era)
 
     assert [message.match for message in taken(core).messages] == [1]
+
+
+def test_what_no_member_acknowledges_or_another_disk_in_the_name_of_one_is_not_counted() -> None:
+    scene = Scene()
+    for command in ("cluster 1 2 3", "lead 1", "propose 1", "drop"):
+        scene.play(command)
+    core = scene.actors[1].core
+
+    core.step(AppendAnswer(9, 1, 90, 1, core.term, 2), 2_000)  # who was removed meanwhile, perhaps
+    core.step(AppendAnswer(2, 1, 21, 2, core.term, 2), 2_000)
+    replies, committed = taken(core).messages, core.commit
+    core.step(AppendAnswer(2, 1, 20, 1, core.term, 2), 2_000)
+
+    assert [reply.disowned for reply in replies if isinstance(reply, Disowned)] == [21]
+    assert (committed, core.commit) == (1, 2)
 
 
 def test_what_was_handed_over_before_it_was_taken_back_says_nothing() -> None:
