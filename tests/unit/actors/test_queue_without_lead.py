@@ -1,5 +1,7 @@
 """QueueProcess at a node that leads no longer, or may not know whether it does: what comes to it late."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator
@@ -9,10 +11,17 @@ from wakeq.protocol.commands import ANY_TOKEN
 Q = "q"
 
 
-@pytest.mark.parametrize("ask", [lambda *what: Touch(*what, 0), lambda *what: Nack(*what, None)], ids=["TOUCH", "NACK"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda asker, uids, tokens: Touch(asker, Q, uids, tokens, 0),
+        lambda asker, uids, tokens: Nack(asker, Q, uids, tokens, None),
+    ],
+    ids=["TOUCH", "NACK"],
+)
 @pytest.mark.parametrize(("elections", "code"), [(0.6, "NO_QUORUM"), (2, "NOT_LEADER")])
 def test_what_was_on_its_way_when_the_others_were_lost_is_refused(
-    cluster: HandCluster, leader: HandNode, ask: type[Touch] | type[Nack], elections: float, code: str
+    cluster: HandCluster, leader: HandNode, ask: Callable[..., Touch | Nack], elections: float, code: str
 ) -> None:
     worker = leader.client()
     uid = worker.publish(Q)
@@ -21,7 +30,7 @@ def test_what_was_on_its_way_when_the_others_were_lost_is_refused(
     cluster.isolate(leader)
 
     cluster.advance(elections * ELECTION_S)
-    leader.queues._processes[Q].tell(ask(Asker(operator, None, [0]), Q, [uid], [ANY_TOKEN]))
+    leader.queues._processes[Q].tell(ask(Asker(operator, None, [0]), [uid], [ANY_TOKEN]))
     cluster.settle()
 
     (answered,) = operator.heard

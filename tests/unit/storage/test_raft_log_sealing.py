@@ -282,6 +282,6 @@ def test_after_a_step_that_failed_nothing_is_tried_ever_again(
         with pytest.raises(SyncFailed, match="kernel's log"):
             action(log)
 
-    for again in (log.take_buffer, lambda: log.roll(30), lambda: action(log)):  # the disk is sound again, or says so
+    for again in (SegmentedLog.take_buffer, STEPS["roll"][0], action):  # the disk is sound again, or says so
         with pytest.raises(SyncFailed, match="kernel's log"):
-            again()
+            again(log)
