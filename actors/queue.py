@@ -18,7 +18,6 @@ from wakeq.actors.messages import (
     Collected,
     Committed,
     Crashed,
-    Deserted,
     EndWaits,
     Fetch,
     Flushed,
@@ -259,8 +258,6 @@ class QueueProcess(QueueSight):
             answer = None if is_awaited else Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
             for waiter in self.leases.all_waits():
                 self._end_wait(waiter, answer)
-        if self.is_deserted:
-            self._supervisor.tell(Deserted(self.name, self))
         return [count]
 
     def _apply_purge(self, entry: PurgeQueue, index: int, term: int, at_ms: int) -> Results:

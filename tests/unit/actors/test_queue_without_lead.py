@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator
-from wakeq.actors.messages import Answered, Asker, Nack, Refusal, Touch
+from wakeq.actors.messages import Answered, Asker, Nack, Refusal, Sleep, Touch
 from wakeq.protocol.commands import ANY_TOKEN
 
 Q = "q"
@@ -51,3 +51,29 @@ def test_who_hangs_up_is_nothing_to_a_queue(cluster: HandCluster, leader: HandNo
 
     assert process.alive
     assert leader.queues._processes[Q] is process
+
+
+def test_who_goes_to_sleep_at_a_node_that_leads_no_longer_is_answered(cluster: HandCluster, leader: HandNode) -> None:
+    leader.client().publish(Q)
+    operator = leader.runtime.spawn(Operator)
+    process = leader.queues._processes[Q]
+    cluster.isolate(leader)
+    cluster.advance(2 * ELECTION_S)
+
+    process.tell(Sleep(Asker(operator, None, 0), Q, False))
+    cluster.settle()
+
+    assert process.alive
+    assert [type(message) for message in operator.heard] == [Answered]
+
+
+def test_another_order_of_the_line_is_taken_over_by_those_who_follow(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q)
+    processes = [node.queues._processes[Q] for node in cluster.nodes if Q in node.queues._processes]
+
+    client.call("UPDATE", Q, structure="QA", priority_min=0, priority_max=5)
+    cluster.advance(0.5)
+
+    assert all(process.alive for process in processes)
+    assert [node.queues._processes[Q].ledger.policies.structure for node in cluster.nodes] == ["QA"] * 3

@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from wakeq.actors import log_entries
+from wakeq.actors.log_driver import GiveUp
 from wakeq.actors.log_files import Cut, Roll
 from wakeq.actors.messages import Pressure, Propose, Refusal, Throttle
 from wakeq.actors.sync_place import (
@@ -236,6 +237,20 @@ def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Bro
     broker.settle()
 
     assert not broker.files.log.roll_due
+
+
+def test_who_asked_in_this_term_is_not_given_up_with_a_former_one(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    broker.log_disk.held = True
+    client.send(pub())
+    broker.settle()
+
+    broker.raft_log.tell(GiveUp(broker.raft_log.core.term - 1))
+    meanwhile = client.take()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert (meanwhile, client.words()) == ([], ["ok"])
 
 
 @pytest.mark.parametrize("draft", [Draft(b"", priority=1 << 63), Draft(bytes(2_000))], ids=["number", "size"])
