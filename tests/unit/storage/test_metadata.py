@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeq.protocol.errors import DamagedFile, SyncFailed, WrongVersion
+from wakeq.protocol.errors import DamagedFile, StorageError, SyncFailed, WrongVersion
 from wakeq.protocol.log_format import Identity
 from wakeq.storage.metadata import SLOT_BYTES, SLOT_OFFSETS, Metadata
 
@@ -191,3 +191,10 @@ def test_looking_on_changes_nothing(tmp_path: Path) -> None:
 
     assert values(Metadata.open(path, None, read_only=True)) == (7, 0, 41)
     assert path.read_bytes() == before
+
+
+def test_looking_on_makes_no_file_where_none_is(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be opened"):
+        Metadata.open(tmp_path / "raft.metadata", IDENTITY, read_only=True)
+
+    assert list(tmp_path.iterdir()) == []
