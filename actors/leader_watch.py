@@ -84,8 +84,8 @@ class LeaderWatch:
         if 2 * len(away) >= len(self._core.members.voters):
             return f"{_are(away)} away, and without a majority nobody can lead"
         return (
-            "a majority is connected, and no other node says who leads; if `wakeq cluster status` there does not list "
-            "this one it was removed: stop it"
+            "a majority is connected, and leads without this node; if `wakeq cluster status` there does not list it, "
+            "`wakeq cluster add` lets it join, and if it was removed, stop it"
         )
 
     def _away(self) -> list[Member]:

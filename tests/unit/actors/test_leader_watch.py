@@ -107,7 +107,7 @@ def test_a_node_that_was_removed_says_that_it_may_have_been(
     cluster.advance(LONG_S)
 
     (warned,) = lines(said, logging.WARNING)
-    assert warned.endswith("does not list this one it was removed: stop it")
+    assert warned.endswith("if it was removed, stop it")
 
 
 def test_every_node_says_who_belongs_to_the_cluster_and_says_it_again_when_that_changes(
