@@ -84,7 +84,7 @@ class LeaderWatch:
         if 2 * len(away) >= len(self._core.members.voters):
             return f"{_are(away)} away, and without a majority nobody can lead"
         return (
-            "a majority is connected, and leads without this node; if `wakeq cluster status` there does not list it, "
+            "a majority is connected, and no leader is heard; if `wakeq cluster status` there does not list this node, "
             "`wakeq cluster add` lets it join, and if it was removed, stop it"
         )
 
