@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from wakeq.actors.images import DropImage, FetchImage, ImageBroken, ImageFailed, ImageFetched, ImageOffer, WantImage
+from wakeq.actors.leader_watch import LeaderWatch
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.log_levels import LogLevels
@@ -52,6 +53,7 @@ class LogDriver(LogLevels):
         self._neighbours = neighbours
         self._around = Neighbourhood(core.me.node_id, neighbours)
         self._peers = self._around.peers
+        self._watch = LeaderWatch(core, self._around)
         self._images: Process | None = None
         self._changes: dict[int, Asker] = {}  # by entry: who asked for other members
         self._led_term = 0  # the term in which this node leads, 0 while it does not
@@ -150,27 +152,16 @@ class LogDriver(LogLevels):
         core = self.core
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
-            self._say_stood_down(led)
+            self._watch.loses(led)
             self._stand_down(led)
         if self._led_term and led != self._led_term:
-            logger.info("this node leads in term %d", self._led_term)
+            self._watch.wins(self._led_term)
         if core.leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
             self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())
         else:
             self._serves_alone = False
             self._parks = self._is_throttled or self._neighbours is None
-
-    def _say_stood_down(self, term: int) -> None:
-        voters = self.core.members.voters
-        away = [node for node in voters if node != self.core.me.node_id and node not in self._around.connected]
-        if 2 * len(away) >= len(voters):
-            names = " and ".join(map(str, away))
-            logger.warning(
-                "nodes %s are away: without a majority this node, which led in term %d, cannot serve", names, term
-            )
-        else:
-            logger.info("this node leads no longer, as it did in term %d", term)
 
     def _is_ahead(self) -> bool:
         """Whether the peers are too far behind for more to be taken."""
@@ -217,6 +208,7 @@ class LogDriver(LogLevels):
 
     def on_beat(self) -> None:
         self._tick()
+        self._watch.look(self._ticked_ms)
         heartbeat_ms = self.core.settings.heartbeat_ms
         self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
 
@@ -300,8 +292,11 @@ class LogDriver(LogLevels):
 
     def _meet_members(self) -> None:
         """Know every member of the configuration in force."""
-        self._members_index = self.core.members.index
-        self._around.meet(self.core.members.config)
+        members = self.core.members
+        self._members_index = members.index
+        self._around.meet(members.config)
+        if self._neighbours is not None:
+            self._watch.meet(members.config, members.index)
         self._keeps_payloads = bool(self._peers)
 
     def on_introduced(self, message: Introduced) -> None:

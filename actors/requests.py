@@ -99,6 +99,12 @@ class Requests(Process):
     def _begin_run(self, run: Sequence[Any]) -> None:
         """Do what a run of like commands asks for."""
 
+    @property
+    def _who(self) -> str:
+        """Who is connected, for the log."""
+        access = self._access
+        return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
+
     def _queue(self, name: str) -> Process:
         """Return whom to tell about a queue: its process, or the supervisor if it has none."""
         return self.runtime.whereis(("queue", name)) or self._services.queues

@@ -221,12 +221,6 @@ class RingCommands(Requests):
         logger.info("%s %s %s", self._who, type(command).__name__.upper(), command.qname or "the default queue")
         self._services.raft_log.tell(Propose([(entry, Asker(self, pending, 0))]))
 
-    @property
-    def _who(self) -> str:
-        """Who is connected, for the log."""
-        access = self._access
-        return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
-
 
 def _by_queue(run: Sequence[wire.Pub], drafts: list[Draft]) -> dict[str, Gathered]:
     """Return the drafts of plain publishes and their places, by queue; a run is often for one alone."""

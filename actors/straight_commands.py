@@ -5,6 +5,7 @@
 What comes back is `Answered` like everything else.  Which message is handed out is decided in the queue.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ from wakeq.protocol.wire import worker as wire
 
 EVERY_QUEUE = "\0"  # no queue's name: a look at all of them, one at a time on each connection
 QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
+
+logger = logging.getLogger("wakeq.admin")  # as of what is asked for over HTTP
 
 
 class StraightCommands(Requests):
@@ -185,12 +188,19 @@ class StraightCommands(Requests):
             case wire.List():
                 self._inquire(pending, EVERY_QUEUE, Stats(asker, "", all_queues=True, prefix=command.prefix))
             case wire.Cluster():
+                self._note_change(command)
                 administer = Administer(asker, command.do, command.node, command.address)
                 self._services.raft_log.tell(administer)
             case wire.Stats(qname=str(name)):
                 self._inquire(pending, name, Stats(asker, name))
             case _:
                 self._inquire(pending, EVERY_QUEUE, Stats(asker, "", all_queues=True))
+
+    def _note_change(self, command: wire.Cluster) -> None:
+        """Log who asks for something to be done, as of what changes queues."""
+        if command.do != "status":
+            node = "" if command.node is None else f" {command.node}"
+            logger.info("%s CLUSTER %s%s%s", self._who, command.do, node, command.address and f" {command.address}")
 
     def _inquire(self, pending: Pending, name: str, question: Peek | Stats) -> None:
         """Look at what this node holds as leader; what comes behind it on this connection must not come before it."""

@@ -7,7 +7,6 @@ Structs without GC tracking: they are made by the hundred thousand and never for
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -44,10 +43,6 @@ class Kind(IntEnum):
     UNSTASH = 17
     PAUSE = 18
     MOVED = 19
-
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise ValueError(f"it is of kind {value}, which only a later release knows; use that one, or a later one")
 
 
 class ClaimAction(IntEnum):

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from errno import ENOLCK, ENOSYS, EOPNOTSUPP
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP, EROFS
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -206,7 +206,7 @@ def _take_lock(path: Path) -> int:
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     except OSError as error:
-        if is_full(name, error):
+        if error.errno == EROFS or is_full(name, error):
             raise sync_failed(name, "create", error) from error
         raise StorageError(f"{name}: {error.strerror}; the node must own its data directory") from error
     try:

@@ -23,6 +23,7 @@ NAMES = {
     "tls_cert": "tls.cert_file",
     "tls_key": "tls.key_file",
 }
+FILE = click.Path(readable=False, path_type=Path)  # whether it can be read, who reads it says, with a status of its own
 CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
@@ -33,10 +34,10 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option(
                 "--config",
                 "config_file",
-                type=click.Path(path_type=Path),
+                type=FILE,
                 help="A TOML file of settings; else WAKEQ_CONFIG names it.",
             ),
-            click.option("--data-dir", type=click.Path(path_type=Path), help="Where all that must last is kept."),
+            click.option("--data-dir", type=FILE, help="Where all that must last is kept."),
             click.option("--host", help="Address on which the doors listen."),
             click.option("--worker-port", type=int, help="Port of the worker protocol; 0 takes a free one."),
             click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0 takes a free one."),
@@ -46,14 +47,14 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
             click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
             click.option("--auth", is_flag=True, help="Ask every client for a token; see `wakeq token`."),
-            click.option("--tls-cert", type=click.Path(path_type=Path), help="The certificate of all doors, PEM."),
-            click.option("--tls-key", type=click.Path(path_type=Path), help="The key of that certificate, PEM."),
+            click.option("--tls-cert", type=FILE, help="The certificate of all doors, PEM."),
+            click.option("--tls-key", type=FILE, help="The key of that certificate, PEM."),
             click.option("--insecure", is_flag=True, help="Let other machines in without tokens, or without TLS."),
             click.option(
                 "-f",
                 "--config-file",
                 "monique_config_file",
-                type=click.Path(path_type=Path),
+                type=FILE,
                 help="A config.json of MoniQue, whose ports are opened too.",
             ),
             click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),

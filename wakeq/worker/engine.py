@@ -98,6 +98,8 @@ class Engine(Generic[C]):
     # The client's listener ----------------------------------------------------------------------------------
 
     def connected(self) -> None:
+        if self._started:
+            log.info("connected to %s", self.client.address)
         for crew in self._crews.values():
             crew.appetite.connected()
             self._ask(crew)

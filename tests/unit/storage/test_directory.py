@@ -128,7 +128,7 @@ def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_i
         (fcntl, errno.EOPNOTSUPP, "the file system may not know locks"),
         (os, errno.ENOSPC, "No space left on device; the disk is full: free some space"),
         (os, errno.EDQUOT, "the disk is full: free some space"),
-        (os, errno.EROFS, "Read-only file system; the disk may be failing"),
+        (os, errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails"),
     ],
 )
 def test_why_a_directory_cannot_be_held_is_said(
@@ -146,15 +146,23 @@ def test_why_a_directory_cannot_be_held_is_said(
     assert ("locks" in str(refused.value)) == (what is fcntl)
 
 
-def test_a_full_disk_that_has_no_room_for_the_lock_is_called_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "No space left on device; the disk is full: free some space"),
+        (errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails: look into the kernel's log"),
+        (errno.EACCES, "Permission denied; the node must own its data directory"),
+    ],
+)
+def test_why_there_can_be_no_lock_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     def fail(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", fail)
 
-    with pytest.raises(StorageError, match=r"lock: .*No space left on device; the disk is full: free some space"):
+    with pytest.raises(StorageError, match=rf"lock: .*{said}"):
         DataDirectory.open(tmp_path)
 
 

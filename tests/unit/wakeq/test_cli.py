@@ -192,6 +192,22 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(
     assert said.count("\n") == 1
 
 
+def test_a_file_or_folder_that_may_not_be_read_is_no_wrong_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.touch()
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda *_: False)  # by which click would know
+    monkeypatch.setattr(Path, "read_text", refuse)
+
+    assert main(["serve", "--data-dir", str(tmp_path), "--config", str(file)]) == 78
+    assert f"cannot read the settings file {file}: Permission denied" in capsys.readouterr().err
+
+
 def test_control_c_ends_with_130_and_nothing_said(
     fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
