@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.messages import Answered, Asker, Item, Outcome
+from wakeq.actors.messages import Asker, Item, Outcome
 from wakeq.protocol.commands import Ack, Publish
 
 
@@ -52,7 +52,7 @@ class Gathering:
         asker, answers = self._asker, self._answers
         if asker is not None:
             result = Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
-            asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
+            asker.tell(result)
         return True
 
 

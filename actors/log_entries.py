@@ -158,7 +158,7 @@ def answer(asker: Asker | None, refusal: Refusal) -> None:
     if type(asker.ticket) is HeldBack:  # not "nothing there": the delivery may have been counted
         asker.process.tell(Answered([(ticket, place, refusal) for ticket, place, _ in asker.ticket.otherwise.answers]))
     else:
-        asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+        asker.tell(refusal)
 
 
 def _needs_room(entry: Entry) -> bool:

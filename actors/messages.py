@@ -25,6 +25,10 @@ class Asker(msgspec.Struct, frozen=True, gc=False):
     ticket: Any
     place: Any
 
+    def tell(self, answer: Any) -> None:
+        """Give whoever asked the answer."""
+        self.process.tell(Answered([(self.ticket, self.place, answer)]))
+
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
     """Why something was not done: a stable code and a sentence, and where to go instead."""
@@ -118,6 +122,10 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
     must_exist: bool = False  # then it is unknown even to who would wait for it
     removes: bool = False  # nobody will acknowledge what is taken, or somebody did ahead: it is gone when handed out
+
+    def tell_all(self, answer: Refusal | None) -> None:
+        """Give the same answer to each FET: why it gets nothing, or None if there is nothing."""
+        self.subscriber.tell(Answered([(self.ticket, want.place, answer) for want in self.wants]))
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):

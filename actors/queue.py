@@ -40,7 +40,7 @@ from wakeq.actors.messages import (
     Woken,
 )
 from wakeq.actors.operator_messages import Move, Requeue, Scan, Why
-from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_deliveries import Lead, answer_fetch
 from wakeq.actors.queue_sight import QueueSight
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
 from wakeq.actors.replies import Answer, Replies
@@ -119,21 +119,20 @@ class QueueProcess(QueueSight):
             for subscriber in (*self.leases.sleepers, *self.leases.woken):
                 subscriber.tell(woken)
             for waiter in self.leases.all_waits():
-                self._answer_nothing(waiter, waiter)
+                answer_fetch(waiter, waiter, None)
         for message in (self._handling, *self.unread):
             match message:
                 case Committed(replies=Replies() as replies):  # its own answers come from the repetition
                     replies.done(self.name)
                 case Fetch():
-                    for want in message.wants:
-                        self._answer_nothing(message, want)
+                    message.tell_all(None)
                 case Sleep(asker=asker):
-                    asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+                    asker.tell(None)
                     asker.process.tell(Woken(self.name))
                 case _ if isinstance(message, ASKED):
                     asker = message.asker
                     refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
-                    asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+                    asker.tell(refusal)
 
     # --- the ring: what is committed -------------------------------------------------------------------------------
 

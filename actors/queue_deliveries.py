@@ -82,7 +82,7 @@ class QueueDeliveries(QueueReads):
         for subscriber in (*leases.sleepers, *leases.woken):
             subscriber.tell(Woken(self.name))
         for waiter in leases.all_waits():
-            waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
+            answer_fetch(waiter, waiter, message.refusal)
         self._refuse_turns(message.refusal)
         self._promised = EMPTY_DICT
         self._refuse_looks(message.refusal)
@@ -99,7 +99,7 @@ class QueueDeliveries(QueueReads):
         if refusal is None and not (self.exists or message.subscribed or self._lets_wait(message)):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
         if refusal is not None:
-            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+            message.tell_all(refusal)
             return
         leases = self.leases
         assert leases is not None, "else it was refused"
@@ -258,7 +258,7 @@ class QueueDeliveries(QueueReads):
     def _refuse_turns(self, refusal: Refusal) -> None:
         for turn in self._put_back_turns():
             waiter = turn.waiter
-            waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, refusal)]))
+            answer_fetch(waiter, waiter, refusal)
 
     def _put_off_turns(self, now_ms: int) -> None:
         """A pause holds from now on, also for what was taken out of the line and did not leave yet."""
@@ -290,10 +290,7 @@ class QueueDeliveries(QueueReads):
         if self.leases is not None and waiter.until_ms > now_ms and waiter.subscriber.alive:
             self.leases.wait(replace(waiter, ended=False))
         else:
-            self._answer_nothing(waiter, waiter)
-
-    def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
-        fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))
+            answer_fetch(waiter, waiter, None)
 
     def _settle(self, now_ms: int) -> None:
         """Keep the wake contract after whatever happened, and be called again in time."""
@@ -332,7 +329,7 @@ class QueueDeliveries(QueueReads):
     def _end_wait(self, waiter: Waiter, answer: Refusal | None) -> None:
         assert self.leases is not None, "only a leader lets wait"
         self.leases.end_wait(waiter)
-        waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, answer)]))
+        answer_fetch(waiter, waiter, answer)
 
     def on_end_waits(self, message: EndWaits) -> None:
         if self.leases is not None:
@@ -344,7 +341,7 @@ class QueueDeliveries(QueueReads):
 
     def on_sleep(self, message: Sleep) -> None:
         asker = message.asker
-        asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+        asker.tell(None)
         if self.leases is not None and asker.process.alive:
             self.leases.sleep(asker.process)
             self._settle(self._now_ms())
@@ -362,6 +359,11 @@ class QueueDeliveries(QueueReads):
             self._settle(self._now_ms())
         else:
             self.leases.leave(message.numbers)
+
+
+def answer_fetch(fetch: Fetch | Waiter, want: Want | Waiter, answer: Refusal | None) -> None:
+    """Tell one FET why it gets nothing, or None if there is nothing."""
+    fetch.subscriber.tell(Answered([(fetch.ticket, want.place, answer)]))
 
 
 def _waiter_of(fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> Waiter:

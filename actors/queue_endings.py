@@ -52,13 +52,10 @@ class QueueEndings(QueueDeliveries):
             return parsed[1]
         return self.ledger.aliases.get(uid, -1)
 
-    def _refuse(self, asker: Asker, refusal: Refusal | None) -> None:
-        asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-
     def on_touch(self, message: Touch) -> None:
         leases, refusal = self.leases, self._refusal()
         if leases is None or refusal is not None:
-            self._refuse(message.asker, refusal)
+            message.asker.tell(refusal)
             return
         now_ms = self._now_ms()
         numbers = list(map(self._number_of, message.uids))
@@ -95,7 +92,7 @@ class QueueEndings(QueueDeliveries):
     def on_nack(self, message: Nack) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            self._refuse(message.asker, refusal)
+            message.asker.tell(refusal)
             return
         numbers, tokens, places, unknown = [], [], [], []
         asker = message.asker
@@ -200,7 +197,7 @@ class QueueEndings(QueueDeliveries):
         if not self.ledger.lives(number):
             if asker is not None:
                 outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN])
-                asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+                asker.tell(outcome)
             return
         queue = dead_letter_of(self.name, self.ledger.policies)
         if len(queue) > NAME_BYTES_MAX:  # the policies forbid it only to queues with max_deliveries
@@ -225,7 +222,7 @@ class QueueEndings(QueueDeliveries):
             self.leases.stays([number], self._now_ms())
         if asker is not None:
             detail = f"the queue's name with {DEAD_SUFFIX} is longer than {NAME_BYTES_MAX}; update its dead_letter"
-            asker.process.tell(Answered([(asker.ticket, asker.place, Refusal("BAD_NAME", detail))]))
+            asker.tell(Refusal("BAD_NAME", detail))
 
     # --- time ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import msgspec
 from wakeq.actors.audience import Waiter
 from wakeq.actors.bodies import Bodies, Found, read_from
 from wakeq.actors.leases import Leases
-from wakeq.actors.messages import Answered, Asker, Loaded, Refusal
+from wakeq.actors.messages import Asker, Loaded, Refusal
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.empty import EMPTY_DICT
@@ -173,4 +173,4 @@ class QueueReads(Process):
         looks, self._looks = self._looks, EMPTY_DICT
         for look in looks.values():
             if look.asker is not None:
-                look.asker.process.tell(Answered([(look.asker.ticket, look.asker.place, refusal)]))
+                look.asker.tell(refusal)

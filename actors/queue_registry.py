@@ -14,7 +14,6 @@ import msgspec
 
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
-    Answered,
     Asker,
     EndWaits,
     Fetch,
@@ -162,7 +161,7 @@ class QueueRegistry(Process):
         if type(asker.ticket) is HeldBack:
             asker.process.tell(asker.ticket.otherwise)
         else:
-            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+            asker.tell(outcome)
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
         count = len(getattr(entry, "numbers", ())) or 1
@@ -257,9 +256,9 @@ class QueueRegistry(Process):
         refusal = self._services.refusal()
         match message:
             case Fetch():
-                message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+                message.tell_all(refusal)
             case Sleep(asker=asker):
-                asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+                asker.tell(None)
                 asker.process.tell(Woken(message.queue))
             case _ if isinstance(message, ASKED):
                 busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
@@ -271,11 +270,10 @@ class QueueRegistry(Process):
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
         refusal = elsewhere or missing
         if isinstance(message, Fetch):
-            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+            message.tell_all(refusal)
         elif isinstance(message, Touch | Nack) and elsewhere is None:
-            places = message.asker.place
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
-            message.asker.process.tell(Answered([(message.asker.ticket, places, outcome)]))
+            message.asker.tell(outcome)
         else:
             self._answer(message.asker, refusal)
 

@@ -8,10 +8,9 @@ ledger, in the order of the log.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from wakeq.actors.bodies import Found
-from wakeq.actors.messages import Answered, Asker, Outcome, Propose, Refusal
+from wakeq.actors.messages import Asker, Outcome, Propose, Refusal
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_view import state_of
@@ -39,11 +38,8 @@ from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
 class QueueStaging(QueueEndings):
     """Claims and stashes; a queue that has neither is no larger for it."""
 
-    def _say(self, asker: Asker, answer: Any) -> None:
-        asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
-
     def _say_code(self, asker: Asker, code: int) -> None:
-        self._say(asker, Outcome(self.name, self.ledger.id, [code]))
+        asker.tell(Outcome(self.name, self.ledger.id, [code]))
 
     def _is_refused(self, asker: Asker, refusal: Refusal | None = None) -> bool:
         """Refuse what this node cannot answer, or may not."""
@@ -51,7 +47,7 @@ class QueueStaging(QueueEndings):
         if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it first")
         if refusal is not None:
-            self._say(asker, refusal)
+            asker.tell(refusal)
         return refusal is not None
 
     def _propose_one(self, entry: Entry, asker: Asker | None) -> None:
@@ -66,7 +62,7 @@ class QueueStaging(QueueEndings):
             return
         found = self._open_epoch(message.source, message.epoch)
         if found is not None:
-            self._say(asker, Outcome(self.name, self.ledger.id, found.sizes))
+            asker.tell(Outcome(self.name, self.ledger.id, found.sizes))
             return
         staging = self.ledger.staging
         code = 0 if staging is None else staging.refusal(message.source, message.epoch, self._now_ms())
@@ -77,7 +73,7 @@ class QueueStaging(QueueEndings):
         assert leases is not None, "else it was refused"
         numbers = leases.take(message.count, now_ms)
         if not numbers:
-            self._say(asker, None)
+            asker.tell(None)
             return
         leases.leave(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
@@ -124,7 +120,7 @@ class QueueStaging(QueueEndings):
             self._say_code(message.asker, Result.EPOCH_EXPIRED)
             return
         if not epochs:
-            self._say(message.asker, Outcome(self.name, self.ledger.id, []))
+            message.asker.tell(Outcome(self.name, self.ledger.id, []))
             return
         rows = [row for one in epochs for row in one.rows()]
         self._propose_end(ClaimAction.SETTLED, message.source, message.epoch, rows, message.asker)
@@ -282,7 +278,7 @@ class QueueStaging(QueueEndings):
             self._say_code(asker, Result.EPOCH_EXPIRED)
             return
         if message.slice >= epoch.slices:
-            self._say(asker, Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
+            asker.tell(Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
             return
         start, end = epoch.span_of(message.slice)
         at = start + message.offset
@@ -310,7 +306,7 @@ class QueueStaging(QueueEndings):
         """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
 
         def show(found: Found) -> None:
-            self._say(asker, self._seen(numbers, found, under_way, goes_on, last))
+            asker.tell(self._seen(numbers, found, under_way, goes_on, last))
 
         self._with_found(numbers, asker, show)
 

@@ -21,7 +21,6 @@ from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
 from wakeq.actors.log_standing import CaughtUp, LogStanding
 from wakeq.actors.messages import (
-    Answered,
     Applied,
     Halted,
     HandOver,
@@ -69,7 +68,7 @@ class RaftLog(LogStanding):
         else:
             if facts is not None:
                 asker = message.asker
-                asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+                asker.tell(facts)
         self._attend()
 
     def _administer(self, message: Administer) -> Facts | None:

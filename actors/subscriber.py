@@ -57,7 +57,7 @@ class Subscriber(StagedCommands):
     def _describe(self, asker: Asker) -> None:
         """Say what this connection is about, to an operator."""
         facts = describe(self, self._worker, self._door, in_flight=self._in_flight)
-        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+        asker.tell(facts)
 
     def on_stop(self) -> None:
         self._say_gone()
