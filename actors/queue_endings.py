@@ -2,7 +2,8 @@
 
     Nack, Touch, Gone, Alarm --> leases --> Released, Extended, Expired, dead letters: entries for the log
 
-The leader computes the next moment (backoff, jitter) and proposes; what becomes of it is decided in the ledger.
+The leader computes when a message may be tried again (backoff, jitter) and proposes it; the ledger decides when the
+entry is committed.
 """
 
 from functools import partial
@@ -43,7 +44,7 @@ from wakeq.protocol.uid import parse
 
 
 class QueueEndings(QueueDeliveries):
-    """Leases that end, and what has been kept long enough."""
+    """Leases that end, and messages that expire."""
 
     def _number_of(self, uid: str) -> int:
         """Return the number of a uid of this incarnation, -1 for any other."""
@@ -72,7 +73,7 @@ class QueueEndings(QueueDeliveries):
         held = leases.held.get(number)
         if not self.ledger.lives(number) or number in leases.leaving:
             return Result.UNKNOWN
-        if held is None or held.until_ms == NEVER:  # what is out under a claim ends with that
+        if held is None or held.until_ms == NEVER:  # under a claim: only renewing that keeps it
             return Result.UNKNOWN if token == ANY_TOKEN else Result.STALE
         return Result.DONE if token in (ANY_TOKEN, held.token) else Result.STALE
 
@@ -146,19 +147,19 @@ class QueueEndings(QueueDeliveries):
             self._propose_dead(number, token, reason, error, mine)
 
     def _is_last(self, number: int, reason: Reason) -> bool:
-        """Tell whether a delivery that ends for this reason is the last that its message gets."""
+        """Return whether the message goes to the dead letters when its delivery ends for this reason."""
         if reason is Reason.RETURNED:
             return False
         allowed = self.ledger.policies.max_deliveries
         return reason is Reason.REJECTED or 0 < allowed <= self._failures_of(number)
 
     def _failures_of(self, number: int) -> int:
-        """Return how often a message has failed, with the delivery that ends now."""
+        """Return how often a message has failed, counting the delivery that ends now."""
         side = self.ledger.sides.get(number)
         return 1 if side is None else side.failures + 1
 
     def _deliveries_of(self, number: int) -> int:
-        """Return how often a message was delivered; the last time may not be in the ledger yet."""
+        """Return how often a message was delivered, counting a delivery that is not in the ledger yet."""
         side = self.ledger.sides.get(number)
         held = self.leases.held.get(number) if self.leases is not None else None
         if side is None:
