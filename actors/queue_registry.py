@@ -226,7 +226,7 @@ class QueueRegistry(Process):
         return record
 
     def _route_members(self, entry: Members, item: Item) -> bool:
-        """Keep the members of the cluster as part of the state: once the log is cut, a start finds them nowhere else."""
+        """Keep the cluster's members as part of the state: once the log is cut, a start finds them nowhere else."""
         self._members.append((item[0], entry.config))
         self._members_changed = True
         self._answer(item[4], {"members": [member.node_id for member in entry.config.members]})
