@@ -193,7 +193,7 @@ class LogStanding(LogDriver):
         """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
         if self._neighbours is None:
             return  # a node that is alone writes no state while a queue is halted: it was left out at an earlier start
-        logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
+        logger.warning("entry %d is set aside, but this node's state contains it: rebuilding it", message.index)
         consensus, metadata = self._log.directory, self._metadata
 
         def work() -> None:
