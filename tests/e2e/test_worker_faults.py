@@ -6,7 +6,6 @@ what its own patience is, and what the system's is, the long tests wait for.
 
 import math
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -21,6 +20,7 @@ import pytest
 from tests.e2e.conftest import StartBroker
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.fault_proxy import FaultProxy
+from tests.helpers.namespaces import missing
 from tests.helpers.started import Started, eventually
 from wakeq import Client, Worker
 from wakeq.client import session
@@ -287,7 +287,7 @@ class Namespace:
 
     def __init__(self) -> None:
         self.host = f"{NETWORK}.2"
-        self.prefix = ("ip", "netns", "exec", NAMESPACE)
+        self.prefix = ("nsenter", f"--net=/run/netns/{NAMESPACE}")  # `ip netns exec` would hold on to every mount
 
     def __enter__(self) -> "Namespace":
         wire = f"wq{os.getpid()}"
@@ -316,13 +316,10 @@ class Namespace:
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
     """Return a network namespace, or skip without the right to make one."""
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("to drop packets this test needs root and the `ip` command")
-    try:
-        with Namespace() as made:
-            yield made
-    except subprocess.CalledProcessError as error:
-        pytest.skip(f"this system lets nobody make a network namespace: {error}")
+    if reason := missing():
+        pytest.skip(reason)
+    with Namespace() as made:
+        yield made
 
 
 @pytest.mark.long

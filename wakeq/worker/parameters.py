@@ -71,7 +71,8 @@ class Parameters:
         """Raise BadHandler if a body could never be read."""
         _ = self._decoder
         for name, kind in self.types.items():
-            if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
+            is_custom = isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType)
+            if is_custom and not _real_date(kind):
                 raise BadHandler(
                     f"{self._handler.__qualname__}: {name} is a {kind!r}, which JSON cannot carry; "
                     "take what it is made of (a dataclass, a msgspec.Struct or an id)"
@@ -118,11 +119,24 @@ class Parameters:
                 fields.append((name, typing.Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007 - Any has no |
         try:
             body = msgspec.defstruct("Body", fields, kw_only=True, forbid_unknown_fields=True)
-            return msgspec.json.Decoder(body)
+            return msgspec.json.Decoder(body, dec_hook=_date_of)
         except TypeError as error:
             raise BadHandler(
                 f"{self._handler.__qualname__}: its parameters cannot be read from JSON ({error})"
             ) from error
+
+
+def _date_of(kind: type, said: object) -> object:
+    """Read a date of a kind that only a frozen clock has: annotations that are evaluated under it name such kinds."""
+    real = _real_date(kind)
+    if real is None:
+        raise NotImplementedError(f"JSON cannot carry {kind!r}")
+    return msgspec.convert(said, real)
+
+
+def _real_date(kind: type) -> type | None:
+    """The date or datetime that a kind is derived from.  By the module: under a frozen clock its names are others."""
+    return next((base for base in kind.__mro__ if base.__module__ == "datetime"), None)
 
 
 def is_method(handler: Callable[..., object], names: list[str]) -> bool:

@@ -169,3 +169,25 @@ def test_a_date_of_a_frozen_clock_is_a_date() -> None:
         body = Parameters(bill).encode((datetime.now(UTC), date.today()), {})
 
     assert Parameters(bill).decode(body) == {"at": datetime(2030, 1, 2, tzinfo=UTC), "on": date(2030, 1, 2)}
+
+
+def test_annotations_that_are_first_read_under_a_frozen_clock_name_dates() -> None:
+    """Those that are texts then, and from Python 3.14 on all: the names in them are those of the frozen clock."""
+
+    def bill(at: "datetime", on: "list[date]") -> None: ...
+
+    with freeze_time("2030-01-02"):
+        parameters = Parameters(bill)
+        parameters.check()
+        body = parameters.encode((datetime.now(UTC), [date.today()]), {})
+        arguments = parameters.decode(body)
+
+    parameters.check()
+    assert arguments == {"at": datetime(2030, 1, 2, tzinfo=UTC), "on": [date(2030, 1, 2)]}
+
+
+def test_what_is_no_date_is_refused_under_a_frozen_clock_too() -> None:
+    def bill(at: "datetime") -> None: ...
+
+    with freeze_time("2030-01-02"), pytest.raises(Misfit, match=r"at"):
+        Parameters(bill).decode(b'{"at": "soon"}')
