@@ -35,9 +35,9 @@ SETTINGS_INTRO = f"""\
 
 {MADE}
 
-A value is taken from the last of these that names it: the default, the TOML file (`--config FILE` or
+A value comes from the last of these that gives it: the default, the TOML file (`--config FILE` or
 `WAKEQ_CONFIG`), the environment, the flags of `wakeq serve` (`--set NAME=VALUE` for those without a flag of
-their own). `wakeq config show --origin` says which one it was; `wakeq config check FILE` checks a file
+their own). `wakeq config show --origin` shows which one it was; `wakeq config check FILE` checks a file
 without starting anything. Unknown names, wrong types and values out of range are errors. Bytes may be written
 as `64MiB`.
 """
@@ -47,11 +47,11 @@ CLI_INTRO = f"""\
 
 {MADE}
 
-Results go to standard output, what is said about them to standard error. An error is one line,
-`wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every verb that reads has `--json`,
-one value a line; fields are added to it, never renamed. Verbs that destroy ask first, unless `--yes` has
-answered. There is no colour where the output is no terminal or `NO_COLOR` is set. Completion in bash:
-`source <(wakeq completion bash)`, and likewise for zsh and fish.
+Results go to standard output, remarks about them to standard error. An error is one line,
+`wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every command that reads has `--json`,
+which prints one value a line; its fields may grow in number but are never renamed. Commands that destroy
+something ask first, unless you give `--yes`. There is no colour if the output is not a terminal or `NO_COLOR`
+is set. Completion in bash: `source <(wakeq completion bash)`, and likewise for zsh and fish.
 """
 
 ERRORS_INTRO = f"""\
@@ -59,9 +59,9 @@ ERRORS_INTRO = f"""\
 
 {MADE}
 
-Codes never change once released. The first table are the values of `err` in a `nok`, beside a `detail` for
-people; the Python client raises the class of the same line (all are `wakeq.WakeqError`). A client that meets
-a code it does not know treats it as `REFUSED`.
+Codes never change once released. The first table lists the values of `err` in a `nok`, which also has a
+`detail` for people; the Python client raises the class in the same row (all are `wakeq.WakeqError`). A client
+should treat a code that it does not know as `REFUSED`.
 
 ## On the wire
 
@@ -81,7 +81,7 @@ EXIT_INTRO = f"""\
 
 {MADE}
 
-The same for every verb. "Nothing to fetch" has a status of its own, so that a script can tell it from a
+They are the same for every command. "Nothing to fetch" has its own status, so that a script can tell it from a
 refusal: `while wakeq fetch jobs --ack; do :; done; test $? = 3` empties a queue, or fails if it could not.
 From 64 on they are those of `sysexits.h`.
 
