@@ -368,7 +368,7 @@ def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader:
     leader.raft_log.tell(Administer(Asker(operator, None, None), "add", 3, "nonsense"))
     cluster.advance(0.2)
 
-    assert "not an address of a node" in str(operator.heard)
+    assert "not the address of a node" in str(operator.heard)
     assert leader.opened.log.last_index == last_index
 
 

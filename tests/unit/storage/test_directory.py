@@ -175,11 +175,11 @@ def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:
     assert looking.identity == directory.identity
     assert looking.holder_pid == os.getpid()
     assert contents(tmp_path) == before
-    with pytest.raises(StorageError, match="there is no such directory"):
+    with pytest.raises(StorageError, match="this directory does not exist"):
         DataDirectory.read_only(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StorageError, match="is no data directory"):
+    with pytest.raises(StorageError, match="is not a data directory"):
         DataDirectory.read_only(tmp_path / "empty")
     assert not list((tmp_path / "empty").iterdir())
 
