@@ -51,9 +51,12 @@ lint: install
 	$(BIN)/mypy -p wakeq
 	$(BIN)/lint-imports
 
-# These share nothing, so they run on all cores; the others each want the machine for themselves.
+# These share nothing, so they run on all cores.
 SMALL := tests/unit tests/property
 ON_ALL_CORES := -n auto --dist worksteal -m "not long"
+# These start brokers, and wait more than they work: two files at once.  What is left, Spark's, takes all cores by itself.
+BROKERS := tests/e2e tests/simulation
+TWO_AT_ONCE := -n 2 --dist loadfile --no-loadscope-reorder
 
 # Whatever the environment says: hundreds of processes are started, and each would compile everything anew.
 fast test soak bench: export PYTHONDONTWRITEBYTECODE :=
@@ -71,7 +74,8 @@ test: lint docs browser $(SPARK_INSTALLED) ## everything that CI runs
 	@failed=0; \
 	$(BIN)/python -m pytest -q $(ON_ALL_CORES) $(SMALL) || failed=1; \
 	$(BIN)/python -m pytest -q -m long $(SMALL) || failed=1; \
-	$(BIN)/python -m pytest -q $(SMALL:%=--ignore=%) || failed=1; \
+	$(BIN)/python -m pytest -q $(TWO_AT_ONCE) $(BROKERS) || failed=1; \
+	$(BIN)/python -m pytest -q $(patsubst %,--ignore=%,$(SMALL) $(BROKERS)) || failed=1; \
 	exit $$failed
 
 bench: install ## measure, and keep the results in bench/results

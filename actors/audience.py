@@ -1,9 +1,9 @@
-"""Audience: who waits for the messages of a queue, who sleeps beside it, and who was woken and has not come yet.
+"""Audience: who waits for the messages of a queue, who sleeps, and who was woken and has not fetched yet.
 
     FET with wait --> wait ... next_waiter, waits_over --> end_wait        ISLP --> sleep ... woken --> fetched, gone
 
-Pure, as Leases is, which is built on it: no process is told anything from here, time comes in as a number.  It knows
-nothing of messages.
+The lowest layer of Leases.  Pure: it tells no process anything, and time comes in as a number.  It knows nothing of
+messages.
 """
 
 from collections import OrderedDict, deque
@@ -42,10 +42,10 @@ class Audience:
         self._first_wait_ms = NEVER
         self._ended = 0  # of the waiters
         self.sleepers: OrderedDict[Any, None] = EMPTY_DICT
-        self.woken: dict[Any, int] = EMPTY_DICT  # woken and not fetched yet -> until when we count on it
+        self.woken: dict[Any, int] = EMPTY_DICT  # woken and not fetched yet -> until when we expect it to
 
     def take_over(self, other: "Audience") -> None:
-        """Go on with those of another one, which is not used any more."""
+        """Take all of another one, which is not used any more."""
         self.sleepers, self.woken = other.sleepers, other.woken
         self.waiters, self._waiting = other.waiters, other._waiting
         self._first_wait_ms, self._ended = other._first_wait_ms, other._ended
@@ -68,7 +68,7 @@ class Audience:
         return self.waiters[0] if self.waiters else None
 
     def end_wait(self, waiter: Waiter) -> None:
-        """A waiting FET got its answer."""
+        """A waiting FET gets its answer."""
         waiter.ended = True
         self._ended += 1
         others = self._waiting[waiter.subscriber]
@@ -105,7 +105,7 @@ class Audience:
         self.sleepers[subscriber] = None
 
     def fetched(self, subscriber: Any) -> None:
-        """A subscriber came for messages: it neither sleeps nor has to be counted on."""
+        """A subscriber fetched: it is neither asleep nor still expected."""
         if self.woken:
             self.woken.pop(subscriber, None)
         if self.sleepers:

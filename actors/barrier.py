@@ -1,17 +1,18 @@
-"""Entries that touch several queues: who has to agree, what each has to do, and the one answer of all.  Pure."""
+"""Barrier: an entry that touches several queues: which have to agree, what each has to do, and the answer.  Pure."""
 
 from typing import Any
 
 import msgspec
 
-from wakeq.actors.messages import Answered, Asker, Item, Outcome
+from wakeq.actors.messages import Asker, Item, Outcome
 from wakeq.protocol.commands import Ack, Publish
 
 
 class Barrier:
     """An entry that waits for the verdicts of the queues that it names; `owing` are the parts not judged yet.
 
-    Of several refusals that of the first part counts, whoever answers first: every node has to tell the same one.
+    If several queues refuse, the refusal of the first part counts, in whichever order they answer: every node must
+    come to the same result.
     """
 
     __slots__ = ("_refusals", "item", "owing")
@@ -42,9 +43,9 @@ class Gathering:
         self._missing = count
 
     def add(self, place: int, answer: Any) -> bool:
-        """Take what a queue says that has done its part; return whether it was the last one."""
+        """Take the answer of a queue that has done its part; return whether it was the last one."""
         if self._answers[place] is not None:
-            return False  # told twice: its queue was rebuilt meanwhile
+            return False  # a second time: its queue was rebuilt meanwhile
         self._answers[place] = answer
         self._missing -= 1
         if self._missing:
@@ -52,12 +53,12 @@ class Gathering:
         asker, answers = self._asker, self._answers
         if asker is not None:
             result = Outcome(answers[0].queue, answers[0].queue_id, answers[0].results, answers[1:])
-            asker.process.tell(Answered([(asker.ticket, asker.place, result)]))
+            asker.tell(result)
         return True
 
 
 def to_judge(entry: Ack) -> list[Ack | Publish]:
-    """Return what each queue has to say yes or no to, all follow-ups of one queue together."""
+    """Return what each queue has to judge, with all follow-ups of one queue in one part."""
     together: dict[str, Publish] = {}
     for publish in entry.publishes:
         before = together.get(publish.queue)
@@ -73,5 +74,5 @@ def with_follow_ups(item: Item) -> Ack:
 
 
 def parts_of(entry: Ack) -> list[Ack | Publish]:
-    """Return what each queue has to do of an entry that touches several: the acknowledgement first."""
+    """Return the parts of an entry that touches several queues, the acknowledgement first."""
     return [msgspec.structs.replace(entry, publishes=[]), *entry.publishes]

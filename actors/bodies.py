@@ -1,7 +1,8 @@
 """Bodies: the messages of one queue that are in memory: not yet in the state store, or soon to be handed out.
 
-Pure.  A body is `fresh` until it is collected for the store, `flushing` until the store has it, and then `cached`
-only if it is among the next to go.  Everything else is read again when its turn comes.
+    publish --> fresh --collect--> flushing --flushed--> cached if among the next to go, else dropped, and read later
+
+Pure.
 """
 
 from bisect import bisect_right
@@ -39,7 +40,7 @@ def read_from(numbers: Sequence[int], values: Sequence[bytes | None], columns: C
     if len(columns.living_among(numbers)) < len(numbers):
         stored = {number: value for number, value in zip(numbers, values, strict=True) if columns.lives(number)}
         numbers, values = list(stored), list(stored.values())
-    if None in values:  # whoever read it again would do so for ever
+    if None in values:  # reading again would not help
         found = f"none: number {numbers[values.index(None)]} of queue {queue!r}"
         raise DamagedFile("state/data.mdb", 0, found=found, expected="a message that is in the index", hint=REBUILD)
     rows = cast("Sequence[bytes]", values)
@@ -63,8 +64,8 @@ def _check(row: bytes, number: int, queue: str) -> None:
 class Bodies:
     """Bodies by message number.
 
-    Those that the store does not have lie in runs, with the moments of their publication aside: nothing for each
-    message but its body.
+    Those that the store does not have yet are kept in runs of consecutive numbers, and their moments of publication
+    once for each entry, so that a message costs no more than its body.
     """
 
     __slots__ = ("_cached", "_filled_bytes", "_flushing", "_flushing_moments", "_fresh", "_moments", "_since")
@@ -80,9 +81,9 @@ class Bodies:
         self._moments: Moments = EMPTY_LIST
         self._flushing.clear()
         self._flushing_moments: Moments = EMPTY_LIST
-        self._since = NUMBER_MAX  # whatever lives from this number on is not in the store yet
+        self._since = NUMBER_MAX  # living messages from this number on are not in the store yet
         self._cached: dict[int, Kept] = {}
-        self._filled_bytes = 0  # the bound that what is cached fills, if nothing has come or gone since
+        self._filled_bytes = 0  # the bound to which the cache was filled; 0 if it was not full, or has changed since
 
     def __len__(self) -> int:
         return self._fresh.living + self._flushing.living + len(self._cached)
@@ -114,7 +115,7 @@ class Bodies:
     def get_many(self, numbers: Sequence[int]) -> list[Draft]:
         """Return bodies that are all at hand."""
         cached = self._cached
-        if numbers[0] in cached:  # mostly they are all in one of them
+        if numbers[0] in cached:  # mostly all of them are in the same place
             with suppress(KeyError):
                 return [cached[number][0] for number in numbers]
         elif len(numbers) > 1 and is_run(numbers):
@@ -126,17 +127,17 @@ class Bodies:
         return [draft for draft in drafts if draft is not None]
 
     def missing(self, numbers: Sequence[int]) -> list[int]:
-        """Return those of living messages that have to be read."""
+        """Return which of these living messages have to be read."""
         cached, since = self._cached, self._since
         return [number for number in numbers if number < since and number not in cached]
 
     def load(self, read: Found) -> None:
-        """Keep what was read, until the next look at the line."""
+        """Keep what was read, until the next cut."""
         self._filled_bytes = 0
         self._cached.update(read)
 
     def remove(self, numbers: Sequence[int]) -> list[int]:
-        """Forget messages, all of them known; return those that the store knows or will know of."""
+        """Forget messages that were all published here; return those that the store has or is about to have."""
         fresh, flushing, cached = self._fresh, self._flushing, self._cached
         if len(numbers) > 1 and numbers[0] >= fresh.first and is_run(numbers):
             fresh.remove_between(numbers[0], numbers[-1] + 1)
@@ -149,8 +150,8 @@ class Bodies:
         return stored
 
     def collect(self) -> tuple[list[Stretch], Moments]:
-        """Hand over what the store does not have yet; it stays at hand until `flushed`."""
-        handed_over, moments = self._fresh.hand_over(), self._moments  # they belong to another thread from now on
+        """Hand over what the store does not have yet; it stays in memory until `flushed`."""
+        handed_over, moments = self._fresh.hand_over(), self._moments  # another thread reads these from now on
         self._flushing.take_over(self._fresh)
         self._flushing_moments = [*self._flushing_moments, *moments] if self._flushing_moments else moments
         self._moments = EMPTY_LIST
@@ -159,8 +160,8 @@ class Bodies:
     def flushed(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
         """The store has what was collected: keep only what `line` says is next to go, within the bound.
 
-        A queue that nobody fetches from is not looked through again, unless it has to keep much less: what is more
-        urgent by now is read when it goes.
+        A full cache from which nothing was taken is left as it is, unless the bound has become much smaller: messages
+        that come before these by now are read when they go.
         """
         is_filled = bytes_max > self._filled_bytes // 2 > 0
         if not is_filled:
@@ -170,7 +171,7 @@ class Bodies:
         self._since = self._fresh.first
 
     def _fill(self, line: Callable[[int], Sequence[int]], bytes_max: int) -> None:
-        """Keep those at hand that are next to go, and none else."""
+        """Keep those that are next to go, and no others."""
         flushing, moments = self._flushing, self._flushing_moments
         self._filled_bytes, filled_bytes = 0, bytes_max
         cached, self._cached = self._cached, {}

@@ -2,8 +2,8 @@
 
     due, expires (ledger) --> calendars --> no longer delayed, expired: once each
 
-Pure, as Leases is, which is built on it: no process is told anything from here, time comes in as a number.  What is out
-with a worker falls neither due nor expires; whoever takes it back has it looked at again.
+The middle layer of Leases.  Pure: it tells no process anything, and time comes in as a number.  A message that is out
+with a worker neither becomes due nor expires; when it comes back it is looked at again.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from wakeq.protocol.calendar import Calendar
 from wakeq.protocol.commands import Token
 from wakeq.protocol.ledger import Ledger
 
-EXCESS_MAX = 4_096  # moments that a calendar keeps of messages that are gone, before it looks for them
+EXCESS_MAX = 4_096  # moments of gone messages that a calendar may hold before they are cleared away
 
 
 class Held(msgspec.Struct, gc=False):
@@ -53,7 +53,7 @@ class DueMoments(Audience):
             self.expiries.add(expires_ms, number)
 
     def _first_due_ms(self) -> int:
-        """Return the earliest of these moments; never later than the true one."""
+        """Return the earliest of these moments, or perhaps an earlier one."""
         moment_ms = NEVER
         if self.delayed:
             moment_ms = self.delayed.next_due_ms() or NEVER
@@ -80,7 +80,7 @@ class DueMoments(Audience):
         return self.ledger.expires_of(number)
 
     def _forget_gone(self) -> None:
-        """Bound what is kept of messages that are long gone."""
+        """Keep the calendars from filling up with messages that are gone."""
         for calendar in (self.expiries, self.delayed):
             if calendar:
                 excess = len(calendar) - self.ledger.living - calendar.dead

@@ -1,30 +1,30 @@
-"""Holders: which subscriber holds what, on queues that take it back when he goes.
+"""Holders: which subscriber holds what, for queues that release leases when a subscriber disconnects.
 
-    messages are handed out --> note        he goes --> take_from: what he still holds
+    messages are handed out --> note        a subscriber goes --> take_from: what it still holds
 
-Pure.  What is over otherwise is forgotten now and then, and passed over.
+Pure.  Leases that ended otherwise are cleared away now and then, and skipped.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-HOLDING_MIN = 4_096  # numbers that are remembered with a subscriber although it holds most of them no longer
+HOLDING_MIN = 4_096  # numbers that may be kept for a subscriber although it no longer holds most of them
 
 
 class Lease(Protocol):
-    """As much as has to be known of a lease here."""
+    """The part of a lease that matters here."""
 
     holder: Any
 
 
 class Holders:
-    """Who holds what of `held`, which belongs to somebody else."""
+    """Who holds what of `held`, which belongs to Leases."""
 
     __slots__ = ("_held", "_numbers")
 
     def __init__(self, held: Mapping[int, Lease]) -> None:
         self._held = held
-        self._numbers: dict[Any, set[int]] = {}  # may name what is over
+        self._numbers: dict[Any, set[int]] = {}  # by holder; may include leases that are over
 
     def note(self, holder: Any, numbers: Sequence[int]) -> None:
         """Remember what was handed out to a subscriber."""
@@ -34,13 +34,13 @@ class Holders:
         mine.update(numbers)
 
     def note_all(self) -> None:
-        """Remember it of all that is out: until now nobody had to."""
+        """Note all that is out now: the queue has just begun to release on disconnect."""
         self._numbers.clear()
         for number, lease in self._held.items():
             if lease.holder is not None and lease.holder.alive:
                 self._numbers.setdefault(lease.holder, set()).add(number)
 
     def take_from(self, holder: Any) -> list[int]:
-        """Return what a subscriber that is gone still holds, and forget him."""
+        """Return what a subscriber that is gone still holds, and forget the subscriber."""
         held = self._held
         return [n for n in self._numbers.pop(holder, ()) if n in held and held[n].holder is holder]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from wakeq.actors.messages import Answered, Asker, Refusal, Tick
+from wakeq.actors.messages import Asker, Refusal, Tick
 from wakeq.actors.peer import Outgoing, PeerChunks, PeerLost
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
@@ -241,7 +241,7 @@ class Images(Process):
         for asker in askers:
             refusal = Refusal(Busy.code, "no image could be written now: the node's log says why; try again")
             answer = {"index": message.index} if message.is_there else refusal
-            asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
+            asker.tell(answer)
         for node_id in list(self._wanted):
             if message.is_there:
                 self._open(node_id, is_new=True)

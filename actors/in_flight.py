@@ -5,13 +5,13 @@ commands and bytes that are not answered yet --> pause, resume --> door
 
 from typing import Protocol
 
-IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses
-IN_FLIGHT_LOW = 4_096
-IN_FLIGHT_BYTES_MAX = 16 << 20  # of commands, since the last moment without any; then reading pauses until the next
+IN_FLIGHT_MAX = 16_384  # commands without an answer; then reading pauses ...
+IN_FLIGHT_LOW = 4_096  # ... until no more than this many are left
+IN_FLIGHT_BYTES_MAX = 16 << 20  # read since the connection last owed no answer; then reading pauses until that is so
 
 
 class Pausable(Protocol):
-    """As much of a door as matters here."""
+    """The part of a door that matters here."""
 
     def pause(self) -> None: ...
 

@@ -2,7 +2,7 @@
 
     leases begin, are put off --> add        a moment comes --> take_over: those whose lease is over by then
 
-Pure.  A lease that is over otherwise, or was put off, is passed over when its old end comes.
+Pure.  An end is skipped if its lease ended earlier or was extended.
 """
 
 import heapq
@@ -11,18 +11,18 @@ from typing import Protocol
 
 from wakeq.actors.audience import NEVER
 
-ENDS_MIN = 4_096  # ends that are kept although most of these leases are over
+ENDS_MIN = 4_096  # ends that may be kept although their leases are over
 FELL_DUE_MAX = 4_096  # what falls due together is looked at in batches of about this many
 
 
 class Lease(Protocol):
-    """As much as has to be known of a lease here."""
+    """The part of a lease that matters here."""
 
     until_ms: int
 
 
 class LeaseEnds:
-    """The ends of `held`, which belongs to somebody else."""
+    """The ends of the leases in `held`, which belongs to Leases."""
 
     __slots__ = ("_count", "_ends", "_held")
 
@@ -33,11 +33,11 @@ class LeaseEnds:
 
     @property
     def first_ms(self) -> int:
-        """Never later than the first end."""
+        """The first end, or perhaps an earlier moment."""
         return self._ends[0][0] if self._ends else NEVER
 
     def add(self, until_ms: int, numbers: list[int]) -> None:
-        """Look at these leases at that moment."""
+        """These leases end at that moment, unless they end before or are extended."""
         heapq.heappush(self._ends, (until_ms, numbers[0], numbers))
         self._count += len(numbers)
         if self._count > 2 * len(self._held) + ENDS_MIN:
@@ -52,7 +52,7 @@ class LeaseEnds:
         self._count = len(self._held)
 
     def take_over(self, now_ms: int) -> list[int]:
-        """Return leases that are over; they will not be returned again unless they are put off."""
+        """Return leases that are over; they are not returned again unless they are extended."""
         over: list[int] = []
         ends, held = self._ends, self._held
         while ends and ends[0][0] <= now_ms and len(over) < FELL_DUE_MAX:

@@ -1,12 +1,13 @@
-"""Leases: what only the leader knows of a queue: what can be handed out, who holds what.
+"""Leases: what only the leader knows of a queue: which messages can be handed out, and who holds which.
 
-For whom is in Audience, and what falls due or expires later in DueMoments: it is built on both.
+It extends DueMoments (what becomes available or expires later), which extends Audience (who waits and who sleeps).
 
-Pure: no process is told anything from here, time comes in as a number.  It is built from the ledger when this node
-becomes leader and dropped when it no longer is.  It reads the ledger and never changes it.
+Pure: it tells no process anything, and time comes in as a number.  It is built from the ledger when this node becomes
+leader and dropped when it no longer is.  It reads the ledger and never changes it.
 
-The wake contract, level-triggered: as long as a message is available, no subscriber sleeps un-woken beyond those
-that were woken for it and have not fetched yet.  `to_wake` is asked after every change and says who is to be woken.
+The wake contract: while messages are available, sleepers are woken until nobody sleeps, or there are as many woken ones
+that have not fetched yet as there are messages.  It holds at every moment, not only when a message comes: `to_wake` is
+asked after every change, and says who is to be woken.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,9 +27,9 @@ from wakeq.protocol.key_order import KeyOrder
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.priority import h4_order, qa_order
 
-WOKEN_GRACE_MS = 5_000  # a woken worker that has not fetched by then is passed over
-LEAVING_GRACE_MS = 1_000  # how long a lease is put off whose acknowledgement is on its way
-HEADS = 64  # looked at together at the head of the line
+WOKEN_GRACE_MS = 5_000  # if a woken worker has not fetched by then, another one is woken
+LEAVING_GRACE_MS = 1_000  # how much longer a lease runs while its acknowledgement is on its way through the log
+HEADS = 64  # how many numbers at the head of the line are looked at together
 
 
 class Leases(DueMoments):
@@ -47,8 +48,8 @@ class Leases(DueMoments):
         self.ends: StagedEnds | None = None  # of what is staged, if anything ever was
         self._ends: LeaseEnds | None = None  # made by the first lease
         self._holders: Holders | None = None
-        self._withheld: dict[int, None] = EMPTY_DICT  # would be available, were they not leaving
-        self.resumes_ms = 0  # when a pause ends by itself, to be looked at then
+        self._withheld: dict[int, None] = EMPTY_DICT  # would be available if they were not leaving
+        self.resumes_ms = 0  # when a pause ends by itself; 0 if there is none
         self.pause_changed()
         self.rebuild(now_ms)
 
@@ -77,7 +78,7 @@ class Leases(DueMoments):
     # --- coming in -------------------------------------------------------------------------------------------------
 
     def published(self, numbers: Sequence[int], at_ms: int, clock: Callable[[], int]) -> None:
-        """Take messages that were published at a moment; only for what may have to wait the clock is looked at."""
+        """Take messages that were published at a moment; the clock is read only if one of them may have to wait."""
         if self.ledger.only_sizes or self.ledger.are_plain(numbers):
             if len(numbers) == 1:
                 self.available.push(0, numbers[0])
@@ -112,7 +113,7 @@ class Leases(DueMoments):
         return self.available.peek(count)
 
     def take(self, count: int, now_ms: int) -> list[int]:
-        """Take up to `count` messages out of the line; what is gone, expired or leaving is passed over."""
+        """Take up to `count` messages out of the line, skipping those that are gone, expired or leaving."""
         if self.ledger.paused_until_ms > now_ms:
             return []
         line = self.available
@@ -147,7 +148,7 @@ class Leases(DueMoments):
                 self.available.push_front(ledger.priority_of(number), [number])
 
     def ready(self, now_ms: int) -> int:
-        """Return how many messages are in line: 0 exactly if none can be handed out, else perhaps a few too many."""
+        """Return how many messages are in line: 0 exactly when none can be handed out, else perhaps a few too many."""
         line = self.available
         if line.dead or self.leaving or self.expiries:
             while heads := line.peek(HEADS):
@@ -160,7 +161,7 @@ class Leases(DueMoments):
     def hand_out(
         self, numbers: list[int], holder: Any, worker: int, now_ms: int, timeout_ms: int = 0
     ) -> tuple[list[int], int]:
-        """Lease messages, for one timeout or (0) each for its own; return until when each, and the first sequence."""
+        """Lease messages, for `timeout_ms` or (0) each for its own; return each one's end, and the first sequence."""
         first = self.sequence + 1
         self.sequence += len(numbers)
         ledger, term, held = self.ledger, self.term, self.held
@@ -181,7 +182,7 @@ class Leases(DueMoments):
         return untils, first
 
     def _end_at(self, until_ms: int, numbers: list[int]) -> None:
-        """Look at these leases at that moment."""
+        """Check at that moment whether these leases are over."""
         if self._ends is None:
             self._ends = LeaseEnds(self.held)
         self._ends.add(until_ms, numbers)
@@ -199,14 +200,14 @@ class Leases(DueMoments):
     # --- coming to an end ------------------------------------------------------------------------------------------
 
     def leave(self, numbers: Iterable[int]) -> None:
-        """An outcome is on its way: until then neither hand out nor release."""
+        """An entry that ends these is on its way through the log: until its outcome neither hand out nor release."""
         if self.leaving:
             self.leaving.update(numbers)
         else:
             self.leaving = set(numbers)
 
     def withhold(self, numbers: Iterable[int]) -> None:
-        """What was taken out of the line is leaving without having been out: if it stays, it is in line again."""
+        """Let messages leave that were taken out of the line and never leased; those that stay return to the line."""
         numbers = list(numbers)
         self.leave(numbers)
         self._withhold(numbers)
@@ -217,12 +218,12 @@ class Leases(DueMoments):
         self._withheld.update(dict.fromkeys(numbers))
 
     def _leave_no_more(self, numbers: Iterable[int]) -> None:
-        """The outcome is there."""
+        """The outcome has come."""
         if self.leaving:
             self.leaving.difference_update(numbers)
 
     def removed(self, numbers: Sequence[int]) -> None:
-        """Forget messages that are gone from the ledger; those in line are passed over when their turn comes."""
+        """Forget messages that are gone from the ledger; those in line are skipped when their turn comes."""
         held, withheld = self.held, self._withheld
         self._leave_no_more(numbers)
         died = 0
@@ -242,7 +243,7 @@ class Leases(DueMoments):
             self._forget_gone()
 
     def stays(self, numbers: Iterable[int], now_ms: int) -> None:
-        """The outcome was that these stay: whatever was put off for its sake takes its course."""
+        """The outcome was that these stay: what was put off meanwhile happens now (timeouts, expiry, handing out)."""
         numbers = list(numbers)
         self._leave_no_more(numbers)
         for number in numbers:
@@ -257,15 +258,15 @@ class Leases(DueMoments):
             self._watch_expiry(number)
 
     def requeued(self, numbers: Iterable[int], now_ms: int) -> None:
-        """Make available what waited for a moment and waits no longer; the ledger still says for which."""
+        """Make delayed messages available now; to be called before the ledger forgets their moments."""
         while self.fell_due(now_ms) >= FELL_DUE_MAX:
-            pass  # what has fallen due is in line already, and must not come twice
+            pass  # put what is due anyway in line first: it must not be put there twice
         for number in numbers:
             if number not in self.held and self.ledger.due_of(number) > now_ms:
                 self.available.push(self.ledger.priority_of(number), number)
 
     def claimed(self, numbers: Sequence[int], now_ms: int) -> None:
-        """The outcome of a claim is there: what is out now ends with it, the rest stands in line where it did."""
+        """The outcome of a claim has come: what it got is out until it ends, the rest returns to its place in line."""
         ledger = self.ledger
         self._leave_no_more(numbers)
         for number in filter(ledger.is_out, numbers):
@@ -274,7 +275,7 @@ class Leases(DueMoments):
         others = list(filterfalse(ledger.is_out, numbers))
         self.put_back(others, now_ms)
         for number in filter(self.ledger.lives, others):
-            self._watch_expiry(number)  # which may have come meanwhile, and was put off
+            self._watch_expiry(number)  # it may have expired meanwhile
 
     def came_back(self, number: int, now_ms: int) -> None:
         """A delivery ended: the message is available again, at its moment."""
@@ -284,17 +285,17 @@ class Leases(DueMoments):
 
     @property
     def holders(self) -> Holders:
-        """Who holds what; only queues that release it ever ask."""
+        """Who holds what; only needed by queues that release leases on disconnect."""
         if self._holders is None:
             self._holders = Holders(self.held)
         return self._holders
 
     def order_again(self) -> None:
-        """The queue's structure or range changed: each key keeps its numbers, their order is found in another way."""
+        """The queue's structure or priority range changed: sort the line in the new way."""
         self.available.order_by(order_for(self.ledger.policies))
 
     def for_new_incarnation(self, now_ms: int) -> "Leases":
-        """Return leases of the ledger's new incarnation: who sleeps and who waits goes on."""
+        """Return the leases of the ledger's new incarnation, with the same sleepers and waiters."""
         new = Leases(self.ledger, self.term, now_ms)
         new.sequence = self.sequence
         new.take_over(self)
@@ -304,13 +305,13 @@ class Leases(DueMoments):
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nobody wants anything and nothing falls due: most queues are so at most times."""
+        """Whether nobody wants anything and nothing becomes due: true of most queues most of the time."""
         if self.waiters or self.sleepers or self.woken:
             return False
         return not (self._ends or self.delayed or self.expiries or self.ends or self.resumes_ms)
 
     def next_moment_ms(self) -> int:
-        """Return the earliest moment at which something falls due; never later than the true one."""
+        """Return when to look again: perhaps earlier than something becomes due, never later."""
         moment_ms = self._first_due_ms()
         if self._ends is not None:
             moment_ms = min(moment_ms, self._ends.first_ms)
@@ -325,7 +326,7 @@ class Leases(DueMoments):
         return moment_ms
 
     def pause_changed(self) -> None:
-        """The ledger was paused, or is to go on."""
+        """The queue was paused or resumed."""
         until_ms = self.ledger.paused_until_ms
         self.resumes_ms = until_ms if until_ms < PAUSE_MS_MAX else 0
 
@@ -339,7 +340,7 @@ class Leases(DueMoments):
         return len(numbers)
 
     def ran_out(self, now_ms: int) -> list[int]:
-        """Return the messages whose lease is over; those whose outcome is on its way keep a little longer."""
+        """Return the messages whose lease is over; one whose outcome is on its way gets a little longer."""
         over: list[int] = []
         for number in () if self._ends is None else self._ends.take_over(now_ms):
             if number in self.leaving:
@@ -374,7 +375,7 @@ class Leases(DueMoments):
 
 
 def order_for(policies: Policies) -> KeyOrder:
-    """Return the order of the line that a queue's owner asked for."""
+    """Return the order of the line that the queue's policies ask for."""
     if policies.structure == "QA":
         assert policies.priority_min is not None, "checked at creation"
         assert policies.priority_max is not None, "checked at creation"

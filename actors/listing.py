@@ -2,8 +2,8 @@
 
     names --> a slice of them is asked --> all of it answered --> the next slice ... --> one answer with every row
 
-If all were asked at once, whoever comes meanwhile would stand behind thousands of queues.  A queue that is gone when
-its turn comes is left out.  Pure: who asks and who answers is the business of Queues.
+If all were asked at once, other messages would have to wait for thousands of queues.  A queue that is gone when its
+turn comes is left out.  Pure: Queues does the asking.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 from wakeq.actors.messages import Asker, Refusal
 
-SLICE_QUEUES = 128  # asked or told together, in cuts too: some milliseconds of work
+SLICE_QUEUES = 128  # queues that are asked or told at once, in cuts too: a few milliseconds of work
 
 
 class Listing:
@@ -23,8 +23,8 @@ class Listing:
         self.asker = asker
         self.brief = brief
         self._names = names
-        self._rows: list[Any] = []  # of those that were asked: figures, Gauges, a Refusal or nothing yet
-        self._missing = 0  # of these, how many have not answered
+        self._rows: list[Any] = []  # of the queues asked so far: figures, Gauges, a Refusal, or None for no answer yet
+        self._missing = 0  # how many of them have not answered
 
     def next_slice(self) -> list[tuple[int, str]]:
         """Return the place and name of those to ask now; nothing when all were asked."""

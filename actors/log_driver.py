@@ -1,9 +1,9 @@
-"""LogDriver: drives the core: what it is told, and what is done for it.
+"""LogDriver: drives the consensus core: tells it what happens, and does what it wants.
 
     time, FromPeer, syncs --> core --> what to write, to send, to commit --> log, peers, queues
     leadership won and lost --> who may be served, what becomes of proposals
 
-The fourth part of RaftLog.  The core decides; here nothing is decided but when it is asked.
+The fourth layer of RaftLog.  The core makes the decisions; this only decides when to ask it.
 """
 
 import logging
@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from wakeq.actors.images import DropImage, FetchImage, ImageBroken, ImageFailed, ImageFetched, ImageOffer, WantImage
+from wakeq.actors.leader_watch import LeaderWatch
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.log_levels import LogLevels
@@ -30,8 +31,8 @@ from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
-UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait; also when a voter that answers lacks BEHIND_BYTES_MAX
-UNKNOWN_AFTER_S = 2.0  # after leadership was lost, for its entries to be committed or taken back
+UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait; also when a voter that answers is BEHIND_BYTES_MAX behind
+UNKNOWN_AFTER_S = 2.0  # how long askers wait after this node lost leadership, before they hear UNKNOWN
 SYNC = Tick("sync")
 BEAT = Tick("beat")
 
@@ -39,7 +40,7 @@ logger = logging.getLogger("wakeq.raft_log")
 
 
 class GiveUp(msgspec.Struct, frozen=True, gc=False):
-    """To itself: whoever still asks for an entry of this term has waited long enough."""
+    """To itself: askers of entries of this term have waited long enough."""
 
     term: int
 
@@ -52,20 +53,21 @@ class LogDriver(LogLevels):
         self._neighbours = neighbours
         self._around = Neighbourhood(core.me.node_id, neighbours)
         self._peers = self._around.peers
+        self._watch = LeaderWatch(core, self._around)
         self._images: Process | None = None
-        self._changes: dict[int, Asker] = {}  # by entry: who asked for other members
+        self._changes: dict[int, Asker] = {}  # by index of the entry: who asked for a change of members
         self._led_term = 0  # the term in which this node leads, 0 while it does not
         self._ticked_ms = 0
-        self._members_index = -1  # of the configuration whose members are known as peers
+        self._members_index = -1  # of the configuration whose members this node knows as peers
         self._is_throttled = False
-        self._serves_alone = False  # the only voter may always serve, once it leads
-        self._is_replaced = False  # an image is about to take the place of log and state
-        self._closings = 0  # while there is any, nothing is handed out, and what was is on its way here
-        self._parks = True  # proposals wait: to lead, for the state store, for a successor
+        self._serves_alone = False  # it leads and is the only voter: it may always serve
+        self._is_replaced = False  # an image is about to replace log and state
+        self._closings = 0  # while not 0, nothing is handed out: leadership is about to be given away
+        self._parks = True  # proposals wait: for this node to lead, for the state store, or for a successor
         self._parked: deque[Propose] = deque()
 
     def restore(self, item: Item) -> None:
-        """Take an entry that stands in the log and is not known to be committed; only before any mail."""
+        """Take an entry of the log that is not known to be committed; only before any mail."""
         self._uncommitted.append(item)
 
     def on_started(self, message: Started) -> None:
@@ -84,7 +86,7 @@ class LogDriver(LogLevels):
         core = self.core
         is_open = core.accepts and not self._closings
         if is_open and core.may_serve(self._monotonic_ms()):
-            return None  # while a successor gets ready nothing is handed out: the log would not take it
+            return None  # not while a successor gets ready: the log would not take the deliveries
         if is_open and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
         return self._not_leader()
@@ -98,17 +100,17 @@ class LogDriver(LogLevels):
 
     @property
     def other_leader(self) -> int | None:
-        """The node that leads, as far as this one can tell; None if it is this one, or perhaps gone."""
+        """The node that leads, as far as this one knows; None if it is this one, or is not connected."""
         leader = self.core.leader_id
         return leader if leader in self._around.connected else None
 
     def address_of(self, node_id: int, door: str) -> str:
-        """Return where another node has that door for clients; empty if it is not known."""
+        """Return the address of another node's port for clients ("worker", "http"); empty if it is not known."""
         return self._around.address(node_id, door)
 
     @property
     def at_rest(self) -> bool:
-        """True while nothing that was proposed is without its outcome, or in memory alone."""
+        """Whether everything that was proposed has its outcome and is on disk."""
         asked = any(asker is not None for *_, asker in self._uncommitted)
         return not (self._writing or asked or self._parked or self._log.buffered_bytes)
 
@@ -124,12 +126,12 @@ class LogDriver(LogLevels):
         if message.lazy:
             self._flush_later()
         elif not self._peers and self.runtime.is_last(self) and not self._flush_queued and not self._writing:
-            self._flush()  # nobody else has something to propose in this turn
+            self._flush()  # at once: no other process has mail, so nobody else can propose in this turn
         else:
             self._flush_soon()
 
     def _is_urgent(self, message: Propose) -> bool:
-        """Whether the store itself may be waiting for this: a cut is not made while a queue is halted."""
+        """Whether the state store may be waiting for this: no cut is made while a queue is halted."""
         return self.core.accepts and all(type(entry) is SetAside for entry, _ in message.items)
 
     def _put_off(self, message: Propose) -> None:
@@ -146,31 +148,20 @@ class LogDriver(LogLevels):
         self._release_parked()
 
     def _note_standing(self) -> None:
-        """See whether this node still leads, and whether proposals may go on."""
+        """Find out whether this node still leads, and whether proposals may go on."""
         core = self.core
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
-            self._say_stood_down(led)
+            self._watch.loses(led)
             self._stand_down(led)
         if self._led_term and led != self._led_term:
-            logger.info("this node leads in term %d", self._led_term)
+            self._watch.wins(self._led_term)
         if core.leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
             self._serves_alone = core.members.is_lone and core.may_serve(self._monotonic_ms())
         else:
             self._serves_alone = False
             self._parks = self._is_throttled or self._neighbours is None
-
-    def _say_stood_down(self, term: int) -> None:
-        voters = self.core.members.voters
-        away = [node for node in voters if node != self.core.me.node_id and node not in self._around.connected]
-        if 2 * len(away) >= len(voters):
-            names = " and ".join(map(str, away))
-            logger.warning(
-                "nodes %s are away: without a majority this node, which led in term %d, cannot serve", names, term
-            )
-        else:
-            logger.info("this node leads no longer, as it did in term %d", term)
 
     def _is_ahead(self) -> bool:
         """Whether the peers are too far behind for more to be taken."""
@@ -191,7 +182,7 @@ class LogDriver(LogLevels):
             self._flush_soon()
 
     def _stand_down(self, term: int) -> None:
-        """Another one leads, or nobody: the queues forget what only a leader knows."""
+        """This node leads no longer: the queues forget what only a leader knows."""
         assert self._queues is not None, "started first"
         self._drop_promises()
         self._queues.tell(Follow(term, self._not_leader()))
@@ -217,6 +208,7 @@ class LogDriver(LogLevels):
 
     def on_beat(self) -> None:
         self._tick()
+        self._watch.look(self._ticked_ms)
         heartbeat_ms = self.core.settings.heartbeat_ms
         self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))
 
@@ -226,15 +218,15 @@ class LogDriver(LogLevels):
         self._attend()
 
     def _look_at_clock(self) -> None:
-        """After a pause a leader must not go on before it has seen whether it still is one."""
+        """After a pause of this process, let the core find out whether it still leads before anything else is done."""
         if self._monotonic_ms() - self._ticked_ms > self.core.settings.heartbeat_ms:
             self._tick()
 
     def _send_and_flush(self) -> None:
-        """Let the peers have what was gathered while it is written here."""
+        """Send the gathered entries to the peers before they are written here, so that all nodes write at once."""
         if self._peers:
             self._attend()
-            self.tell(SYNC)  # behind the mail of the peers
+            self.tell(SYNC)  # after the peers' connections have sent them
         else:
             self._flush_now()
 
@@ -246,7 +238,7 @@ class LogDriver(LogLevels):
 
     def on_synced(self, last_index: int, era: int) -> None:
         if self._is_replaced:
-            return  # it belongs to a log that is about to go
+            return  # this log is about to be replaced
         self._hand_over(self.core.stable(last_index, era))
         if self._peers:
             self._attend()
@@ -262,7 +254,7 @@ class LogDriver(LogLevels):
         self._note_standing()
 
     def _attend(self) -> None:
-        """Do what the core asks for, until it has no more to ask."""
+        """Do what the core asks for, until it asks for nothing more."""
         self._note_standing()
         while (ready := self.core.ready()) is not None:
             self._do(ready)
@@ -286,7 +278,7 @@ class LogDriver(LogLevels):
             self._go_on_writing()
 
     def _enter_own(self, own: OwnEntry) -> None:
-        """Put into the log what the core itself has to say there."""
+        """Put an entry of the core's own into the log: the no-op of a new leader, or a change of members."""
         at_ms = self._stamp_ms()
         asker = self._changes.pop(own.index, None)
         if own.config is None:
@@ -299,9 +291,12 @@ class LogDriver(LogLevels):
     # --- peers -----------------------------------------------------------------------------------------------------
 
     def _meet_members(self) -> None:
-        """Know every member of the configuration in force."""
-        self._members_index = self.core.members.index
-        self._around.meet(self.core.members.config)
+        """Make every member of the current configuration a peer."""
+        members = self.core.members
+        self._members_index = members.index
+        self._around.meet(members.config)
+        if self._neighbours is not None:
+            self._watch.meet(members.config, members.index)
         self._keeps_payloads = bool(self._peers)
 
     def on_introduced(self, message: Introduced) -> None:
@@ -314,7 +309,7 @@ class LogDriver(LogLevels):
         self._begin_anew(message.node_id)
 
     def _begin_anew(self, node_id: int) -> None:
-        """What was under way on the connection before is lost."""
+        """A peer's connection is new, or gone: tell the core that what was on its way there is lost."""
         if self.core.leads:
             self.core.leader().lost(node_id)
             self._attend()
@@ -325,7 +320,7 @@ class LogDriver(LogLevels):
         for frame in message.frames:
             said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
             if type(said) is Append and self._is_throttled:
-                continue  # as if it had been lost: the leader sends no more than its window
+                continue  # as if it had been lost: the leader will send it again
             self._look_at_level(said)  # type: ignore[arg-type]
             wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
             if type(wanted) is Write:
@@ -360,14 +355,14 @@ class LogDriver(LogLevels):
                 entry, at_ms = decode_entry(payload)
                 asker = self._orphans.pop((index, term), None) if self._orphans else None
                 self._uncommitted.append((index, term, at_ms, entry, asker))
-        is_recent = append.commit < append.last_index  # it was not committed when it was sent
+        is_recent = append.commit < append.last_index  # not an old entry: it was not committed when it was sent
         if self._neighbours is not None and (is_recent or at_ms > self._stamp_ms()):
             self._neighbours.follow_clock(at_ms)
         self._flush_soon()
 
     def _truncate(self, index: int) -> None:
-        """Forget entries that the leader does not have."""
-        logger.info("entries from %d on are taken back: the leader of term %d has others", index, self.core.term)
+        """Drop entries that the leader does not have."""
+        logger.info("entries from %d on are dropped: the leader of term %d has others", index, self.core.term)
         self._take_back(index)
         self._payloads.truncate_from(index)
         self._do_behind(lambda: self._log.truncate_from(index))
@@ -390,7 +385,7 @@ class LogDriver(LogLevels):
             self._attend()
 
     def on_image_fetched(self, message: ImageFetched) -> None:
-        """Put the image in the place of log and state: that is what the node's next start begins with."""
+        """Start the node again, with the image in place of its log and state."""
         assert self._images is not None, "started first"
         if self.core.fetched(message.stream) is None:
             self._images.tell(DropImage())
@@ -400,7 +395,7 @@ class LogDriver(LogLevels):
         self._start_again_behind(lambda: mark_for_install(consensus))
 
     def _start_again_behind(self, mark: Callable[[], None]) -> None:
-        """Mark what the next start is to make anew; what was put in before is still written, a truncation needs it."""
+        """Mark what the next start has to replace, once everything put in before is written; then start again."""
         assert self._neighbours is not None, "only in a cluster"
         self._is_replaced = True
         self._do_behind(mark, self._neighbours.start_again)

@@ -1,10 +1,12 @@
 """LogEntries: what is proposed, who asked for it, and what becomes of it.
 
-    Propose --> stamp, index, bytes --> (the log) --> committed: Committed to the queues, with those who asked
-                                                  --> taken back for ever: NOT_LEADER    --> nobody can know: UNKNOWN
+    Propose --> stamp, index, bytes --> (the log) --> committed: Committed to the queues, with the askers
+                                                  --> never will be: NOT_LEADER
+                                                  --> cannot be known in time: UNKNOWN
 
-The second part of RaftLog.  Who asked stands beside the entry, never in its bytes; an asker hears once.  An entry that
-is taken back here may still be in another node's log and come again: it is gone only once a later term has committed.
+The second layer of RaftLog.  An asker is kept beside its entry, never in its bytes, and is answered once.  When a new
+leader makes this node drop an entry, another node may still have it and bring it back: the entry is gone for good only
+once an entry of a later term is committed.
 """
 
 import logging
@@ -39,13 +41,13 @@ class LogEntries(LogFiles):
         self.synced_entries = 0
         self._queues: Process | None = None
         self._uncommitted: deque[Item] = deque()
-        self._orphans: dict[tuple[int, int], Asker] = {}  # by index and term: who asked for what was taken back
-        self._refusal: Refusal | None = None  # of what needs room, while there is none
+        self._orphans: dict[tuple[int, int], Asker] = {}  # by index and term: askers of entries that were dropped
+        self._refusal: Refusal | None = None  # for entries that need room on disk, while there is none
 
     # --- in --------------------------------------------------------------------------------------------------------
 
     def _append(self, message: Propose) -> None:
-        """Give entries their place in the log; they are nowhere but in memory yet."""
+        """Stamp entries, give them their indexes, and put them into the log's buffer."""
         items = message.items if self._refusal is None else self._admitted(message.items)
         at_ms = self._stamp_ms()
         behind_ms = self._behind_ms()
@@ -58,7 +60,7 @@ class LogEntries(LogFiles):
             self._enter(self.core.propose(len(payloads), sum(map(len, payloads))), at_ms, taken, payloads)
 
     def _encode(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
-        """Return what the log can take, and its bytes; answer for the rest."""
+        """Return the proposals that the log can take, and their bytes; refuse the others."""
         with suppress(struct.error, OverflowError):
             payloads = [encode_entry(entry, at_ms) for entry, _ in items]
             if max(map(len, payloads), default=0) <= PAYLOAD_BYTES_MAX:
@@ -66,7 +68,7 @@ class LogEntries(LogFiles):
         return self._encode_each(items, at_ms)
 
     def _encode_each(self, items: Sequence[Proposal], at_ms: int) -> Encoded:
-        """The same, one by one, where not all is well."""
+        """The same, one by one, after one of them has failed."""
         taken, payloads = [], []
         for item in items:
             entry, asker = item
@@ -76,22 +78,21 @@ class LogEntries(LogFiles):
                     raise OverflowError(f"an entry of {len(payload)} bytes, the log takes {PAYLOAD_BYTES_MAX}")
             except (struct.error, OverflowError) as error:
                 logger.error("an entry for queue %r cannot be written: %s", entry.queue, error)
-                # A codec should have refused it; the node goes on all the same.
-                answer(asker, Refusal(BadField.code, f"a number is out of range: {error}"))
+                answer(asker, Refusal(BadField.code, f"a number is out of range: {error}"))  # a codec let it through
                 continue
             payloads.append(payload)
             taken.append(item)
         return taken, payloads
 
     def _enter(self, first_index: int, at_ms: int, items: Sequence[Proposal], payloads: list[bytes]) -> None:
-        """Put entries of our own term into the log's buffer, and remember who asked."""
+        """Put entries of this node's term into the log's buffer, and remember who asked."""
         term, uncommitted = self.core.state.term, self._uncommitted
         self._put(first_index, term, payloads)
         for index, (entry, asker) in enumerate(items, first_index):
             uncommitted.append((index, term, at_ms, entry, asker))
 
     def _admitted(self, items: Sequence[Proposal]) -> list[Proposal]:
-        """Answer what would need more room; what makes room goes on."""
+        """Refuse entries that need room on disk; return the others, which may make room."""
         admitted = []
         for entry, asker in items:
             if not _needs_room(entry):
@@ -106,7 +107,7 @@ class LogEntries(LogFiles):
     # --- out -------------------------------------------------------------------------------------------------------
 
     def _hand_over(self, commit: int) -> None:
-        """Let the queues apply what is committed."""
+        """Hand everything up to the commit index to the queues."""
         uncommitted = self._uncommitted
         if uncommitted and uncommitted[-1][0] <= commit:
             items = list(uncommitted)
@@ -123,26 +124,26 @@ class LogEntries(LogFiles):
             self._queues.tell(Committed(items))
 
     def _take_back(self, index: int) -> None:
-        """Entries from here on are not in this log any more; what becomes of them is still open."""
+        """Entries from here on are dropped from this log; whether they are lost is not known yet."""
         while self._uncommitted and self._uncommitted[-1][0] >= index:
             at, term, _at_ms, _entry, asker = self._uncommitted.pop()
             if asker is not None:
                 self._orphans[at, term] = asker
 
     def _bury(self, term: int) -> None:
-        """An entry of this term is committed: of earlier terms nothing can come back that was taken back."""
+        """An entry of this term is committed: what was dropped of earlier terms cannot come back."""
         for key in [key for key in self._orphans if key[1] < term]:
             answer(self._orphans.pop(key), TAKEN_BACK)
 
     def _drop_promises(self) -> None:
-        """This node leads no longer: its no-ops open no term, though they may still be committed."""
+        """This node leads no longer: its no-ops must not make it lead, even if they are committed later."""
         self._uncommitted = deque(
             (index, term, at_ms, entry, None if asker is not None and asker.process is self._queues else asker)
             for index, term, at_ms, entry, asker in self._uncommitted
         )
 
     def _give_up(self, term: int) -> None:
-        """Nobody can wait for ever to hear what became of the entries of a term that is over."""
+        """Answer UNKNOWN to the askers of a term that is over: they have waited long enough for an outcome."""
         for place, (index, of_term, at_ms, entry, asker) in enumerate(self._uncommitted):
             if asker is not None and of_term <= term:
                 answer(asker, UNKNOWN)
@@ -152,13 +153,13 @@ class LogEntries(LogFiles):
 
 
 def answer(asker: Asker | None, refusal: Refusal) -> None:
-    """Tell whoever asked why there is nothing else to tell."""
+    """Refuse an entry to whoever asked for it, if anybody did."""
     if asker is None:
         return
-    if type(asker.ticket) is HeldBack:  # not "nothing there": the delivery may have been counted
+    if type(asker.ticket) is HeldBack:  # a refusal, not `otherwise`: the delivery may have been committed
         asker.process.tell(Answered([(ticket, place, refusal) for ticket, place, _ in asker.ticket.otherwise.answers]))
     else:
-        asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+        asker.tell(refusal)
 
 
 def _needs_room(entry: Entry) -> bool:

@@ -1,10 +1,10 @@
 """LogFiles: when the log's files are written, and in which order things happen to them.
 
     entries --> buffer --> one sync for a batch --> on_synced
-    truncate, reset --> behind everything that was put in before; what comes later waits for them
-    a full segment is sealed, what nobody needs is cut off, term and vote are saved: between two batches
+    truncating --> after everything that was put in before; what comes later waits for it
+    sealing a full segment, cutting off old ones, saving term and vote --> between two batches
 
-The lowest part of RaftLog.  It knows no asker and no peer, and never says that something is on disk before it is.
+The lowest layer of RaftLog.  It knows no asker and no peer, and never says that something is on disk before it is.
 """
 
 import logging
@@ -29,9 +29,9 @@ from wakeq.storage.disk_thread import Disk
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 
-LAZY_AFTER_S = 0.020  # what nobody waits for rides along, or is synced on its own after this
-LOOK_FOR_ROOM_BYTES = 256 << 10  # written between two looks at the free space; less than any reserve
-SLOW_SYNC_S = 1.0  # worth a line in the log
+LAZY_AFTER_S = 0.020  # entries that nobody waits for are synced with the next others, or by themselves after this time
+LOOK_FOR_ROOM_BYTES = 256 << 10  # bytes written between two looks at the free space; less than any reserve
+SLOW_SYNC_S = 1.0  # a sync that takes longer is reported
 FLUSH = Tick("flush")
 LAZY = Tick("lazy")
 
@@ -41,13 +41,13 @@ logger = logging.getLogger("wakeq.raft_log")
 
 
 class LogServices(NamedTuple):
-    """What a RaftLog is given to work with."""
+    """Everything from outside that RaftLog uses."""
 
     log: SegmentedLog
     metadata: Metadata
     disk: Disk  # the log's own thread
     stamp_ms: Callable[[], int]
-    behind_ms: Callable[[], int]  # how far the clock of the stamps has still to lean forward
+    behind_ms: Callable[[], int]  # how far the clock of the stamps is behind the wall clock, and catching up
     call_later: CallLater
     look_for_room: Callable[[], None]
     others_write: Callable[[], bool]  # whether the state store is being synced: then a sync is slow
@@ -76,7 +76,7 @@ class Written(msgspec.Struct, frozen=True, gc=False):
 
 
 class Freed(msgspec.Struct, frozen=True, gc=False):
-    """The disk thread has done something else with the log's files; `behind` if it was waited for."""
+    """The disk thread has done something else with the log's files; `behind` if it was a Job that others wait for."""
 
     error: BaseException | None
     behind: bool = False
@@ -90,7 +90,7 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
 
 
 class Entries(NamedTuple):
-    """Entries that wait for a truncation before them; `handed_in` is the core's era when they came."""
+    """Entries that wait for a Job before them; `handed_in` is the core's era when they came."""
 
     first_index: int
     term: int
@@ -99,7 +99,7 @@ class Entries(NamedTuple):
 
 
 class Job(NamedTuple):
-    """Something to be done to the files behind all that was put in before it."""
+    """Something to be done to the files after all that was put in before it is written."""
 
     work: Callable[[], object]
     done: Callable[[], None]
@@ -127,23 +127,23 @@ class LogFiles(Process):
         self._looked_at_bytes = 0
         self._place = SyncPlace()
         self._flush_queued = self._lazy_queued = False
-        self._writing = False
-        self._buffered_in = 0  # the core's era when something was put into the buffer last
+        self._writing = False  # the disk thread is busy with the log's files
+        self._buffered_in = 0  # the core's era when something was last put into the buffer
         self._payloads = Payloads()  # of the last entries, for peers
         self._keeps_payloads = False
-        self._behind: deque[Entries | Job] = deque()  # the first Job is perhaps being done
+        self._behind: deque[Entries | Job] = deque()  # the first Job may be under way
         self._roll: Roll | None = None  # to be done as soon as nothing is being written
-        self._cut_to = 0  # what is wanted; peers may need some of it still
+        self._cut_to = 0  # the index that an image covers; peers may still need some entries before it
         self._cut_due = False
 
     @abstractmethod
     def on_synced(self, last_index: int, era: int) -> None:
-        """Everything up to here is on disk, handed to it in this era of the core."""
+        """Everything up to here is on disk; it was put into the buffer in this era of the core."""
 
     # --- entries ---------------------------------------------------------------------------------------------------
 
     def _put(self, first_index: int, term: int, payloads: Sequence[bytes]) -> None:
-        """Put entries of one term behind the last ones; they are nowhere but in memory yet."""
+        """Append entries of one term to the buffer in memory."""
         if self._keeps_payloads:
             self._payloads.put(first_index, payloads)
         if self._behind:
@@ -153,7 +153,7 @@ class LogFiles(Process):
             self._buffered_in = self.core.era
 
     def _flush_soon(self) -> None:
-        """Sync once everybody who has something to propose in this turn has done so."""
+        """Sync at the end of the mail that waits now, so that others who propose in this turn share the sync."""
         if not self._flush_queued and not self._writing:
             self._flush_queued = True
             self.tell(FLUSH)
@@ -164,7 +164,7 @@ class LogFiles(Process):
             self._call_later(LAZY_AFTER_S, lambda: self.tell(LAZY))
 
     def _flush(self) -> None:
-        """Put what was gathered on disk; not while something else is done with the files."""
+        """Write and sync the buffer; not to be called while something else is done with the files."""
         batch = self._log.take_buffer()
         if batch is None:
             return
@@ -195,13 +195,13 @@ class LogFiles(Process):
         self._go_on_writing()
 
     def _synced(self, last_index: int, era: int, seconds: float, *, on_loop: bool) -> None:
-        if on_loop or not self._others_write():  # what our own writes slowed down says nothing of the disk
+        if on_loop or not self._others_write():  # if the state store is writing too, the time says little of the disk
             self._place.took(seconds, time.monotonic(), on_loop=on_loop)
         self.syncs += 1
         self.longest_sync_s = max(self.longest_sync_s, seconds)
         self.sync_s.observe(seconds)
         if seconds > SLOW_SYNC_S:
-            logger.warning("a sync of the log took %.1f s: the disk is slow, and everybody waits for it", seconds)
+            logger.warning("a sync of the log took %.1f s: the disk is slow, and all clients wait for it", seconds)
         self.group_entries.observe(max(1, last_index - self._synced_index))
         self._synced_index = last_index
         self.on_synced(last_index, era)
@@ -212,14 +212,14 @@ class LogFiles(Process):
     # --- what happens between two batches --------------------------------------------------------------------------
 
     def _go_on_writing(self) -> None:
-        """The files are free: do what waits for that, then see to what has come meanwhile."""
+        """The files are free: do what waits for that, then write what has come meanwhile."""
         if self._behind:
             self._work_off()
         elif not self._writing and not self._roll_if_asked() and not self._cut_if_asked() and self._log.buffered_bytes:
             self._flush_soon()
 
     def _do_behind(self, work: Callable[[], object], done: Callable[[], None] = lambda: None) -> None:
-        """Do something to the files behind everything that was put in before."""
+        """Do something to the files after everything that was put in before is written."""
         self._behind.append(Job(work, done))
         self._work_off()
 
@@ -232,29 +232,30 @@ class LogFiles(Process):
                 self._buffered_in = first.handed_in
             elif self._log.buffered_bytes:
                 self._flush()
-            else:  # it stays in front until it is done: nothing may be appended meanwhile
+            else:  # the Job stays in front until it is done, so that nothing is appended meanwhile
                 self._writing = True
                 self._disk.submit(first.work, lambda result: self._free(result, behind=True))
         if not self._writing and self._log.buffered_bytes:
             self._flush_soon()
 
     def on_roll(self, message: Roll) -> None:
-        """Seal a full segment, and note how far the log is known to be committed (the state store knows it too)."""
+        """Seal a full segment, and save up to where the log is known to be committed: at least what the store has."""
         self._roll = message if self._log.roll_due else None
         self._cut_due = self._cut_to > 0
         self._go_on_writing()
 
     def on_cut(self, message: Cut) -> None:
-        """Remove what an image covers and no living peer needs; the rest when they have it."""
+        """Remove the segments that an image covers and no living peer needs; the rest once the peers have them."""
         self._cut_to = max(self._cut_to, message.index)
         self._cut_due = True
         self._go_on_writing()
 
     @property
     def _waits_to_roll(self) -> bool:
-        """Only a segment that is committed as a whole is sealed: until it is, nothing more is written.
+        """Whether to write nothing until the full segment is committed: only then can it be sealed.
 
-        But what a former leader has left is committed only with something behind it (section 5.4.2 of the paper).
+        Entries of an earlier term are an exception: they are committed only by a later entry (section 5.4.2 of the
+        Raft paper), so that one must be written.
         """
         written, core = self._log.written_index, self.core
         return self._roll is not None and written > core.committed and core.log.term_at(written) == core.term
@@ -284,7 +285,7 @@ class LogFiles(Process):
         return True
 
     def _occupy(self, work: Callable[[], object]) -> None:
-        """Do something with the log's files in its thread; syncs wait as behind any other."""
+        """Do something with the log's files in their thread; no batch is written meanwhile."""
         self._writing = True
         self._disk.submit(work, self._free)
 
@@ -297,7 +298,7 @@ class LogFiles(Process):
             raise message.error
         if message.behind:
             job = self._behind.popleft()
-            assert isinstance(job, Job), "entries are not reported"
+            assert isinstance(job, Job), "only jobs are done behind others"
             job.done()
         else:
             self.core.cut(self._log.first_index - 1)
@@ -306,7 +307,7 @@ class LogFiles(Process):
     # --- term and vote ---------------------------------------------------------------------------------------------
 
     def _save(self, state: HardState) -> None:
-        """Have term and vote written down; what rests on them stays in the core until then."""
+        """Save term and vote; the core holds back the messages that depend on them until `on_saved`."""
 
         def done(result: object) -> None:
             self.tell(Saved(state, result if isinstance(result, BaseException) else None))

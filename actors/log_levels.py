@@ -1,9 +1,9 @@
 """LogLevels: what is held back while a node of an older release belongs to the cluster.
 
-    Propose --> without what an older node could not read: whoever asked for that hears which level it needs
+    Propose --> without entries that an older node could not read; their askers are told which level they need
     what a leader says of the members --> a level that this release does not know ends the node
 
-The third part of RaftLog.  The level stands with the members in the log, before anything that needs it.
+The third layer of RaftLog.  The level is recorded in the log with the members, before any entry that needs it.
 """
 
 import msgspec
@@ -45,7 +45,7 @@ class LogLevels(LogEntries):
         super()._append(message)
 
     def _without_newer(self, items: list[Proposal]) -> list[Proposal]:
-        """Answer for what an older node could not read; the rest goes on."""
+        """Refuse entries that an older node could not read; return the others."""
         known = []
         for entry, asker in items:
             refusal = self.held_back(level_of(entry))
@@ -56,7 +56,7 @@ class LogLevels(LogEntries):
         return known
 
     def _look_at_level(self, said: AnyMessage) -> None:
-        """See, before anything of it is taken, whether a leader speaks of a level that is beyond this release."""
+        """Before taking anything from a leader, check that the cluster's level is one that this release knows."""
         if type(said) is Append and said.configs:
             check_level(said.configs[-1][1].level, f"node {said.sender}, which leads")
         elif type(said) is SnapshotOffer:

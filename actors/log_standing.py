@@ -2,9 +2,9 @@
 
     HandOver, beats --> leadership handed over, learners that vote, a higher level
     Inquire --> to the queues, once it is certain that this node leads
-    Halted, Spoilt, StepAside --> what this node cannot apply, must not keep, or has no room for, is left to the others
+    Halted, Spoilt, StepAside --> an entry that it cannot apply, must not have applied, or has no room for
 
-The fifth part of RaftLog.  It asks nobody: what an operator wants is decided elsewhere.
+The fifth layer of RaftLog.  What an operator asks for is in RaftLog itself.
 """
 
 import logging
@@ -27,14 +27,14 @@ from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer
 from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_spoilt
 
-HALTED_MS_MAX = 10_000  # that another node leads, and does not set it aside
+HALTED_MS_MAX = 10_000  # how long a halted node waits for another one that leads to set the entry aside
 NEEDS_ROOM = (Entries, SnapshotOffer)
 
 logger = logging.getLogger("wakeq.raft_log")
 
 
 class CaughtUp(msgspec.Struct, frozen=True, gc=False):
-    """To itself: what was handed out before that was told has come; there may be several on their way."""
+    """To itself: by now the deliveries that queues proposed before have arrived; several may be under way."""
 
     go_on: Callable[[], object]
 
@@ -45,14 +45,14 @@ class LogStanding(LogDriver):
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__(core, services, neighbours)
         self._stands_aside = False
-        self._passed_on: set[int] = set()  # entries that no queue here can apply, for which another was let lead
-        self._halted_ms: dict[int, int] = {}  # by such an entry: since when another one leads
-        self._questions: dict[int, list[Peek | Stats]] = {}  # by barrier
+        self._passed_on: set[int] = set()  # entries that halted a queue here, for which another node was let lead
+        self._halted_ms: dict[int, int] = {}  # by such an entry: since when another node leads
+        self._questions: dict[int, list[Peek | Stats]] = {}  # by read barrier
 
     # --- leadership and members ------------------------------------------------------------------------------------
 
     def _transfer(self, node_id: int | None) -> int:
-        """Hand leadership over to a node, or to the one that is furthest."""
+        """Begin to hand leadership over to a node, or to the one that is furthest; return which."""
         leader = self.core.leader()
         if node_id is None:
             heirs = self._heirs
@@ -68,11 +68,11 @@ class LogStanding(LogDriver):
         return [voter for voter in self.core.members.voters if voter in self._around.connected]
 
     def on_hand_over(self, message: HandOver) -> None:
-        """This node is about to stop: another one is to lead, if there is one."""
+        """This node is about to stop: let another one lead, if there is one."""
         self._close_first(self._resign)
 
     def _close_first(self, go_on: Callable[[], object]) -> None:
-        """Hand out nothing more, and go on behind what queues say of what they handed out."""
+        """Stop handing out, and go on when all deliveries that queues have proposed are in the log."""
         if self._led_term:
             self._closings += 1
             self.tell(CaughtUp(go_on))
@@ -90,7 +90,7 @@ class LogStanding(LogDriver):
         self._attend()
 
     def _change(self, asker: Asker | None, config: Config) -> None:
-        """Put other members into the log; whoever asked hears when that is committed."""
+        """Put a change of members into the log; whoever asked is told when it is committed."""
         index = self.core.leader().change_members(config)
         if asker is not None:
             self._changes[index] = asker
@@ -125,9 +125,9 @@ class LogStanding(LogDriver):
             self.core.leader().level = min([LEVEL, *[self._around.level_of(node_id) or 0 for node_id in others]])
 
     def _raise_level(self) -> None:
-        """Let the cluster work at the highest level that all members know, now that all are here to say what they know.
+        """Raise the cluster's level to the highest that all members know, once all are connected and have said so.
 
-        A new one does so from its beginning: there the core puts it beside the members.
+        A new cluster has it from its beginning: there the core records it with the members.
         """
         core = self.core
         config, leader = core.members.config, core.leader()
@@ -140,10 +140,10 @@ class LogStanding(LogDriver):
     # --- looks ------------------------------------------------------------------------------------------------------
 
     def on_inquire(self, message: Inquire) -> None:
-        """Let a question through once a majority has said that nobody else led when it was asked.
+        """Pass a question on once a majority has confirmed that nobody else led when it was asked.
 
-        Then the queues answer as leader if they still may: they have applied all that was ever answered, for what this
-        leader answers it applied before, and what earlier ones did stands before the first entry of its term.
+        Then the queues have applied everything that was ever confirmed to a client: this leader applies before it
+        answers, and what earlier leaders did stands before the first entry of its term.
         """
         assert self._queues is not None, "started first"
         question = message.question
@@ -166,10 +166,11 @@ class LogStanding(LogDriver):
     # --- what this node cannot do ----------------------------------------------------------------------------------
 
     def on_halted(self, message: Halted) -> None:
-        """Set aside what a queue cannot apply, unless it may have been answered.
+        """Set an entry aside that a queue cannot apply, unless its asker may have been answered.
 
-        Who leads in the term of the entry is the only one that could answer for it, and has not.  A later leader cannot
-        know: it lets another one lead, once, which may have come to no harm.  Who is alone with it ends.
+        Only the leader of the entry's term could have answered, so if this node is that leader nobody has.  A later
+        leader cannot know: it first lets another node lead, once, which may have applied the entry without harm.  If
+        another node leads and does not set it aside, only this node has the problem, and it ends.
         """
         now_ms, aside = self._monotonic_ms(), message.aside
         if self.other_leader is None:
@@ -182,7 +183,7 @@ class LogStanding(LogDriver):
             )
 
     def _pass_on(self, index: int) -> bool:
-        """Let another node lead for the sake of an entry, once; return whether one is going to."""
+        """Let another node lead because of an entry, but only once; return whether one is going to."""
         is_going = index not in self._passed_on and bool(self._heirs)
         self._passed_on.add(index)
         if is_going:
@@ -190,10 +191,10 @@ class LogStanding(LogDriver):
         return is_going
 
     def on_spoilt(self, message: Spoilt) -> None:
-        """Begin again without the state on disk: it comes back from an image and the log, without that entry."""
+        """Start again without the state on disk: it is rebuilt from an image and the log, without that entry."""
         if self._neighbours is None:
-            return  # a node that is alone writes no state while a queue is halted: it was left out at an earlier start
-        logger.warning("entry %d is set aside, and in the state of this node: making that anew", message.index)
+            return  # a lone node writes no state while a queue is halted, so the state never had the entry
+        logger.warning("entry %d is set aside, but this node's state contains it: rebuilding it", message.index)
         consensus, metadata = self._log.directory, self._metadata
 
         def work() -> None:
@@ -203,7 +204,7 @@ class LogStanding(LogDriver):
         self._start_again_behind(work)
 
     def on_step_aside(self, message: StepAside) -> None:
-        """Leave what is to be written to nodes that have room for it, rather than end when there is none at all."""
+        """Stop taking entries, and leading, before the disk is full, which would end this node."""
         if self._neighbours is None:
             return
         self._stands_aside = message.on
@@ -211,13 +212,13 @@ class LogStanding(LogDriver):
         logger.warning("this node %s", what)
 
     def on_from_peer(self, message: FromPeer) -> None:
-        if self._stands_aside:  # as if it had been lost: the leader asks again
+        if self._stands_aside:  # as if they had been lost: the leader sends them again
             frames = [frame for frame in message.frames if type(frame) not in NEEDS_ROOM]
             message = FromPeer(message.node_id, frames)
         super().on_from_peer(message)
 
     def _do(self, ready: Ready) -> None:
-        if self._stands_aside:  # a leader must not count on who takes nothing
+        if self._stands_aside:  # a leader must not count this node in its majority
             ready.messages = [message for message in ready.messages if type(message) is not HeartbeatAnswer]
         super()._do(ready)
         for barrier, _ in ready.reads:

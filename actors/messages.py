@@ -1,9 +1,9 @@
-"""What processes say to each other.  Plain data; the receiver decides what to do.
+"""The messages that processes send each other.  Plain data; the receiver decides what to do.
 
-The ring:      Propose -> Committed -> Answered           (tell only, one direction)
-Straight:      Fetch, Touch, Nack, Sleep, Leaving, Gone -> a queue;  Fetched, Woken, Answered -> a subscriber
-               and what `staging_messages.py`, `operator_messages.py` and `monique_messages.py` have
-Writing down:  Collect -> Collected -> (state store) -> Flushed;  Load -> Loaded
+The ring:   Propose (to RaftLog) -> Committed (to Queues, then to each queue) -> Answered (to the subscriber)
+Straight:   Fetch, Touch, Nack, Sleep, Leaving, Gone (to a queue) -> Woken, Answered (to the subscriber)
+            more are in `staging_messages.py`, `operator_messages.py` and `monique_messages.py`
+The cut:    Collect (to each queue) -> Collected -> (state store) -> Flushed;  read from there: Loaded
 """
 
 from collections.abc import Callable, Sequence
@@ -19,20 +19,24 @@ from wakeq.storage.flush import Part
 
 
 class Asker(msgspec.Struct, frozen=True, gc=False):
-    """Who waits for an outcome, and where the outcome belongs with him.  Never in the bytes of the log."""
+    """Who waits for an answer, and what the answer belongs to there.  Never in the bytes of the log."""
 
     process: Process
-    ticket: Any
-    place: Any
+    ticket: Any  # whatever lets the process find its question again, such as a Pending of a subscriber
+    place: Any  # of the command within it, or a list of places
+
+    def tell(self, answer: Any) -> None:
+        """Give whoever asked the answer."""
+        self.process.tell(Answered([(self.ticket, self.place, answer)]))
 
 
 class Refusal(msgspec.Struct, frozen=True, gc=False):
-    """Why something was not done: a stable code and a sentence, and where to go instead."""
+    """Why something was not done: a stable code, a sentence, and the leader's addresses if another node leads."""
 
     code: str
     detail: str
-    leader: str = ""  # its worker port ...
-    leader_http: str = ""  # ... and the port of its WebSockets
+    leader: str = ""  # for the worker protocol over TCP
+    leader_http: str = ""  # and over WebSocket
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +61,8 @@ Item = tuple[int, int, int, Entry, Asker | None]  # index, term, moment, entry, 
 class Committed(msgspec.Struct, frozen=True, gc=False):
     """Entries that are on disk on a quorum, in log order.
 
-    `replies` takes the answers if other queues were told of the same batch; a queue that ends must say so there too.
+    `replies` gathers the answers if other queues were told of the same batch; a queue that crashes must call its `done`
+    too.
     """
 
     items: list[Item]
@@ -65,27 +70,27 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Follow(msgspec.Struct, frozen=True, gc=False):
-    """This node leads no longer: whoever waits for it hears this, and what only a leader knows is forgotten."""
+    """This node leads no longer: whoever waits gets this refusal, and what only a leader knows is forgotten."""
 
     term: int  # in which it led
     refusal: Refusal
 
 
 class Answered(msgspec.Struct, frozen=True, gc=False):
-    """Outcomes for one process: (ticket, place, Outcome or Refusal or anything that was asked for)."""
+    """Answers for one process: (ticket, place, answer); an answer is an Outcome, a Refusal, or what was asked for."""
 
     answers: list[tuple[Any, Any, Any]]
 
 
 class HeldBack(msgspec.Struct, frozen=True, gc=False):
-    """The ticket of a delivery that must last: the answer waits for the commit, or for the news that it is void."""
+    """The ticket of an entry whose answer must wait until it is committed: `answer` then, `otherwise` if it is void."""
 
     answer: Answered
     otherwise: Answered
-    waiter: Waiter | None = None  # whose time is not over: it waits on, rather than hear `otherwise`
+    waiter: Waiter | None = None  # a FET whose time is not over: it goes on waiting instead of getting `otherwise`
 
     def without_refused(self, codes: Sequence[int]) -> Answered | None:
-        """Return the answer with those messages only of which the log says no refusal; None if none is left."""
+        """Return the answer without the messages that were refused; None if none is left."""
         if min(codes) >= 0:
             return self.answer
         ((ticket, place, messages),) = self.answer.answers
@@ -115,9 +120,13 @@ class Fetch(msgspec.Struct, frozen=True, gc=False):
     wants: list[Want]
     worker: int = 0
     door: int = 0
-    subscribed: bool = False  # then a queue that does not exist is empty instead of unknown
-    must_exist: bool = False  # then it is unknown even to who would wait for it
-    removes: bool = False  # nobody will acknowledge what is taken, or somebody did ahead: it is gone when handed out
+    subscribed: bool = False  # a queue that does not exist counts as empty, not as unknown
+    must_exist: bool = False  # it counts as unknown even to a FET that would wait for it
+    removes: bool = False  # messages are acknowledged by being handed out
+
+    def tell_all(self, answer: Refusal | None) -> None:
+        """Give the same answer to each FET: why it gets nothing, or None if there is nothing."""
+        self.subscriber.tell(Answered([(self.ticket, want.place, answer) for want in self.wants]))
 
 
 class Delivery(msgspec.Struct, frozen=True, gc=False):
@@ -136,18 +145,18 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandedOver(msgspec.Struct, frozen=True, gc=False):
-    """Messages that are gone when they are handed out: there is nothing else to know about them."""
+    """Messages that are gone once they are handed out, so that nobody needs their uids or tokens."""
 
     numbers: list[int]
     drafts: list[Draft]
 
     def only(self, done: Sequence[bool]) -> "HandedOver":
-        """Return those only of which it says so."""
+        """Return only those whose flag is set."""
         return HandedOver(list(compress(self.numbers, done)), list(compress(self.drafts, done)))
 
 
 class EndWaits(msgspec.Struct, frozen=True, gc=False):
-    """The subscriber goes on: its waiting fetches of this ticket end with nothing."""
+    """The client has sent another command: the subscriber's waiting fetches of this ticket end with nothing."""
 
     subscriber: Process
     ticket: Any
@@ -187,9 +196,9 @@ class Subscribe(msgspec.Struct, frozen=True, gc=False):
 
 
 class Leaving(msgspec.Struct, frozen=True, gc=False):
-    """These are being acknowledged: not handed out nor released until the outcome.
+    """These are being acknowledged: until the outcome they are neither handed out nor released.
 
-    With `undone` there is no outcome to come: the log did not take it.
+    With `undone` the log has refused the acknowledgement, and there will be no outcome.
     """
 
     queue: str
@@ -199,7 +208,7 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):
-    """A subscriber ended; with `asleep_only` it just left the group."""
+    """A subscriber's connection ended; with `asleep_only` it has only unsubscribed."""
 
     subscriber: Process
     queue: str = ""
@@ -222,10 +231,10 @@ class Peek(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stats(msgspec.Struct, frozen=True, gc=False):
-    """One queue's figures; of all of them with an empty `queue` and `all_queues`.
+    """The figures of one queue, or with `all_queues` of many.
 
-    Of those that `sees` says yes to and whose name begins with `prefix`, by name, the first `limit` (0: all) that come
-    behind `after`.  `brief` asks for the numbers alone, as Gauges: a tenth of the work.
+    Of many: those whose name begins with `prefix` and that `sees` allows, sorted by name, at most `limit` (0: all) that
+    come after the name `after`.  `brief` asks for the numbers only, as Gauges: a tenth of the work.
     """
 
     asker: Asker
@@ -239,7 +248,7 @@ class Stats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Inquire(msgspec.Struct, frozen=True, gc=False):
-    """To RaftLog: pass this Peek or Stats on once a majority has said, since it was asked, that this node leads."""
+    """To RaftLog: pass this Peek or Stats on as soon as a majority has confirmed that this node still leads."""
 
     question: "Peek | Stats"
 
@@ -260,11 +269,11 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     code: int
 
 
-# Writing down -----------------------------------------------------------------------------------------------------
+# The cut to the state store ---------------------------------------------------------------------------------------
 
 
 class Collect(msgspec.Struct, frozen=True, gc=False):
-    """Hand over what changed since the last time; what was told before this belongs to it."""
+    """To a queue: hand over what changed since the last cut, including everything you were told before this."""
 
     cut: int
     reply_to: Process
@@ -279,7 +288,7 @@ class Collected(msgspec.Struct, frozen=True, gc=False):
 
 
 class Flushed(msgspec.Struct, frozen=True, gc=False):
-    """What was collected is in the state store, synced; so many bytes of bodies may be kept at hand."""
+    """What was collected is in the state store and synced; the queue may keep this many bytes of bodies in memory."""
 
     bodies_bytes_max: int
 
@@ -297,66 +306,66 @@ class Crashed(msgspec.Struct, frozen=True, gc=False):
 
     queue: str
     process: Process
-    index: int  # the entry that it could not apply, 0 if it was none
+    index: int  # of the entry that it could not apply; 0 if it was not applying one
     reason: str
     error: BaseException | None = None
-    unanswered: Sequence[Item] = ()  # that it had been told and had not answered yet
+    unanswered: Sequence[Item] = ()  # that it was told and has not answered yet
 
 
 class Abandon(msgspec.Struct, frozen=True, gc=False):
-    """To a queue: an entry that you have applied does not count; be rebuilt without it."""
+    """To a queue: an entry that you have applied was set aside; be rebuilt without it."""
 
     index: int
 
 
 class Deserted(msgspec.Struct, frozen=True, gc=False):
-    """A queue that does not exist has neither sleepers nor waiters nor subscribers."""
+    """From the process of a queue that does not exist: it has neither sleepers nor waiters nor subscribers."""
 
     queue: str
     process: Process
 
 
 class Tick(msgspec.Struct, frozen=True, gc=False):
-    """Time to look after something; `what` says after what."""
+    """Time to do something that is done now and then; `what` says what."""
 
     what: str = ""
 
 
 class Pressure(msgspec.Struct, frozen=True, gc=False):
-    """Publishes are refused from now on, or (None) taken again."""
+    """Publishes are refused from now on with this refusal, or (None) accepted again."""
 
     refusal: Refusal | None
 
 
 class Halted(msgspec.Struct, frozen=True, gc=False):
-    """A queue cannot apply an entry of this term; said again as long as it is so."""
+    """A queue cannot apply an entry, which is of this term; sent again and again as long as that is so."""
 
     aside: SetAside
     term: int
 
 
 class Spoilt(msgspec.Struct, frozen=True, gc=False):
-    """The state on disk has what came of an entry that all nodes leave out, as a later one says."""
+    """The state store of this node has applied an entry that a later one sets aside on all nodes."""
 
     index: int  # of the entry
-    said_by: int  # of the one that sets it aside
+    said_by: int  # index of the SetAside
 
 
 class StepAside(msgspec.Struct, frozen=True, gc=False):
-    """This node's disk has hardly any room left: others are to lead, and it takes nothing, until it has room again."""
+    """This node's disk is almost full: it must not lead and takes no entries until it has room again."""
 
     on: bool
 
 
 class Started(msgspec.Struct, frozen=True, gc=False):
-    """Begin: take part in the cluster, be it of one, and hand what is committed to `queues`."""
+    """Begin: take part in the cluster (perhaps of one node), and hand committed entries to `queues`."""
 
     queues: Process
     images: Process
 
 
 class Throttle(msgspec.Struct, frozen=True, gc=False):
-    """The state store is behind: let proposals wait, or go on."""
+    """The state store is far behind the log: let proposals wait; or it has caught up: let them go on."""
 
     on: bool
 
@@ -368,4 +377,4 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandOver(msgspec.Struct, frozen=True, gc=False):
-    """Lead no longer, if another node can."""
+    """Let another node lead, if one can."""

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from wakeq.actors.messages import Answered, Asker
+from wakeq.actors.messages import Asker
 from wakeq.actors.monique_messages import (
     Cancel,
     Do,
@@ -148,7 +148,7 @@ class MoniqueExchange(Process):
     def on_introduce(self, message: Introduce) -> None:
         facts = {**message.facts, "subscriptions": self._exchange.count_of(message.subscriber)}
         asker = message.asker
-        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+        asker.tell(facts)
 
     @property
     def subscriptions(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from wakeq.actors.messages import Answered, Asker
+from wakeq.actors.messages import Asker
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.monique.commands import PushedFromMq, Tagged
@@ -151,4 +151,4 @@ class Cancel(Struct, frozen=True, gc=False):
 def say_done(asker: Asker | None) -> None:
     """Answer who waits until something is over."""
     if asker is not None:
-        asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+        asker.tell(None)

@@ -1,10 +1,22 @@
 """QueueProcess: one queue.
 
-    Committed --> ledger, leases --> Answered, Woken
-    Fetch, Touch, Nack, Sleep (straight) --> leases --> Answered at once; Delivered, Released ... go to the log
+    Committed (from Queues) --> ledger, leases --> Answered to whoever asked, Woken to sleepers
+    Fetch, Touch, Nack, Sleep (from subscribers) --> leases --> Answered; Delivered, Released ... go to the log
 
-Only the log changes its ledger, so every node holds the same one; its leases are the leader's own.  It never touches
-a file: bodies that are no longer in memory come by mail from the reader.
+A queue has two halves.  Its ledger says which messages there are: only committed entries change it, so every node has
+the same one.  Its leases say who holds which message, who waits and who sleeps: only the leader has them.
+
+The class is built in layers, one file each, from the bottom:
+
+    QueueReads       what a queue is made of, and reading bodies that are not in memory
+    QueueDeliveries  FET and ISLP: what is handed out, who waits, who is woken
+    QueueEndings     NACK, TOUCH, timeouts, expiry, dead letters
+    QueueStaging     claims and stashes, for programs that work in batches
+    QueueOperations  what an operator does: pause, move, delete, release early
+    QueueSight       what can be seen of it: STATS, PEEK, why
+    QueueProcess     here: it applies what is committed, and says what it needs to be rebuilt when it crashes
+
+It never touches a file: bodies that are no longer in memory arrive as mail from the reader thread.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +51,7 @@ from wakeq.actors.messages import (
     Woken,
 )
 from wakeq.actors.operator_messages import Move, Requeue, Scan, Why
-from wakeq.actors.queue_deliveries import Lead
+from wakeq.actors.queue_deliveries import Lead, answer_fetch
 from wakeq.actors.queue_sight import QueueSight
 from wakeq.actors.queue_state import QueueMeta, part_of, restore_ledger
 from wakeq.actors.replies import Answer, Replies
@@ -73,9 +85,9 @@ from wakeq.protocol.outcomes import Note
 from wakeq.protocol.results import Repeated, new_drafts, new_numbers, unchanged
 from wakeq.storage.flush import StoredQueue
 
-# Each is answered once, to its `asker`.
+# Messages with an `asker`, who gets exactly one answer.
 ASKED = (Touch, Nack, Peek, Leaf, Stats, Stage, ReadSlice, Renew, Settle, Scan, Why, Move, Requeue)
-REFUSED_ID = -1  # the queue id of an acknowledgement that a barrier refused: nothing goes, everything stays
+REFUSED_ID = -1  # instead of a queue's id: an Ack that was refused as a whole, so that its messages stay
 
 
 class Abandoned(Exception):
@@ -83,20 +95,18 @@ class Abandoned(Exception):
 
 
 class QueueProcess(QueueSight):
-    """One queue by name, through all its incarnations; before the first one it only has sleepers and waiters.
+    """One queue by name, through all its incarnations.
 
-    What it reads is in QueueReads, what it hands out in QueueDeliveries, what it takes back in QueueEndings, what is
-    staged in QueueStaging, what an operator does in QueueOperations, what can be seen of it in QueueSight; here it
-    applies what is committed.
+    It exists before the queue does if somebody waits for it: then it has only sleepers and waiters.
     """
 
     def on_receive(self, message: Any) -> None:
         self._handling = message
         _HANDLERS[type(message)](self, message)
-        self._handling = None  # else a queue at rest would keep all that came with its last batch
+        self._handling = None  # otherwise an idle queue would keep its whole last batch in memory
 
     def on_abandon(self, message: Abandon) -> None:
-        """An entry of which this queue applied its part was set aside: begin again without it."""
+        """An entry that this queue has applied in part was set aside: start again without it."""
         raise Abandoned(f"entry {message.index} was set aside")
 
     def on_failure(
@@ -107,32 +117,34 @@ class QueueProcess(QueueSight):
         unanswered = [item for items in told for item in items]
         try:
             self._last_words()
-        finally:  # whatever state it is in: nobody else can say that it has to be made anew
+        finally:  # whatever state it is in: nobody else would tell the supervisor
             self._supervisor.tell(Crashed(self.name, self, self._applying, reason, value, unanswered))
 
     def _last_words(self) -> None:
-        """Leave nobody waiting: who slept is woken, who waited gets nothing; what was committed is told again."""
+        """Leave nobody waiting: wake the sleepers, answer the waiting FETs with nothing and the mail not yet handled.
+
+        What was committed needs no answer from here: the rebuilt queue is told it again, and answers.
+        """
         self._give_up_reads(f"queue {self.name} is being rebuilt")
         if self.leases is not None:
             woken = Woken(self.name)
             for subscriber in (*self.leases.sleepers, *self.leases.woken):
                 subscriber.tell(woken)
             for waiter in self.leases.all_waits():
-                self._answer_nothing(waiter, waiter)
+                answer_fetch(waiter, waiter, None)
         for message in (self._handling, *self.unread):
             match message:
-                case Committed(replies=Replies() as replies):  # its own answers come from the repetition
+                case Committed(replies=Replies() as replies):  # other queues' answers wait for this
                     replies.done(self.name)
                 case Fetch():
-                    for want in message.wants:
-                        self._answer_nothing(message, want)
+                    message.tell_all(None)
                 case Sleep(asker=asker):
-                    asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+                    asker.tell(None)
                     asker.process.tell(Woken(self.name))
                 case _ if isinstance(message, ASKED):
                     asker = message.asker
                     refusal = Refusal("BUSY", f"queue {self.name} is being rebuilt; try again")
-                    asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
+                    asker.tell(refusal)
 
     # --- the ring: what is committed -------------------------------------------------------------------------------
 
@@ -160,7 +172,7 @@ class QueueProcess(QueueSight):
         (message.replies or Replies((self.name,))).done(self.name, answers)
 
     def _note_unchanged(self, entry: Entry, index: int, results: Results) -> None:
-        """Remember for the readers of the log what of an entry did nothing."""
+        """Note which parts of an entry changed nothing, for readers of the log (the pipeline's history)."""
         if type(results) is list:
             if results and min(results) < 0:
                 self._note(_refusals_in(entry, index, results))
@@ -169,17 +181,17 @@ class QueueProcess(QueueSight):
             self._note([(index, place, code) for place, code in unchanged(results, len(entry.drafts))])
 
     def _tell_held_back(self, subscriber: Process, ticket: HeldBack, entry: Entry, results: Results) -> None:
-        """Let a subscriber hear of a delivery that had to be committed first."""
+        """Give a subscriber an answer that had to wait for its entry to be committed."""
         assert isinstance(entry, Delivered | Extended | Ack), "nothing else is held back"
         if ticket.waiter in self._promised:
             del self._promised[ticket.waiter]
         answer = None
         if entry.queue_id == self.ledger.id:
-            # of what was taken, somebody else may have removed a part: he shall not get that, but all of the rest
+            # Some of these messages may have been removed meanwhile: the subscriber gets the others.
             answer = ticket.answer if type(entry) is Extended else ticket.without_refused(results)
         if answer is not None:
             subscriber.tell(answer)
-        elif ticket.waiter is not None:  # nothing is left of it: the queue was emptied meanwhile, perhaps
+        elif ticket.waiter is not None:  # none is left, perhaps because the queue was emptied
             self._wait_on(ticket.waiter, self._now_ms())
         else:
             subscriber.tell(ticket.otherwise)
@@ -216,7 +228,7 @@ class QueueProcess(QueueSight):
         numbers = self.ledger.resolved(entry)
         if self.ledger.cancelled:
             self._note([(index, place, int(Result.CANCELLED)) for place in self.ledger.cancelled])
-        if entry.foreign:  # the log has only their uids
+        if entry.foreign:  # the entry has only their uids, so readers of the log need the numbers
             self._note([(index, place, numbers[place]) for place in entry.foreign if numbers[place] > 0])
         gone = numbers if not any(results) else [n for n, code in zip(numbers, results, strict=True) if not code]
         self._forget(gone)
@@ -252,9 +264,9 @@ class QueueProcess(QueueSight):
         self.ledger.forget_publishers()
         self.ledger.paused_until_ms = 0
         self._begin(0, Policies())
-        self._promised = EMPTY_DICT  # whose delivery stands behind this gets nothing
+        self._promised = EMPTY_DICT  # a delivery that is committed after this one comes to nothing
         if self.leases is not None:
-            is_awaited = self.runtime.groups.count(("subscribers", self.name)) > 0  # then it is empty, not unknown
+            is_awaited = self.runtime.groups.count(("subscribers", self.name)) > 0  # then FETs see it as empty
             answer = None if is_awaited else Refusal("Q_NOT_FOUND", f"queue {self.name} was deleted")
             for waiter in self.leases.all_waits():
                 self._end_wait(waiter, answer)
@@ -266,9 +278,9 @@ class QueueProcess(QueueSight):
         return [count]
 
     def _begin(self, queue_id: int, policies: Policies) -> None:
-        """Start an empty incarnation; who sleeps and waits goes on doing so."""
+        """Start an empty incarnation; sleepers and waiters stay."""
         self._give_up_reads("the queue was emptied or deleted meanwhile")
-        self._stored_gone = ()  # the grave covers them, and the ledger hands over what was imported
+        self._stored_gone = ()  # the state store removes the whole incarnation (its Grave); the ledger knows the rest
         self.ledger.begin(queue_id, policies)
         self.bodies.clear()
         self._uids = None
@@ -287,13 +299,14 @@ class QueueProcess(QueueSight):
     # --- coming back -----------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredQueue) -> None:
-        """Take the state that was written down; only before any mail."""
+        """Take back the stored state; only before any mail."""
         meta = restore_ledger(self.ledger, stored)
         self.created_ms = meta.created_ms
 
-    # --- writing down ----------------------------------------------------------------------------------------------
+    # --- the cut to the state store ----------------------------------------------------------------------------------
 
     def on_collect(self, message: Collect) -> None:
+        """Hand over what changed since the last cut."""
         gone: Sequence[int] = self._stored_gone
         unchanged: Sequence[Note] = self._unchanged
         self._stored_gone = self._unchanged = ()
@@ -307,10 +320,10 @@ class QueueProcess(QueueSight):
 
 
 def _refusals_in(entry: Entry, index: int, results: list[int]) -> list[Note]:
-    """Return what the readers of the log are told of items that did nothing, by their place in the entry.
+    """Return a note for each item of an entry that was refused, by its place in the entry.
 
-    The answer to a claim need not be one for each item: a renewal has none, and one that stages says itself what it
-    passed over.
+    The results of a claim are not always one for each item: a renewal has no items, and what a staging claim passed
+    over is noted elsewhere (`_note_passed_over`).
     """
     if type(entry) is Claim:
         results = [] if entry.action is ClaimAction.STAGED else results[: len(entry.numbers)]

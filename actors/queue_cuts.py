@@ -1,9 +1,9 @@
-"""QueueCuts: what the queues hold is written down in cuts of the state store.
+"""QueueCuts: writes the state of all queues to the state store, one cut after the other.
 
-    Collect --> each queue its part --> one transaction in the state's thread --> Flushed
+    Collect --> each queue's part --> one transaction in the state's thread --> Flushed
 
-The third part of Queues.  A cut is everything up to one index of the log: while parts are collected nothing new is
-told to any queue.  Queues are asked, and told, a slice at a time: whoever comes meanwhile stands behind one slice.
+The third layer of Queues.  A cut holds everything up to one index of the log, so no queue is told anything new while
+parts are collected.  Queues are asked and told a slice at a time, so that other messages wait for one slice only.
 """
 
 import time
@@ -38,26 +38,26 @@ from wakeq.storage.flush import Part, make_cut
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store, StoreStats
 
-BACKLOG_CUTS = 2  # times flush_bytes of the log that the state store does not have yet; beyond it proposals wait
-COLLECT_SHARE = 10  # at most one part in so many of the time goes into collecting from many queues
+BACKLOG_CUTS = 2  # proposals wait while the state store lacks more than this many times flush_bytes of the log
+COLLECT_SHARE = 10  # a cut waits this many times as long as collecting the last one took: a tenth of the time, at most
 FLUSH_AFTER_S_MAX = 15.0
 
 
 class FlushDone(msgspec.Struct, frozen=True, gc=False):
-    """The state store's report of a cut: what it is like now, or why it is not written."""
+    """The state store's report of a cut: its figures, or why the cut could not be written."""
 
     result: StoreStats | BaseException
     has_graves: bool
 
 
 class Swept(msgspec.Struct, frozen=True, gc=False):
-    """The state store has removed a part of what is in graves: whether there is more, and what it is like now."""
+    """The state store has removed some of what is in graves: whether there is more, and its figures."""
 
     result: tuple[bool, StoreStats] | BaseException
 
 
 class StillToTell(msgspec.Struct, frozen=True, gc=False):
-    """To itself: these queues have yet to hear that their cut is written."""
+    """To itself: these queues still have to be told that their cut is written."""
 
     flushed: Flushed
     names: list[str]
@@ -78,7 +78,7 @@ class QueueCuts(QueueRebuilds):
     ) -> None:
         super().__init__(store, log, disk, services, settings)
         self.applied = applied  # index, term, moment of the last entry that was handed to its queues
-        self.reusable_bytes = 0  # that the state store can take before its file grows, as of the last cut
+        self.reusable_bytes = 0  # free inside the state store's file, as of the last cut
         self.flushed_index = applied[0]
         self.flushes = 0
         self._snapshots = snapshots
@@ -86,22 +86,22 @@ class QueueCuts(QueueRebuilds):
         self._told_through = applied[0]  # up to where readers of the log have been told what became of its entries
         self._waiting: deque[list[Item]] = deque()  # committed, not handed out yet
         self._barrier: Barrier | None = None
-        self._is_under_way = False  # an entry of several queues that not all of them have applied: it may be set aside
+        self._is_under_way = False  # an entry for several queues has not been applied by all of them yet
         self._cut = 0
         self._parts: list[Part] | None = None  # being collected
         self._unasked: list[str] = []  # queues that are still to be asked for their part
         self._owing: set[str] = set()  # queues that were asked and have not handed it in
-        self._flushing: list[str] | None = None
+        self._flushing: list[str] | None = None  # the queues of a cut that is being written
         self._flushing_index = 0
         self._flushing_bytes = 0
         self._flush_queued = False
-        self._is_overdue = False  # a cut was to begin, and what is done in steps kept it from that
-        self._share_bytes = share_of(0)  # of memory, the most that any queue may have been told
+        self._is_overdue = False  # a cut is due, but had to wait for something that takes several steps
+        self._share_bytes = share_of(0)  # the largest share of memory that any queue was last told
         self._collecting_since_s = self._collecting_s = 0.0  # of the last cut
-        self._bytes = 0  # of the log, when the last cut was begun
-        self._flushed_bytes = 0  # of the log, when the last cut that is written was begun
+        self._bytes = 0  # written to the log when the last cut began
+        self._flushed_bytes = 0  # written to the log when the last completed cut began
         self._throttled = False
-        self._ready: Callable[[], None] | None = None
+        self._ready: Callable[[], None] | None = None  # what `flush_now` calls in the end
 
     @property
     def unflushed_bytes(self) -> int:
@@ -129,7 +129,7 @@ class QueueCuts(QueueRebuilds):
     # --- when ------------------------------------------------------------------------------------------------------
 
     def _flush_in_time(self) -> None:
-        """Have a cut made soon; at once if much has come together."""
+        """Have a cut made soon, or at once if much has been written; throttle the log if the store is far behind."""
         written = self._log.written_bytes
         if not self._flush_queued:
             self._flush_later()
@@ -147,14 +147,14 @@ class QueueCuts(QueueRebuilds):
         self._cut_soon()
 
     def _cut_soon(self) -> None:
-        """Begin a cut as soon as nothing is in its way; one that is being written is not in a hurry."""
+        """Begin a cut as soon as nothing is in its way; if one is being written, the next can wait."""
         if self._may_cut and not self._waiting:
             self._begin_cut()
         elif self._flushing is None:
             self._is_overdue = True
 
     def _cut_if_overdue(self) -> None:
-        """Begin a cut before anything else, or those who do one thing in several queues would put it off for ever."""
+        """Begin an overdue cut before anything else: a stream of barriers could put it off for ever."""
         if self._is_overdue and self._may_cut:
             self._begin_cut()
 
@@ -173,15 +173,15 @@ class QueueCuts(QueueRebuilds):
         if self._ready is not None and self._flushing is None and self._parts is None:
             if self.flushed_index < self.applied[0] or self._waiting or self._held:
                 if self._may_cut and not self._waiting:
-                    self._begin_cut()  # otherwise what is under way comes here again
+                    self._begin_cut()  # if not now: this is called again when what is under way is done
             else:
                 ready, self._ready = self._ready, None
                 ready()
 
-    # --- from the first question to the last word ------------------------------------------------------------------
+    # --- from Collect to Flushed -------------------------------------------------------------------------------------
 
     def _begin_cut(self) -> None:
-        """Ask every queue that was told something for what changed; meanwhile nothing else is told."""
+        """Ask every queue that had entries for what changed; until all have answered, no queue is told anything."""
         self._bytes = self._log.written_bytes
         self._is_overdue = False
         assert not self._held, "a cut holds the effect of everything up to its index"
@@ -195,10 +195,10 @@ class QueueCuts(QueueRebuilds):
         self._collect_slice()
 
     def _collect_slice(self) -> None:
-        """Ask the next queues: if all were asked at once, whoever comes meanwhile would stand behind all of them."""
+        """Ask the next queues: if all were asked at once, other messages would have to wait for all of them."""
         names, self._unasked = self._unasked[:SLICE_QUEUES], self._unasked[SLICE_QUEUES:]
         self._owing = set(names)
-        self._tell_slice(names, Collect(self._cut, self))  # who is being rebuilt is asked when he is
+        self._tell_slice(names, Collect(self._cut, self))  # one that is being rebuilt is asked later (_catch_up)
         if not names:
             self._write_cut()
 
@@ -211,7 +211,7 @@ class QueueCuts(QueueRebuilds):
             return
         self._owing.discard(message.part.name)
         self._parts.append(message.part)
-        self._told[message.part.name] = []  # its part says it all; so much is better freed a little at a time
+        self._told[message.part.name] = []  # its part holds all of this; freeing everything at the end would take long
         self._notes += message.unchanged
         if not self._owing:
             self._collect_slice()
@@ -228,7 +228,7 @@ class QueueCuts(QueueRebuilds):
         store = self._store
 
         def work() -> StoreStats:
-            tell()  # first, so that of every entry in the state it is known what became of it
+            tell()  # first, so that the outcome of every entry in the state is known to readers of the log
             store.commit(make_cut(store, applied, parts, graves, asides, members))
             return store.stats()
 
@@ -240,16 +240,16 @@ class QueueCuts(QueueRebuilds):
         self._go_on()
 
     def _tell_outcomes(self, parts: list[Part]) -> Callable[[], None]:
-        """Return what writes down, in the state's thread, what a reader of the log needs to know of this cut."""
+        """Return what is to run in the state's thread: it writes the outcomes of this cut's entries."""
         outcomes, files = self._take_outcomes(parts), self._log.outcomes
         if outcomes is None or files is None:
             return lambda: None
         return partial(files.write, outcomes)
 
     def _take_outcomes(self, parts: list[Part]) -> Outcomes | None:
-        """Return what a reader of the log needs to know of this cut's entries, and begin to gather for the next one.
+        """Return the outcomes of this cut's entries, for readers of the log, and begin to gather those of the next.
 
-        Nothing while all queues have to be listed and one of them is being rebuilt: the next cut tells of both.
+        None while all queues have to be listed and one of them is being rebuilt: the next cut covers both.
         """
         segment = self._log.active_first_index
         lists_all = segment != self._listed_in
@@ -266,7 +266,7 @@ class QueueCuts(QueueRebuilds):
         return outcomes
 
     def _members_to_write(self) -> list[tuple[int, Config]]:
-        """Return the members as far back as the log goes, if they changed: a peer may have to be told each of them."""
+        """Return the members since the beginning of the log, if they changed: peers may need each configuration."""
         if not self._members_changed:
             return []
         self._members_changed = False
@@ -291,14 +291,14 @@ class QueueCuts(QueueRebuilds):
             self._crashes = {key: when for key, when in self._crashes.items() if not key[1]}
         share_bytes = share_of(len(self._processes))
         names = self._flushing
-        if share_bytes < self._share_bytes // 2:  # those at rest keep too much, and would never hear of it
+        if share_bytes < self._share_bytes // 2:  # also tell idle queues, which keep too much by now
             names = list(self._processes)
             self._share_bytes = share_bytes
         self._share_bytes = max(self._share_bytes, share_bytes)
         self._tell_flushed(Flushed(share_bytes), names)
 
     def _tell_flushed(self, flushed: Flushed, names: list[str]) -> None:
-        """Tell the queues of a cut that it is written, a slice at a time; no other cut begins before all know."""
+        """Tell the queues of a cut that it is written, a slice at a time; the next cut begins only after that."""
         self._tell_slice(names[:SLICE_QUEUES], flushed)
         if len(names) > SLICE_QUEUES:
             self.tell(StillToTell(flushed, names[SLICE_QUEUES:]))
@@ -331,17 +331,17 @@ class QueueCuts(QueueRebuilds):
         self.reusable_bytes = stats.reusable_bytes
         self._snapshots.tell(StateWritten(stats.living_bytes))
 
-    # --- processes that nothing needs any more -----------------------------------------------------------------------
+    # --- processes that are no longer needed -------------------------------------------------------------------------
 
     def on_deserted(self, message: Deserted) -> None:
-        """A queue that does not exist has nobody left who waits for it: nothing needs its process."""
+        """A queue does not exist and nobody waits for it any more."""
         if self._processes.get(message.queue) is message.process:
             self._stop_deserted(message.queue)
 
     def _stop_deserted(self, name: str) -> None:
-        """End a process that nothing needs; what it was told since the last cut may still have to be collected."""
+        """End a process that is no longer needed, unless a cut still has to collect what it was told."""
         process = self._processes.get(name)
         known = name in self.catalog.queues or name in self._told or name in (self._flushing or ())
         if process is not None and not known and process.idle and process.is_deserted:
             del self._processes[name]
-            self.runtime.end(process, None)  # at once: a stop by mail would leave its name taken, and lose what comes
+            self.runtime.end(process, None)  # at once: until a stop arrived by mail, messages to its name would be lost

@@ -2,8 +2,8 @@
 
     Fetch, Sleep --> leases, bodies --> Answered at once; Delivered goes to the log
 
-The leader's memory answers.  It never touches a file: bodies that are no longer in memory come by mail from the
-reader.  Above QueueReads it is the lower half of a queue process; what is committed is the business of `queue.py`.
+The leader answers from memory.  It never touches a file: bodies that are no longer in memory arrive as mail from the
+reader thread.  A layer of the queue process, on QueueReads; `queue.py` shows them all.
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ from wakeq.protocol.commands import Ack, Delivered
 from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.publishers import Limits
 
-LOOK_AGAIN_MS = 50
+LOOK_AGAIN_MS = 50  # before waiting FETs are tried again when this node might not lead any more
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
 
 
@@ -45,7 +45,7 @@ class Lead(msgspec.Struct, frozen=True, gc=False):
     """This node leads in `term`: hand out messages."""
 
     term: int
-    first_sequence: int = 0  # a queue that is rebuilt within a term goes on behind what it gave out before
+    first_sequence: int = 0  # a queue that is rebuilt within a term must not give out the same tokens again
 
 
 class QueueDeliveries(QueueReads):
@@ -53,7 +53,7 @@ class QueueDeliveries(QueueReads):
 
     def __init__(self, name: str, services: Services, limits: Limits, supervisor: Process) -> None:
         super().__init__(name, services, limits, supervisor)
-        self._turns: deque[Turn] = EMPTY_DICT  # what was taken out of the line leaves in this order
+        self._turns: deque[Turn] = EMPTY_DICT  # FETs whose messages are being read from disk, in their order
         self._promised: dict[Waiter, None] = EMPTY_DICT  # FETs with wait whose strict delivery is being committed
 
     @property
@@ -74,7 +74,7 @@ class QueueDeliveries(QueueReads):
         self._settle(self._now_ms())
 
     def on_follow(self, message: Follow) -> None:
-        """Another node leads, or nobody: who waits goes there, and who sleeps is woken to do so."""
+        """This node leads no longer: refuse waiting FETs and wake sleepers, so that they go to the new leader."""
         leases, self.leases = self.leases, None
         self.term = 0
         if leases is None:
@@ -82,13 +82,13 @@ class QueueDeliveries(QueueReads):
         for subscriber in (*leases.sleepers, *leases.woken):
             subscriber.tell(Woken(self.name))
         for waiter in leases.all_waits():
-            waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, message.refusal)]))
+            answer_fetch(waiter, waiter, message.refusal)
         self._refuse_turns(message.refusal)
         self._promised = EMPTY_DICT
         self._refuse_looks(message.refusal)
 
     def _refusal(self) -> Refusal | None:
-        """Return why this node may not answer now; it is asked in the same turn as the hand-out."""
+        """Return why this node may not answer now; to be asked in the same turn as it hands out."""
         refusal = self._services.refusal()
         if refusal is None and self.leases is None:
             return Refusal("BUSY", f"queue {self.name} is not ready yet; try again")
@@ -99,7 +99,7 @@ class QueueDeliveries(QueueReads):
         if refusal is None and not (self.exists or message.subscribed or self._lets_wait(message)):
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it or subscribe first")
         if refusal is not None:
-            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+            message.tell_all(refusal)
             return
         leases = self.leases
         assert leases is not None, "else it was refused"
@@ -137,7 +137,8 @@ class QueueDeliveries(QueueReads):
     def _hand_out(self, numbers: list[int], fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> None:
         """Deliver messages that were taken out of the line; first read what is not in memory.
 
-        Nobody overtakes what is being read: were that refused in the end, it would leave behind what is younger.
+        While one FET waits for a read, later ones wait behind it: otherwise newer messages would leave before older
+        ones.
         """
         missing = self.bodies.missing(numbers)
         if not (missing or self._turns):
@@ -173,7 +174,7 @@ class QueueDeliveries(QueueReads):
         self._handed_out(len(numbers))
 
     def _promise(self, fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> Waiter | None:
-        """Remember a FET that would wait on if its delivery came to nothing; None if it would not."""
+        """Remember a FET that is to go on waiting if its delivery comes to nothing; None if it does not wait."""
         if type(want) is Want and not want.wait_ms:
             return None
         waiter = _waiter_of(fetch, want, now_ms)
@@ -219,7 +220,7 @@ class QueueDeliveries(QueueReads):
             self._settle(now_ms)
 
     def _deliver_turns(self, now_ms: int) -> None:
-        """Deliver what was taken out of the line and is in memory by now, if it still may be."""
+        """Deliver what is in memory by now, in order, if this node still may."""
         refusal = self._refusal()
         if refusal is not None:
             self._refuse_turns(refusal)
@@ -231,16 +232,16 @@ class QueueDeliveries(QueueReads):
                 continue
             self._deliver_turn(turn, now_ms)
             if not turn.is_read_for:
-                turns.popleft()  # not before: if it crashes this queue, its last words are for those in here
+                turns.popleft()  # only now: if delivering crashes this queue, those still in here get an answer
         self._read_ahead()
 
     def _deliver_turn(self, turn: Turn, now_ms: int) -> None:
         leases = self.leases
         assert leases is not None, "who waits is refused when leadership ends"
-        leases.put_back([number for number in turn.numbers if number in leases.leaving], now_ms)  # until its outcome
+        leases.put_back([number for number in turn.numbers if number in leases.leaving], now_ms)  # acked meanwhile
         numbers = [number for number in turn.numbers if self.ledger.lives(number) and number not in leases.leaving]
         missing = self.bodies.missing(numbers)
-        if missing:  # by now
+        if missing:  # a cut has dropped them from memory meanwhile
             turn.numbers, turn.is_read_for = numbers, True
             self._read(missing, turn)
         elif numbers:
@@ -249,7 +250,7 @@ class QueueDeliveries(QueueReads):
             self._wait_on(turn.waiter, now_ms)
 
     def _take_again(self, now_ms: int) -> None:
-        """Who waits for what is read is gone: the next one gets it, as if he had never come."""
+        """The subscriber of the first turn is gone: take again for the others, as if it had never come."""
         waiters = [turn.waiter for turn in self._put_back_turns()]
         self._turns.extend([Turn([], waiter, False) for waiter in waiters if waiter.subscriber.alive])
         for turn in self._turns:
@@ -258,16 +259,16 @@ class QueueDeliveries(QueueReads):
     def _refuse_turns(self, refusal: Refusal) -> None:
         for turn in self._put_back_turns():
             waiter = turn.waiter
-            waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, refusal)]))
+            answer_fetch(waiter, waiter, refusal)
 
     def _put_off_turns(self, now_ms: int) -> None:
-        """A pause holds from now on, also for what was taken out of the line and did not leave yet."""
+        """The queue was paused: that also holds for messages that were taken out of the line and have not left yet."""
         if self.ledger.paused_until_ms > now_ms:
             for turn in self._put_back_turns():
                 self._wait_on(turn.waiter, now_ms)
 
     def _put_back_turns(self) -> list[Turn]:
-        """Put back what was taken, for the last first, so that everything comes to where it stood; return for whom."""
+        """Put back what all turns have taken, the last first so that the line is as it was; return the turns."""
         turns = list(self._turns)
         if self.leases is not None:
             for turn in reversed(turns):
@@ -277,7 +278,7 @@ class QueueDeliveries(QueueReads):
         return turns
 
     def _give_up_reads(self, why: str) -> None:
-        """Let nobody wait for bodies any more: those who want other messages wait on for these, if they would have."""
+        """Wait for no body any more: FETs with wait go on waiting, all others are answered."""
         turns = list(self._turns)
         if turns:
             self._turns.clear()
@@ -286,17 +287,14 @@ class QueueDeliveries(QueueReads):
         self._refuse_looks(Refusal("BUSY", f"{why}; try again"))
 
     def _wait_on(self, waiter: Waiter, now_ms: int) -> None:
-        """Nothing is left of what was taken for a FET: it gets nothing, but not before its time."""
+        """The messages taken for a FET are gone: let it go on waiting, or answer with nothing if its time is over."""
         if self.leases is not None and waiter.until_ms > now_ms and waiter.subscriber.alive:
             self.leases.wait(replace(waiter, ended=False))
         else:
-            self._answer_nothing(waiter, waiter)
-
-    def _answer_nothing(self, fetch: Fetch | Waiter, want: Want | Waiter) -> None:
-        fetch.subscriber.tell(Answered([(fetch.ticket, want.place, None)]))
+            answer_fetch(waiter, waiter, None)
 
     def _settle(self, now_ms: int) -> None:
-        """Keep the wake contract after whatever happened, and be called again in time."""
+        """To be called after every change: serve waiting FETs, wake sleepers, set the alarm for what comes next."""
         leases = self.leases
         assert leases is not None, "only a leader wakes"
         if leases.waiters:
@@ -307,8 +305,8 @@ class QueueDeliveries(QueueReads):
                 self.wakes += 1
                 subscriber.tell(woken)
         moment_ms = leases.next_moment_ms()
-        if leases.waiters and len(leases.available) and self.ledger.paused_until_ms <= now_ms:  # it was refused
-            moment_ms = min(moment_ms, now_ms + LOOK_AGAIN_MS)
+        if leases.waiters and len(leases.available) and self.ledger.paused_until_ms <= now_ms:
+            moment_ms = min(moment_ms, now_ms + LOOK_AGAIN_MS)  # serving was refused for now: see _serve_waiters
         if moment_ms < self._alarm_ms or self._alarm_ms <= now_ms:
             if moment_ms < NEVER:
                 self._alarm_ms = moment_ms
@@ -318,7 +316,7 @@ class QueueDeliveries(QueueReads):
 
     def _serve_waiters(self, leases: Leases, now_ms: int) -> None:
         if len(leases.available) and self._services.refusal() is not None:
-            return  # a majority is out of reach: either it answers again soon, or this node leads no longer
+            return  # no majority answers: soon it will again, or this node leads no longer
         while len(leases.available):
             waiter = leases.next_waiter()
             if waiter is None:
@@ -327,12 +325,12 @@ class QueueDeliveries(QueueReads):
             if not numbers:
                 return
             self._hand_out(numbers, waiter, waiter, now_ms)
-            leases.end_wait(waiter)  # not before: if that crashes this queue, its last words are for those who wait
+            leases.end_wait(waiter)  # only now: if handing out crashes this queue, the waiter still gets an answer
 
     def _end_wait(self, waiter: Waiter, answer: Refusal | None) -> None:
         assert self.leases is not None, "only a leader lets wait"
         self.leases.end_wait(waiter)
-        waiter.subscriber.tell(Answered([(waiter.ticket, waiter.place, answer)]))
+        answer_fetch(waiter, waiter, answer)
 
     def on_end_waits(self, message: EndWaits) -> None:
         if self.leases is not None:
@@ -344,13 +342,13 @@ class QueueDeliveries(QueueReads):
 
     def on_sleep(self, message: Sleep) -> None:
         asker = message.asker
-        asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+        asker.tell(None)
         if self.leases is not None and asker.process.alive:
             self.leases.sleep(asker.process)
             self._settle(self._now_ms())
 
     def on_subscribe(self, message: Subscribe) -> None:
-        """The group knows its members; the process exists now, unless they have all gone meanwhile."""
+        """Nothing to do: the group knows its members, and this process exists now.  If all have gone, it ends."""
         if self.is_deserted:
             self._supervisor.tell(Deserted(self.name, self))
 
@@ -364,8 +362,13 @@ class QueueDeliveries(QueueReads):
             self.leases.leave(message.numbers)
 
 
+def answer_fetch(fetch: Fetch | Waiter, want: Want | Waiter, answer: Refusal | None) -> None:
+    """Tell one FET why it gets nothing, or None if there is nothing."""
+    fetch.subscriber.tell(Answered([(fetch.ticket, want.place, answer)]))
+
+
 def _waiter_of(fetch: Fetch | Waiter, want: Want | Waiter, now_ms: int) -> Waiter:
-    """Return a FET as one that waits, if only until now."""
+    """Return a FET as a Waiter; without `wait` its time ends now."""
     if isinstance(want, Waiter):
         return want
     who = (fetch.subscriber, fetch.ticket, want.place, want.count)

@@ -2,7 +2,8 @@
 
     Nack, Touch, Gone, Alarm --> leases --> Released, Extended, Expired, dead letters: entries for the log
 
-The leader computes the next moment (backoff, jitter) and proposes; what becomes of it is decided in the ledger.
+The leader computes when a message may be tried again (backoff, jitter) and proposes it; the ledger decides when the
+entry is committed.
 """
 
 from functools import partial
@@ -43,7 +44,7 @@ from wakeq.protocol.uid import parse
 
 
 class QueueEndings(QueueDeliveries):
-    """Leases that end, and what has been kept long enough."""
+    """Leases that end, and messages that expire."""
 
     def _number_of(self, uid: str) -> int:
         """Return the number of a uid of this incarnation, -1 for any other."""
@@ -52,13 +53,10 @@ class QueueEndings(QueueDeliveries):
             return parsed[1]
         return self.ledger.aliases.get(uid, -1)
 
-    def _refuse(self, asker: Asker, refusal: Refusal | None) -> None:
-        asker.process.tell(Answered([(asker.ticket, asker.place, refusal)]))
-
     def on_touch(self, message: Touch) -> None:
         leases, refusal = self.leases, self._refusal()
         if leases is None or refusal is not None:
-            self._refuse(message.asker, refusal)
+            message.asker.tell(refusal)
             return
         now_ms = self._now_ms()
         numbers = list(map(self._number_of, message.uids))
@@ -75,7 +73,7 @@ class QueueEndings(QueueDeliveries):
         held = leases.held.get(number)
         if not self.ledger.lives(number) or number in leases.leaving:
             return Result.UNKNOWN
-        if held is None or held.until_ms == NEVER:  # what is out under a claim ends with that
+        if held is None or held.until_ms == NEVER:  # under a claim: only renewing that keeps it
             return Result.UNKNOWN if token == ANY_TOKEN else Result.STALE
         return Result.DONE if token in (ANY_TOKEN, held.token) else Result.STALE
 
@@ -95,7 +93,7 @@ class QueueEndings(QueueDeliveries):
     def on_nack(self, message: Nack) -> None:
         refusal = self._refusal()
         if refusal is not None:
-            self._refuse(message.asker, refusal)
+            message.asker.tell(refusal)
             return
         numbers, tokens, places, unknown = [], [], [], []
         asker = message.asker
@@ -149,19 +147,19 @@ class QueueEndings(QueueDeliveries):
             self._propose_dead(number, token, reason, error, mine)
 
     def _is_last(self, number: int, reason: Reason) -> bool:
-        """Tell whether a delivery that ends for this reason is the last that its message gets."""
+        """Return whether the message goes to the dead letters when its delivery ends for this reason."""
         if reason is Reason.RETURNED:
             return False
         allowed = self.ledger.policies.max_deliveries
         return reason is Reason.REJECTED or 0 < allowed <= self._failures_of(number)
 
     def _failures_of(self, number: int) -> int:
-        """Return how often a message has failed, with the delivery that ends now."""
+        """Return how often a message has failed, counting the delivery that ends now."""
         side = self.ledger.sides.get(number)
         return 1 if side is None else side.failures + 1
 
     def _deliveries_of(self, number: int) -> int:
-        """Return how often a message was delivered; the last time may not be in the ledger yet."""
+        """Return how often a message was delivered, counting a delivery that is not in the ledger yet."""
         side = self.ledger.sides.get(number)
         held = self.leases.held.get(number) if self.leases is not None else None
         if side is None:
@@ -200,7 +198,7 @@ class QueueEndings(QueueDeliveries):
         if not self.ledger.lives(number):
             if asker is not None:
                 outcome = Outcome(self.name, self.ledger.id, [Result.UNKNOWN])
-                asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+                asker.tell(outcome)
             return
         queue = dead_letter_of(self.name, self.ledger.policies)
         if len(queue) > NAME_BYTES_MAX:  # the policies forbid it only to queues with max_deliveries
@@ -225,7 +223,7 @@ class QueueEndings(QueueDeliveries):
             self.leases.stays([number], self._now_ms())
         if asker is not None:
             detail = f"the queue's name with {DEAD_SUFFIX} is longer than {NAME_BYTES_MAX}; update its dead_letter"
-            asker.process.tell(Answered([(asker.ticket, asker.place, Refusal("BAD_NAME", detail))]))
+            asker.tell(Refusal("BAD_NAME", detail))
 
     # --- time ------------------------------------------------------------------------------------------------------
 

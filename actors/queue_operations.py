@@ -103,12 +103,12 @@ class QueueOperations(QueueStaging):
         elif outcome is not None:
             moved |= _new_uids(uids, outcome)
         asker = message.asker
-        asker.process.tell(Answered([(asker.ticket, asker.place, Moved(moved, refusal))]))
+        asker.tell(Moved(moved, refusal))
 
     def on_requeue(self, message: Requeue) -> None:
         refusal, asker = self._refusal(), message.asker
         if refusal is not None:
-            self._refuse(asker, refusal)
+            asker.tell(refusal)
             return
         numbers = [self._number_of(uid) for uid in message.uids]
         entry = Requeued(self.name, self.ledger.id, numbers)

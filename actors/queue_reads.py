@@ -1,8 +1,8 @@
-"""QueueReads: what one queue process is made of, and the bodies that it has read because they are not in memory.
+"""QueueReads: what a queue process is made of, and how it reads bodies that are not in memory.
 
-    numbers, what to do with them --> the reader --Loaded--> that is done; or nobody waits for it any more
+    numbers, what to do with their bodies --> the reader thread --Loaded--> that is done, unless nobody waits any more
 
-The lowest part of a queue process.  It never touches a file, and never lets anybody wait for a read that is over.
+The lowest layer of a queue process.  It never touches a file, and leaves nobody waiting for a read that is over.
 """
 
 from abc import abstractmethod
@@ -14,7 +14,7 @@ import msgspec
 from wakeq.actors.audience import Waiter
 from wakeq.actors.bodies import Bodies, Found, read_from
 from wakeq.actors.leases import Leases
-from wakeq.actors.messages import Answered, Asker, Loaded, Refusal
+from wakeq.actors.messages import Asker, Loaded, Refusal
 from wakeq.actors.runtime import Process, Timers
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.empty import EMPTY_DICT
@@ -24,8 +24,8 @@ from wakeq.protocol.publishers import Limits
 from wakeq.protocol.uid import UidMaker
 from wakeq.storage.flush import key_of, keys_of
 
-BODIES_AHEAD = 256  # bodies to have at hand when they have to be read ...
-BODIES_AHEAD_MAX = 1_024  # ... and of a queue that is emptied fast, since every read is a hand-over to another thread
+BODIES_AHEAD = 256  # bodies to read ahead at first ...
+BODIES_AHEAD_MAX = 1_024  # ... and at most, on a queue that is emptied fast: each read is a hand-over to a thread
 READ_AHEAD_BYTES_MAX = 1 << 20
 
 
@@ -35,30 +35,30 @@ class Services(NamedTuple):
     raft_log: Process
     timers: Timers
     now_ms: Callable[[], int]
-    due_ms: Callable[[int], int]  # when so much true time will have passed
-    load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; Loaded comes by mail
+    due_ms: Callable[[int], int]  # the moment from which on a delay of so many milliseconds is surely over
+    load: Callable[[Process, list[int], list[bytes], Any], None]  # read bodies; the answer is a Loaded
     later: Callable[[float, Callable[[], None]], Any]
     chance: Callable[[], float]
     refusal: Callable[[], Refusal | None]  # why nothing may be handed out at this moment
-    held_back: Callable[[int], Refusal | None]  # why nothing of a level may be proposed yet
+    held_back: Callable[[int], Refusal | None]  # why entries of a level (protocol/level.py) may not be proposed yet
 
 
 class Turn(msgspec.Struct, gc=False, eq=False):
-    """A FET whose messages were taken out of the line, and not handed out yet."""
+    """A FET whose messages were taken out of the line, but wait for a read, their own or that of an earlier FET."""
 
     numbers: list[int]
-    waiter: Waiter  # whose time is over at once, if it does not wait
-    is_read_for: bool
+    waiter: Waiter  # the FET; one without `wait` has a time that is already over
+    is_read_for: bool  # its own bodies are being read
 
 
 class Look(msgspec.Struct, gc=False, eq=False):
-    """Something to be done with messages once they are read, and who is to hear of it if it never is."""
+    """Something to do with messages once they are read, and whom to refuse if that does not happen."""
 
     step: Callable[[Found], None]
     asker: Asker | None
 
 
-Ticket = Turn | Look | None  # of what is read ahead nobody waits
+Ticket = Turn | Look | None  # what a read is for; None: it was read ahead
 
 
 class QueueReads(Process):
@@ -80,21 +80,21 @@ class QueueReads(Process):
         self._supervisor = supervisor
         self._raft_log = services.raft_log
         self._alarm_ms = 0
-        self._stored_gone: list[int] | tuple[()] = ()  # what the state store is to forget
-        self._unchanged: list[Note] | tuple[()] = ()  # what the readers of the log are to be told
-        self._applying = 0
-        self._handling: Any = None
-        self._since_read = 0
+        self._stored_gone: list[int] | tuple[()] = ()  # numbers that the state store has to remove
+        self._unchanged: list[Note] | tuple[()] = ()  # what changed nothing, for readers of the log
+        self._applying = 0  # index of the entry that is being applied, 0 for none
+        self._handling: Any = None  # the message that is being handled
+        self._since_read = 0  # messages handed out since bodies were last read ahead
         self._ahead = BODIES_AHEAD
-        self._reading = False
-        self._looks: dict[int, Look] = EMPTY_DICT  # what waits for a read, but for FETs
+        self._reading = False  # ahead
+        self._looks: dict[int, Look] = EMPTY_DICT  # that wait for a read, by their identity
 
     @property
     def exists(self) -> bool:
         return self.ledger.id > 0
 
     def _note(self, notes: list[Note]) -> None:
-        """Remember for the readers of the log what did not do what an entry asks for."""
+        """Note what did not do what its entry asks for, for readers of the log."""
         if self._unchanged:
             self._unchanged += notes
         else:
@@ -109,20 +109,20 @@ class QueueReads(Process):
         return [aliased.get(number) or maker.uid(number) for number in numbers]
 
     def _keys_of(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return under which keys the state store has these messages."""
+        """Return the keys of these messages in the state store."""
         if self.ledger.aliased:
             return [key_of(self.name, uid) for uid in self._uids_of(numbers)]
         return keys_of(self.name, self._uids_of(numbers))
 
     @abstractmethod
     def _has_come(self, turn: Turn) -> None:
-        """What was read for this FET is in memory."""
+        """Go on with a FET: what was read for it is in memory."""
 
     def _read(self, numbers: list[int], ticket: Ticket) -> None:
         self._services.load(self, numbers, self._keys_of(numbers), (self.ledger.id, ticket))
 
     def _handed_out(self, count: int) -> None:
-        """Read on in time."""
+        """Count messages that left, and read on before what was read ahead is used up."""
         self._since_read += count
         if self._since_read >= self._ahead // 2 and len(self.bodies) < self.ledger.living:
             self._ahead = min(2 * self._ahead, BODIES_AHEAD_MAX)
@@ -143,7 +143,7 @@ class QueueReads(Process):
         queue_id, ticket = message.ticket
         if ticket is None:
             self._reading = False
-        if queue_id != self.ledger.id:  # whoever waited has heard so
+        if queue_id != self.ledger.id:  # of an earlier incarnation; whoever waited for it has an answer
             return
         read = read_from(message.numbers, message.values, self.ledger, self.name)
         if type(ticket) is Look:
@@ -155,9 +155,9 @@ class QueueReads(Process):
             self._has_come(ticket)
 
     def _with_found(self, numbers: Sequence[int], asker: Asker | None, step: Callable[[Found], None]) -> None:
-        """Do a step with these messages, perhaps later; what has to be read for that is not kept."""
+        """Do a step with these messages, at once or when they are read; what is read for it is not kept in memory."""
         kept = ((number, self.bodies.kept(number)) for number in numbers)
-        found = {number: one for number, one in kept if one is not None}  # while the rest is read it may be dropped
+        found = {number: one for number, one in kept if one is not None}  # they may be dropped while the rest is read
         missing = [number for number in numbers if number not in found]
         if missing:
             look = Look(lambda read: step(found | read), asker)
@@ -169,8 +169,8 @@ class QueueReads(Process):
             step(found)
 
     def _refuse_looks(self, refusal: Refusal) -> None:
-        """Answer at once who waits for a look at bodies: when they come, what it would say may hold no longer."""
+        """Refuse everything that waits for a look at bodies: its answer might no longer be true when they arrive."""
         looks, self._looks = self._looks, EMPTY_DICT
         for look in looks.values():
             if look.asker is not None:
-                look.asker.process.tell(Answered([(look.asker.ticket, look.asker.place, refusal)]))
+                look.asker.tell(refusal)

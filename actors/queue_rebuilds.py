@@ -1,11 +1,11 @@
-"""QueueRebuilds: what becomes of a queue that crashes, and of the entry that it cannot apply.
+"""QueueRebuilds: what happens to a queue that crashes, and to the entry that it cannot apply.
 
-    Crashed --> read from the state store, told again what it was told since the last cut --> leads again
-    plain publishes are not kept for that once a queue has them: they are read from the log
+    Crashed --> a new process, read from the state store and told again all since the last cut --> it leads again
+    publishes are not kept in memory for that: they are read from the log
     the third crash on one entry --> Halted --> SetAside (through the log) --> rebuilt without that entry
 
-The second part of Queues.  It never gives up an answer: what the queue had not answered comes from the repetition.
-What is set aside is so on every node: one whose store has it already begins again from an earlier image.
+The second layer of Queues.  No answer is lost: those that the crashed process owed come when it is told again.  An
+entry is set aside on every node; a node whose state store has already applied it starts again from an earlier image.
 """
 
 import logging
@@ -45,17 +45,17 @@ from wakeq.storage.flush import StoredQueue, load_queue
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
 
-CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count together if they are no further apart
+CRASHES_WITHIN_MS = 60_000  # crashes outside of any entry count only if they happened within this time
 CRASHES_MAX = 3  # of a queue on one entry, before the entry is set aside
-SEQUENCES_A_MS = 1_000  # more than a queue delivers: so the sequences of a rebuilt one are behind its predecessor's
+SEQUENCES_A_MS = 1_000  # more than a queue can deliver, so that a rebuilt one gives out higher tokens than before
 
 logger = logging.getLogger("wakeq.queues")
 
-Told = Item | int  # a bare index: a publish that a living queue was told; it can be read from the log of this node
+Told = Item | int  # a bare index stands for a publish, which can be read from this node's log
 
 
 class Reread(msgspec.Struct, frozen=True, gc=False):
-    """What the state store knows of a queue that crashed, and what the log knows of what it was told since."""
+    """A crashed queue as the state store has it, and the publishes since then, read from the log."""
 
     name: str
     stored: StoredQueue | None
@@ -64,18 +64,18 @@ class Reread(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueRebuilds(QueueRegistry):
-    """Queues that crash, and what is set aside for it."""
+    """Queues that crash, and entries that are set aside because of it."""
 
     def __init__(self, store: Store, log: SegmentedLog, disk: Disk, services: Services, settings: Settings) -> None:
         super().__init__(services, settings)
         self._store = store
         self._log = log
         self._disk = disk
-        self._told: dict[str, list[Told]] = {}  # since the last cut was begun; rebuilds a queue that crashes
-        self._asides: dict[int, bytes] = {}  # index -> record of what was set aside since the last cut
-        self._aside: set[int] = set()
-        self._foreseen: dict[int, SetAside] = {}  # of these, what a start finds further on in the log
-        self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, entry) -> when
+        self._told: dict[str, list[Told]] = {}  # what each queue was told since the last cut began, to rebuild it
+        self._asides: dict[int, bytes] = {}  # index -> record, of entries set aside since the last cut
+        self._aside: set[int] = set()  # the index of every entry that is set aside
+        self._foreseen: dict[int, SetAside] = {}  # those whose SetAside a start has found further on in the log
+        self._crashes: dict[tuple[str, int], list[int]] = {}  # (queue, index of the entry or 0) -> when
 
     @abstractmethod
     def _is_in_cut(self, name: str) -> bool:
@@ -87,32 +87,32 @@ class QueueRebuilds(QueueRegistry):
 
     @abstractmethod
     def _catch_up(self, name: str, process: QueueProcess) -> None:
-        """Ask a rebuilt queue what its predecessor left unanswered."""
+        """Ask a rebuilt queue for what its predecessor still owed: a verdict, or its part of a cut."""
 
     @abstractmethod
     def _go_on(self) -> None:
-        """Hand out what is committed until something holds it up."""
+        """Hand out committed entries until something holds them up."""
 
     @property
     def set_aside_count(self) -> int:
-        """How many entries of the log no queue applies, because they crashed one; `wakeq inspect` lists them."""
+        """How many entries of the log are set aside because they crashed a queue; `wakeq inspect` lists them."""
         return len(self._aside)
 
     @property
     def is_halted(self) -> bool:
-        """Whether a queue waits for an entry to be set aside, which only a node that leads can say."""
+        """Whether a queue waits for an entry to be set aside, which takes a node that leads."""
         return bool(self._halted)
 
     def restore_asides(self, asides: Iterable[int]) -> None:
         self._aside.update(asides)
 
     def foresee(self, asides: Iterable[SetAside]) -> None:
-        """Take what entries that are still to come set aside, so that a cut in between says so too; before any mail."""
+        """Take the SetAsides that stand further on in the log, so that a cut before them is right; before any mail."""
         self._foreseen = {entry.index: entry for entry in asides}
         self._aside.update(self._foreseen)
 
     def leave_out(self, entry: SetAside) -> None:
-        """Have the next cut say that it is without an entry that stands before its end."""
+        """Set an entry aside, and have the next cut record that it does not contain it."""
         logger.error(
             "entry %d of queue %r is set aside: it crashed the queue: %s", entry.index, entry.queue, entry.reason
         )
@@ -122,7 +122,7 @@ class QueueRebuilds(QueueRegistry):
         self._asides[entry.index] = msgspec.msgpack.encode({"queue": entry.queue, "reason": entry.reason})
 
     def on_crashed(self, message: Crashed) -> None:
-        """Make a crashed queue anew; an entry that crashes it again and again is set aside."""
+        """Rebuild a crashed queue; an entry that crashes it again and again is set aside."""
         name = message.queue
         if self._processes.get(name) is not message.process:
             return
@@ -143,14 +143,14 @@ class QueueRebuilds(QueueRegistry):
             raise RuntimeError(f"queue {name!r} crashes again and again outside of any entry: {message.reason}")
 
     def _keep(self, name: str, unanswered: Sequence[Item]) -> None:
-        """Keep what a queue has not answered with those who asked for it: that comes from the repetition."""
+        """Put publishes that are not answered back with their askers, which a bare index does not have."""
         published = {item[0]: item for item in unanswered if type(item[3]) is Publish}
         told = self._told.get(name)
         if told and published:
             self._told[name] = [published.get(one, one) if isinstance(one, int) else one for one in told]
 
     def _rebuild(self, name: str) -> None:
-        """From the state store, and what the queue was told since; a cut that is being written is waited for."""
+        """Read the queue from the state store, once a cut that is being written is there."""
         self._rebuilding.add(name)
         if not self._is_in_cut(name):
             self._reread(name)
@@ -186,7 +186,7 @@ class QueueRebuilds(QueueRegistry):
                 if not self._is_left(item):
                     self._answer_aside(item)
             process.tell(Committed([item for item in items if self._is_left(item)]))
-        if self.term:  # not before all that its predecessor proposed is applied
+        if self.term:  # it may lead once everything that its predecessor proposed is applied: behind this no-op
             self._unled.add(name)
             self._services.raft_log.tell(Propose([(Noop(name), Asker(self, process, None))]))
         else:
@@ -195,7 +195,7 @@ class QueueRebuilds(QueueRegistry):
         self._go_on()
 
     def _lead_rebuilt(self, process: QueueProcess) -> None:
-        """Everything that a crashed queue had proposed is applied: its successor, if it lives, may hand out."""
+        """Everything that a crashed queue had proposed is applied: its successor may hand out, if it lives."""
         name = process.name
         if self._processes.get(name) is process:
             self._unled.discard(name)
@@ -203,9 +203,9 @@ class QueueRebuilds(QueueRegistry):
             process.tell(Lead(self.term, self._services.now_ms() * SEQUENCES_A_MS))
 
     def _say_halted(self) -> None:
-        """Have the log see to it, again and again, that what queues cannot apply is set aside."""
+        """Ask RaftLog, again and again, to set aside the entries that queues cannot apply."""
         for name, aside in self._halted.items():
-            # What it could not apply was not answered, and so is kept whole.
+            # The entry that it could not apply was not answered, so it is kept whole and not as a bare index.
             told = (one for one in self._told.get(name, ()) if not isinstance(one, int))
             term = next((item[1] for item in told if item[0] == aside.index), 0)
             self._services.raft_log.tell(Halted(aside, term))
@@ -213,9 +213,9 @@ class QueueRebuilds(QueueRegistry):
     # --- entries that are set aside ----------------------------------------------------------------------------------
 
     def _free_halted(self, items: list[Item]) -> None:
-        """What sets an entry aside cannot wait for its turn: a cut or a barrier may be waiting for the halted queue.
+        """Act on a SetAside before its turn: the cut or barrier in front of it may be waiting for the halted queue.
 
-        Nor can a new leader's no-op: its predecessor may have been lost before it set the entry aside.
+        On a new leader's no-op too: the leader before it may have been lost before it could set the entry aside.
         """
         for item in items:
             if type(item[3]) is SetAside:
@@ -229,46 +229,46 @@ class QueueRebuilds(QueueRegistry):
         crashed = [name for name, aside in self._halted.items() if aside.index == entry.index]
         owing = self._owing_to_cut(entry.index)
         is_owed_whole = bool(owing) and not any(is_part(one) for told in owing.values() for one in told)
-        if not (crashed or is_owed_whole) and self._is_written(entry.index):  # it crashed a queue elsewhere, not here
+        if not (crashed or is_owed_whole) and self._is_written(entry.index):  # this node's store has applied the entry
             self._services.raft_log.tell(Spoilt(entry.index, item[0]))
             return False
         self.leave_out(entry)
         for name in crashed:
             del self._halted[name]
             self._rebuild(name)
-        for name in owing:  # others that had a part in it; who is being rebuilt is not told it again
+        for name in owing:  # other queues that have applied their part; one that is being rebuilt is not told it again
             if name in self._processes:
                 self._processes[name].tell(Abandon(entry.index))
         return False
 
     def _owing_to_cut(self, index: int) -> dict[str, list[Told]]:
-        """Return the queues whose part in an entry is in no cut, not even in one that is being collected."""
+        """Return the queues that were told an entry which is in no cut yet, not even in one that is being collected."""
         owed = {name: [one for one in told if index_of(one) == index] for name, told in self._told.items()}
         return {name: told for name, told in owed.items() if told}
 
     def _is_left(self, item: Item) -> bool:
-        """Whether an entry is to be applied; a queue that was made by one that is set aside is there all the same."""
+        """Whether an item is to be applied; creating a queue is, even if the entry it came with is set aside."""
         return item[0] not in self._aside or type(item[3]) is CreateQueue
 
     def _answer_aside(self, item: Item) -> None:
-        """Nobody applies this entry: whoever asked for it hears so, for each thing in it."""
+        """Tell whoever asked for this entry that it is set aside, for each item in it."""
         entry, asker = item[3], item[4]
         count = len(getattr(entry, "drafts", ()) or getattr(entry, "numbers", ())) or 1
         self._answer(asker, Outcome(entry.queue, 0, [Result.SET_ASIDE] * count))
 
 
 def index_of(told: Told) -> int:
-    """Return the index of something that a queue was told."""
+    """Return the index of an entry that a queue was told."""
     return told if isinstance(told, int) else told[0]
 
 
 def is_part(told: Told) -> bool:
-    """Whether it is one queue's part of an entry that others have their parts of."""
+    """Whether it is one part of an entry that touches several queues."""
     return not isinstance(told, int) and told[4] is not None and type(told[4].ticket) is Gathering
 
 
 def read_published(log: SegmentedLog, wanted: Sequence[int]) -> dict[int, Item]:
-    """Return these entries from the log, in the thread of whoever may wait for a disk."""
+    """Read these entries from the log; only in a thread that may wait for the disk."""
     found: dict[int, Item] = {}
     if not wanted:
         return found

@@ -1,9 +1,9 @@
 """QueueRegistry: which queues exist, with which policies, and the process of each.
 
-    entries that make, change and end queues --> catalog, processes, graves
-    straight commands for queues without a process --> a process, if somebody is going to wait; else an answer
+    entries that create, change and delete queues --> catalog, processes, graves
+    straight commands for queues without a process --> a new process, if somebody is going to wait; else an answer
 
-The lowest part of Queues.  The catalog changes by committed entries alone.
+The lowest layer of Queues.  Only committed entries change the catalog.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,6 @@ import msgspec
 
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
-    Answered,
     Asker,
     EndWaits,
     Fetch,
@@ -57,13 +56,13 @@ from wakeq.protocol.raft.membership import Config
 from wakeq.storage.flush import Grave, StoredQueue
 
 FLUSH_AFTER_MS = 1_000
-FLUSH_BYTES = 16 << 20  # of the log, since the last cut
+FLUSH_BYTES = 16 << 20  # written to the log since the last cut
 
 DEFAULT_QUEUE = ""
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What Queues is told to do."""
+    """The settings of Queues."""
 
     limits: Limits = Limits()
     flush_after_ms: int = FLUSH_AFTER_MS
@@ -78,17 +77,17 @@ class QueueRegistry(Process):
         super().__init__()
         self.catalog = Catalog()
         self.term = 0
-        self._followed_term = 0  # the last one in which this node led and does no longer
+        self._followed_term = 0  # the last term in which this node led, once it no longer does
         self._services = services
         self._settings = settings
         self._processes: dict[str, QueueProcess] = {}
-        self._graves: list[Grave] = []
-        self._newest_id = 0  # of the queue that was made last
-        self._noops: list[Item] = []  # that begin this node's leading, once what stands before them is told
+        self._graves: list[Grave] = []  # incarnations that the state store has to remove
+        self._newest_id = 0  # of the queue that was created last
+        self._noops: list[Item] = []  # with which this node begins to lead, once the queues know what stands before
         self._notes: list[Note] = []  # entries since the last cut that did not do what they ask for
         self._rebuilding: set[str] = set()
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
-        self._members: list[tuple[int, Config]] = []  # as of which entry, and who; as far back as the log goes
+        self._members: list[tuple[int, Config]] = []  # of the cluster, from which entry on; as far back as the log goes
         self._members_changed = False  # since the last cut
         self._halted: dict[str, SetAside] = {}  # queues that wait for an entry to be set aside
 
@@ -107,11 +106,11 @@ class QueueRegistry(Process):
         self._spawn(meta.name).restore(stored)
 
     def restore_members(self, members: Sequence[tuple[int, Config]]) -> None:
-        """Take from the state store who belonged to the cluster; only before any mail."""
+        """Take the members of the cluster from the state store; only before any mail."""
         self._members = list(members)
 
     def _lead(self, term: int) -> None:
-        """Lead: every queue builds what only a leader has; the default queue always exists."""
+        """Lead: have every queue build its leases, and create the default queue if it is missing."""
         self.term = term
         for process in self._processes.values():
             process.tell(Lead(term))
@@ -124,7 +123,7 @@ class QueueRegistry(Process):
         self.term, self._followed_term = 0, message.term
         for process in self._processes.values():
             process.tell(message)
-        for name in self._unled:  # nobody waits any more for what their predecessors had proposed
+        for name in self._unled:  # they waited for entries that their predecessors proposed as leader
             if name in self._processes:
                 self.runtime.register(("queue", name), self._processes[name])
         self._unled.clear()
@@ -139,7 +138,7 @@ class QueueRegistry(Process):
         assert item[0] > self._newest_id, f"entry {item[0]} makes a second queue, {name!r}, and has an id for one"
         self._newest_id = item[0]
         self.catalog.put(name, item[0], policies, item[2])
-        if name not in self._halted and name not in self._rebuilding:  # else a process of it comes anyway
+        if name not in self._halted and name not in self._rebuilding:  # else its process comes with the rebuild
             self._process(name)
 
     def _process(self, name: str) -> QueueProcess:
@@ -152,7 +151,7 @@ class QueueRegistry(Process):
         return process
 
     def _serving(self, name: str) -> QueueProcess | None:
-        """Return the process of a queue, unless it has just crashed: what it is told then, nobody hears."""
+        """Return the process of a queue, unless it has just crashed and nothing that it is told is heard."""
         process = self._processes.get(name)
         return process if process is not None and process.alive else None
 
@@ -162,7 +161,7 @@ class QueueRegistry(Process):
         if type(asker.ticket) is HeldBack:
             asker.process.tell(asker.ticket.otherwise)
         else:
-            asker.process.tell(Answered([(asker.ticket, asker.place, outcome)]))
+            asker.tell(outcome)
 
     def _answer_unknown(self, entry: Any, asker: Asker | None) -> None:
         count = len(getattr(entry, "numbers", ())) or 1
@@ -227,7 +226,7 @@ class QueueRegistry(Process):
         return record
 
     def _route_members(self, entry: Members, item: Item) -> bool:
-        """Who belongs to the cluster is part of the state: a start finds it there once the log is cut."""
+        """Keep the cluster's members as part of the state: once the log is cut, a start finds them nowhere else."""
         self._members.append((item[0], entry.config))
         self._members_changed = True
         self._answer(item[4], {"members": [member.node_id for member in entry.config.members]})
@@ -241,7 +240,7 @@ class QueueRegistry(Process):
     def _forward(self, message: Any) -> None:
         name = message.queue
         process = self._processes.get(name)
-        has_crashed = process is not None and not process.alive  # the news stands behind this message
+        has_crashed = process is not None and not process.alive  # and its Crashed is still in the mailbox
         if has_crashed or name in self._rebuilding or name in self._halted or name in self._unled:
             self._put_off(message)
             return
@@ -253,29 +252,28 @@ class QueueRegistry(Process):
         process.tell(message)
 
     def _put_off(self, message: Any) -> None:
-        """The queue is being rebuilt: nothing for now, and a sleeper is to come again."""
+        """The queue is being rebuilt: a FET gets nothing, a sleeper is woken to try again, the others hear BUSY."""
         refusal = self._services.refusal()
         match message:
             case Fetch():
-                message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+                message.tell_all(refusal)
             case Sleep(asker=asker):
-                asker.process.tell(Answered([(asker.ticket, asker.place, None)]))
+                asker.tell(None)
                 asker.process.tell(Woken(message.queue))
             case _ if isinstance(message, ASKED):
                 busy = Refusal("BUSY", f"queue {message.queue} is being rebuilt; try again")
                 self._answer(message.asker, refusal or busy)
 
     def _refuse(self, message: Any) -> None:
-        """Say that there is no such queue; a node that may not serve cannot know, and says that."""
+        """Say that there is no such queue, or, if this node may not serve and so cannot know, who does."""
         elsewhere = self._services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
         refusal = elsewhere or missing
         if isinstance(message, Fetch):
-            message.subscriber.tell(Answered([(message.ticket, want.place, refusal) for want in message.wants]))
+            message.tell_all(refusal)
         elif isinstance(message, Touch | Nack) and elsewhere is None:
-            places = message.asker.place
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
-            message.asker.process.tell(Answered([(message.asker.ticket, places, outcome)]))
+            message.asker.tell(outcome)
         else:
             self._answer(message.asker, refusal)
 
@@ -290,11 +288,11 @@ class QueueRegistry(Process):
         after, sees = message.after, message.sees
         names = sorted(name for name in self.catalog.queues if name.startswith(message.prefix))
         behind = (name for name in names if after is None or name > after)
-        seen = (name for name in behind if sees is None or sees(name))  # before the limit: others would show in a page
+        seen = (name for name in behind if sees is None or sees(name))  # before `limit` counts them
         self._ask_figures(Listing(message.asker, list(islice(seen, message.limit or None)), brief=message.brief))
 
     def _ask_figures(self, listing: Listing) -> None:
-        """Ask the next queues of a listing; a slice in which none is left is passed over."""
+        """Ask the next slice of a listing, skipping slices of which no queue is left."""
         while names := listing.next_slice():
             asked = [(place, self._serving(name)) for place, name in names]
             complete = [listing.add(place, None) for place, process in asked if process is None]
@@ -306,14 +304,14 @@ class QueueRegistry(Process):
         self._answer(listing.asker, listing.rows)
 
     def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
-        """For a queue that had no process: if it has one by now, it hears; else there is nothing to do."""
+        """Pass mail on that was sent here because its queue had no process; it may have one by now."""
         process = self._processes.get(message.queue)
         if process is not None:
             process.tell(message)
 
 
 def _creates_interest(message: Any) -> bool:
-    """Whether somebody will wait for a queue that does not exist: then it is empty instead of unknown."""
+    """Whether somebody is going to wait for a queue that does not exist: to them it is empty instead of unknown."""
     match message:
         case Subscribe() | Sleep(subscribed=True) | Fetch(subscribed=True):
             return True

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from wakeq.actors.bodies import Found
-from wakeq.actors.messages import Answered, Asker, Peek, Refusal, Stats
+from wakeq.actors.messages import Asker, Peek, Refusal, Stats
 from wakeq.actors.operator_messages import Page, Scan, Why
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX
 from wakeq.actors.queue_operations import QueueOperations
@@ -32,7 +32,7 @@ class QueueSight(QueueOperations):
         if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
         if refusal is not None:
-            self._refuse(asker, refusal)
+            asker.tell(refusal)
         return refusal is None
 
     # --- messages --------------------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ class QueueSight(QueueOperations):
         self._with_found(numbers, message.asker, partial(self._show_peek, message.asker, numbers))
 
     def _show_peek(self, asker: Asker, numbers: list[int], found: Found) -> None:
-        self._tell_seen(asker, [row for _, row in self._rows_of(numbers, found)])
+        asker.tell([row for _, row in self._rows_of(numbers, found)])
 
     def _rows_of(self, numbers: list[int], found: Found) -> list[tuple[int, dict[str, Any]]]:
         now_ms = self._now_ms()
@@ -54,9 +54,6 @@ class QueueSight(QueueOperations):
                 row = row_of(self.ledger, self.leases, found[number], number, now_ms)
                 rows.append((number, {"uid": uid} | row))
         return rows
-
-    def _tell_seen(self, asker: Asker, answer: Any) -> None:
-        asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
 
     def on_scan(self, message: Scan) -> None:
         if not self._may_be_seen(message.asker):
@@ -79,7 +76,7 @@ class QueueSight(QueueOperations):
 
     def _show_page(self, asker: Asker, numbers: list[int], found: Found) -> None:
         rows = [row | {"number": number} for number, row in self._rows_of(numbers, found)]
-        self._tell_seen(asker, Page(rows, numbers[-1] if numbers else 0, self.ledger.next_number - 1))
+        asker.tell(Page(rows, numbers[-1] if numbers else 0, self.ledger.next_number - 1))
 
     def on_why(self, message: Why) -> None:
         if not self._may_be_seen(message.asker):
@@ -88,7 +85,7 @@ class QueueSight(QueueOperations):
         number = self._number_of(message.uid)
         subscribers = self.runtime.groups.count(("subscribers", self.name))
         causes = causes_of(self.ledger, self.leases, number, self._now_ms(), subscribers)
-        self._tell_seen(message.asker, {"queue": self.name, "uid": message.uid, "causes": causes})
+        message.asker.tell({"queue": self.name, "uid": message.uid, "causes": causes})
 
     # --- figures ---------------------------------------------------------------------------------------------------
 
@@ -98,9 +95,9 @@ class QueueSight(QueueOperations):
         if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist")
         if refusal is not None:
-            self._refuse(asker, refusal)
+            asker.tell(refusal)
         else:
-            self._tell_seen(asker, self._gauges() if message.brief else self._figures())
+            asker.tell(self._gauges() if message.brief else self._figures())
 
     def _figures(self) -> dict[str, Any]:
         figures = figures_of(self.ledger, self.leases, self._now_ms())

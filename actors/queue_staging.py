@@ -1,17 +1,16 @@
 """QueueStaging: claims and stashes of one queue, and looks that change nothing (docs/internals/staging.md).
 
     Stage, Renew, Settle, Alarm --> entries for the log          Claim, Stash, Unstash (committed) --> ledger, leases
-    ReadSlice, Leaf --> Seen, from memory; what has to be read is not kept
+    ReadSlice, Leaf --> Seen: messages, and nothing changes
 
 The leader takes messages out of its line and proposes; whether a claim is made, renewed or lapses is decided in the
 ledger, in the order of the log.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from wakeq.actors.bodies import Found
-from wakeq.actors.messages import Answered, Asker, Outcome, Propose, Refusal
+from wakeq.actors.messages import Asker, Outcome, Propose, Refusal
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX, Lead
 from wakeq.actors.queue_endings import QueueEndings
 from wakeq.actors.queue_view import state_of
@@ -39,19 +38,16 @@ from wakeq.protocol.staging import SOURCE, STASH, Epoch, Name
 class QueueStaging(QueueEndings):
     """Claims and stashes; a queue that has neither is no larger for it."""
 
-    def _say(self, asker: Asker, answer: Any) -> None:
-        asker.process.tell(Answered([(asker.ticket, asker.place, answer)]))
-
     def _say_code(self, asker: Asker, code: int) -> None:
-        self._say(asker, Outcome(self.name, self.ledger.id, [code]))
+        asker.tell(Outcome(self.name, self.ledger.id, [code]))
 
     def _is_refused(self, asker: Asker, refusal: Refusal | None = None) -> bool:
-        """Refuse what this node cannot answer, or may not."""
+        """Return whether this node cannot or may not answer; then the asker is told why."""
         refusal = self._refusal() or refusal
         if refusal is None and not self.exists:
             refusal = Refusal("Q_NOT_FOUND", f"queue {self.name} does not exist; publish to it first")
         if refusal is not None:
-            self._say(asker, refusal)
+            asker.tell(refusal)
         return refusal is not None
 
     def _propose_one(self, entry: Entry, asker: Asker | None) -> None:
@@ -66,7 +62,7 @@ class QueueStaging(QueueEndings):
             return
         found = self._open_epoch(message.source, message.epoch)
         if found is not None:
-            self._say(asker, Outcome(self.name, self.ledger.id, found.sizes))
+            asker.tell(Outcome(self.name, self.ledger.id, found.sizes))
             return
         staging = self.ledger.staging
         code = 0 if staging is None else staging.refusal(message.source, message.epoch, self._now_ms())
@@ -77,7 +73,7 @@ class QueueStaging(QueueEndings):
         assert leases is not None, "else it was refused"
         numbers = leases.take(message.count, now_ms)
         if not numbers:
-            self._say(asker, None)
+            asker.tell(None)
             return
         leases.leave(numbers)
         first, leases.sequence = leases.sequence + 1, leases.sequence + len(numbers)
@@ -100,7 +96,7 @@ class QueueStaging(QueueEndings):
         )
 
     def on_renew(self, message: Renew) -> None:
-        """Keep what is open; what the leader knows ends later from now on."""
+        """Put off the end of a source's open epochs."""
         if self._is_refused(message.asker):
             return
         until_ms, leases = self._now_ms() + message.keep_ms, self.leases
@@ -112,7 +108,7 @@ class QueueStaging(QueueEndings):
         self._propose_one(renewed, message.asker)
 
     def on_settle(self, message: Settle) -> None:
-        """Acknowledge what is open up to an epoch; nothing is answered by 0, at once, or that it comes too late."""
+        """Acknowledge all open epochs up to this one; if none is open, say at once that none was, or that it lapsed."""
         if self._is_refused(message.asker):
             return
         if not message.epoch:
@@ -124,7 +120,7 @@ class QueueStaging(QueueEndings):
             self._say_code(message.asker, Result.EPOCH_EXPIRED)
             return
         if not epochs:
-            self._say(message.asker, Outcome(self.name, self.ledger.id, []))
+            message.asker.tell(Outcome(self.name, self.ledger.id, []))
             return
         rows = [row for one in epochs for row in one.rows()]
         self._propose_end(ClaimAction.SETTLED, message.source, message.epoch, rows, message.asker)
@@ -143,7 +139,7 @@ class QueueStaging(QueueEndings):
         return self.ledger.staging.epoch(source, epoch)
 
     def _next_epoch(self, name: str) -> int:
-        """Return the first epoch that is open, else the one behind all that were."""
+        """Return the first epoch that is open, or else the number of the next one."""
         source = None if self.ledger.staging is None else self.ledger.staging.sources.get(name)
         if source is None:
             return 1
@@ -176,7 +172,7 @@ class QueueStaging(QueueEndings):
             self._note([(index, place, int(code)) for place in passed_over])
 
     def _take_back(self, entry: Claim, results: Results) -> None:
-        """A claim has lapsed, or its end was put off: what was withheld for its sake takes its course."""
+        """The outcome of a lapse: its messages come back, or stay out if the claim was renewed in time."""
         leases, now_ms = self.leases, self._now_ms()
         assert leases is not None, "only a leader hands out"
         if leases.ends is not None:
@@ -191,7 +187,7 @@ class QueueStaging(QueueEndings):
         """Drop what a queue process knows of messages that left the ledger."""
         stored = self.bodies.remove(numbers)
         if stored:
-            aliased = self.ledger.aliased  # the ledger hands over those by their own uids
+            aliased = self.ledger.aliased  # imported messages: the ledger hands over their uids itself
             gone = [number for number in stored if number not in aliased] if aliased else stored
             if self._stored_gone:
                 self._stored_gone += gone
@@ -237,7 +233,7 @@ class QueueStaging(QueueEndings):
             self._settle(self._now_ms())
 
     def _watch(self, name: Name) -> None:
-        """Have the leader know when what is staged under a name ends."""
+        """Note when what is staged under a name ends, so that the leader ends it in time."""
         leases, staging = self.leases, self.ledger.staging
         if leases is not None and staging is not None:
             if leases.ends is None:
@@ -251,7 +247,7 @@ class QueueStaging(QueueEndings):
         super().on_alarm(message)
 
     def _lapse(self, key: End) -> None:
-        """Propose that something staged is over; what has failed for the last time gets an end of its own before."""
+        """Propose that something staged is over; messages that failed for the last time become dead letters."""
         kind, name, number = key
         if kind == STASH:
             self._propose_one(Unstash(self.name, UnstashAction.LAPSED, [(name, 0)]), None)
@@ -262,7 +258,7 @@ class QueueStaging(QueueEndings):
         epoch = staging.epoch(name, number)
         assert epoch is not None, "what ends is open"
         last = {one for one, token in epoch.rows() if self._is_under(one, token) and self._is_last(one, Reason.TIMEOUT)}
-        if last:  # these run out by themselves from now on, and become dead letters
+        if last:  # as ordinary leases that end now: on_alarm makes dead letters of them
             for one in last:
                 leases.extend(one, now_ms)
             self._propose_one(Extended(self.name, self.ledger.id, list(last), [now_ms] * len(last)), None)
@@ -273,7 +269,7 @@ class QueueStaging(QueueEndings):
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def on_read_slice(self, message: ReadSlice) -> None:
-        """Answer with messages of a slice; with those only that are still out under its claim."""
+        """Answer with the messages of a slice that are still out under its claim."""
         asker = message.asker
         if self._is_refused(asker):
             return
@@ -282,7 +278,7 @@ class QueueStaging(QueueEndings):
             self._say_code(asker, Result.EPOCH_EXPIRED)
             return
         if message.slice >= epoch.slices:
-            self._say(asker, Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
+            asker.tell(Refusal("BAD_FIELD", f"slice is {message.slice}; this epoch has {epoch.slices}, from 0"))
             return
         start, end = epoch.span_of(message.slice)
         at = start + message.offset
@@ -297,7 +293,7 @@ class QueueStaging(QueueEndings):
         return side is not None and side.until_ms > 0 and (side.term, side.sequence) == token
 
     def on_leaf(self, message: Leaf) -> None:
-        """Answer with messages in the order of publication, whatever their state; what is stashed is nobody's yet."""
+        """Answer with messages in the order of publication, whatever their state, but without what is stashed."""
         if self._is_refused(message.asker):
             return
         last = min(message.last or self.ledger.next_number, self.ledger.next_number - 1)
@@ -307,10 +303,10 @@ class QueueStaging(QueueEndings):
         self._look(message.asker, kept, 0, 0 if is_end else kept[-1], self.ledger.next_number - 1)
 
     def _look(self, asker: Asker, numbers: Sequence[int], under_way: int, goes_on: int, last: int = 0) -> None:
-        """Answer with these messages; `under_way` of the deliveries of each is the one that is looked at."""
+        """Answer with these messages; `under_way`: how many of their deliveries are still under way, 0 or 1."""
 
         def show(found: Found) -> None:
-            self._say(asker, self._seen(numbers, found, under_way, goes_on, last))
+            asker.tell(self._seen(numbers, found, under_way, goes_on, last))
 
         self._with_found(numbers, asker, show)
 

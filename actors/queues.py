@@ -1,10 +1,12 @@
-"""Queues: the supervisor of the queue processes, who hands each of them what is committed.
+"""Queues: the supervisor of all queue processes.  It hands each of them the committed entries that concern it.
 
-    Committed (raft log) --> each queue its entries, in order --> (now and then) one cut of the state store
+    Committed (from RaftLog) --> to each queue its entries, in order --> now and then, one cut to the state store
 
 An entry that touches several queues is a barrier: each named queue is asked for its verdict, then all apply it or
-none.  While a verdict, a cut or a rebuilding is under way, what is committed waits here.  Which queues there are is
-in QueueRegistry, what becomes of those that crash in QueueRebuilds, what is written down in QueueCuts.
+none.  While a verdict, a cut or a rebuild is under way, committed entries wait here.
+
+Built in layers: QueueRegistry (which queues exist, and their processes), QueueRebuilds (those that crash), QueueCuts
+(writing to the state store), and here what is committed.
 """
 
 from collections.abc import Callable
@@ -65,7 +67,7 @@ class Queues(QueueCuts):
         handler = _HANDLERS.get(type(message))
         if handler is not None:
             handler(self, message)
-        else:  # straight commands of queues that have no process
+        else:  # a straight command for a queue that has no process
             self._forward(message)
 
     # --- what is committed -----------------------------------------------------------------------------------------
@@ -79,12 +81,12 @@ class Queues(QueueCuts):
 
     def on_crashed(self, message: Crashed) -> None:
         super().on_crashed(message)
-        if self._halted:  # what frees it may have come before, and wait behind what waits for it
+        if self._halted:  # the entry that frees the queue may already be waiting here, behind what waits for the queue
             for items in self._waiting:
                 self._free_halted(items)
 
     def _go_on(self) -> None:
-        """Hand out what is committed until something holds it up."""
+        """Hand out committed entries until something holds them up."""
         self._cut_if_overdue()
         while self._waiting and not self._held:
             items = self._waiting.popleft()
@@ -93,11 +95,11 @@ class Queues(QueueCuts):
                 self._waiting.appendleft(items[done:])
             if barrier is not None:
                 self._begin_barrier(barrier)
-        self._flush_in_time()  # also while something holds it up: what is halted is looked at again and again
+        self._flush_in_time()  # even while entries are held up: its ticks also look after halted queues
         self._finish_ready()
 
     def _hand_out(self, items: list[Item]) -> tuple[int, Item | None]:
-        """Tell each queue its entries, up to a barrier; return how many were dealt with, and the barrier."""
+        """Tell each queue its entries, up to a barrier; return how many items were dealt with, and the barrier."""
         batches: dict[str, list[Item]] = {}
         barrier = None
         exists, aside = self.catalog.queues, self._aside
@@ -109,7 +111,7 @@ class Queues(QueueCuts):
                 barrier = item
                 items = items[: place + 1]
                 break
-            elif type(entry) is SetAside and batches:  # told first, its queue can be made anew without it
+            elif type(entry) is SetAside and batches:  # first tell the queues what stands before it
                 items = items[:place]
                 break
             elif (type(entry) is Publish and entry.queue in exists) or self._route(item, batches):
@@ -127,13 +129,13 @@ class Queues(QueueCuts):
         return len(items), barrier
 
     def _tell(self, name: str, items: list[Item]) -> None:
-        """Hand a queue its entries; one that has just crashed or is being rebuilt finds them when it is."""
+        """Hand a queue its entries; one that has crashed gets them when it is rebuilt."""
         self._told.setdefault(name, []).extend(items)
         if name not in self._halted and name not in self._rebuilding:
             self._processes[name].tell(Committed(items))
 
     def _tell_each(self, batches: dict[str, list[Item]]) -> None:
-        """The same for entries as they stand in the log, to one queue or many, who then answer together."""
+        """The same for whole entries, to one queue or many, whose answers then leave together."""
         told, processes = self._told, self._processes
         lacking = {*self._halted, *self._rebuilding}
         replies, mail, dead = Replies(batches) if len(batches) > 1 else None, [], []
@@ -145,16 +147,16 @@ class Queues(QueueCuts):
                 kept += items
                 dead.append(name)
                 continue
-            # Of a publish, the most there are and the heaviest, only the index: what is applied is on this disk.
+            # Of publishes, which are most of it, keep only the index: what is committed can be read from the log again.
             kept += [item[0] if type(item[3]) is Publish else item for item in items]
             mail.append((process, Committed(items, replies)))
         self.runtime.tell_each(mail)
         if replies is not None:
-            for name in dead:  # it will be rebuilt, and answer then
+            for name in dead:  # it answers when it is rebuilt
                 replies.done(name)
 
     def _route(self, item: Item, batches: dict[str, list[Item]]) -> bool:
-        """Keep the catalog; return whether there is a queue to apply the entry."""
+        """Update the catalog; return whether there is a queue that has to apply the entry."""
         entry = item[3]
         if type(entry) is Publish or type(entry) is Stash:
             if entry.queue not in self.catalog.queues:
@@ -174,7 +176,7 @@ class Queues(QueueCuts):
         return False
 
     def _pass_over(self, item: Item, batches: dict[str, list[Item]]) -> None:
-        """Of an entry that is set aside nothing is done but that the queue is there which others may have met."""
+        """Do nothing of an entry that is set aside, except create its queues: other entries may rely on them."""
         for name in _made_by(item[3]):
             if name not in self.catalog.queues:
                 self._create(name, DEFAULTS, item)
@@ -185,18 +187,18 @@ class Queues(QueueCuts):
         self._answer_aside(item)
 
     def _route_noop(self, entry: Noop, item: Item) -> bool:
-        """The first entry of a term: this node leads if it is the one that proposed it."""
+        """The first entry of a term: the node that proposed it, and so has an asker for it, leads."""
         if item[4] is not None:
             self._noops.append(item)
         return False
 
     def _open_terms(self) -> None:
-        """Lead, behind all that stands before the no-op: leases are made from what is applied."""
+        """Begin to lead, now that the queues were told all that stands before the no-op: leases are built from that."""
         noops, self._noops = self._noops, []
         for index, term, _at_ms, _entry, asker in noops:
             assert asker is not None, "else it is another node's"
             if term <= self._followed_term:
-                continue  # it waited here while that came to its end
+                continue  # that term ended while the no-op waited here
             if asker.ticket is None:
                 self._lead(term)
                 self._services.raft_log.tell(Applied(index))
@@ -213,10 +215,10 @@ class Queues(QueueCuts):
         self._barrier = Barrier(item, owing)
         if 0 not in owing:  # the queue of the acknowledged message is gone, and the message with it
             self._barrier.judged(0, Result.UNKNOWN)
-        elif len(parts) - len(owing) > 1:  # its index can be the id of one queue only; whoever asks makes them before
+        elif len(parts) - len(owing) > 1:  # one index is an id for one new queue only; askers create the rest
             self._barrier.judged(0, Result.REJECTED)
         for place, part in owing.items():
-            if part.queue in self._processes:  # else it is asked when it is rebuilt, be it without an entry
+            if part.queue in self._processes:  # else it is asked when it is rebuilt (_catch_up)
                 self._processes[part.queue].tell(Judge(place, part, self))
         if not owing:
             self._conclude()
@@ -231,12 +233,12 @@ class Queues(QueueCuts):
             self._go_on()
 
     def _conclude(self) -> None:
-        """All verdicts are in: all of them apply, or none."""
+        """All verdicts are in: all queues apply the entry, or none does."""
         barrier, self._barrier = self._barrier, None
         assert barrier is not None, "a verdict without a question"
         index, term, at_ms, _, asker = barrier.item
         entry = with_follow_ups(barrier.item)
-        if index in self._aside:  # since the verdicts were asked for: this node is behind those that tried it
+        if index in self._aside:  # set aside while the verdicts were coming in: other nodes have tried it already
             batches: dict[str, list[Item]] = {}
             self._pass_over(barrier.item, batches)
             for name, made in batches.items():
@@ -257,7 +259,7 @@ class Queues(QueueCuts):
                 self._tell(part.queue, [*items, (index, term, at_ms, part, Asker(self, gather, place))])
 
     def _let_stay(self, item: Item) -> None:
-        """Nothing was done of an entry: its queue hears of it as of a refused ack, for what was leaving stays."""
+        """An entry was not applied: tell its queue a refused Ack, so that the messages that were leaving stay."""
         index, term, at_ms, _, _ = item
         entry = with_follow_ups(item)
         if entry.queue in self.catalog.queues:
@@ -265,10 +267,10 @@ class Queues(QueueCuts):
             self._tell(entry.queue, [(index, term, at_ms, refused, None)])
 
     def on_answered(self, message: Answered) -> None:
-        """A part was done; the asker hears when all of them were."""
+        """A queue has answered: for a part of an entry, or with its figures for a listing."""
         for gather, place, outcome in message.answers:
             if type(gather) is not Listing and type(gather) is not Gathering:
-                continue  # a no-op was refused: this node leads no longer, as Follow says
+                continue  # RaftLog refused our no-op: this node leads no longer, and Follow says so too
             if not gather.add(place, outcome):
                 continue
             if type(gather) is Listing:
@@ -287,12 +289,12 @@ class Queues(QueueCuts):
 
 
 def _creation(item: Item, name: str, policies: Policies) -> Item:
-    """Return what makes the queue that an entry finds missing; its id is the index of that entry."""
+    """Return the item that creates a queue which this entry needs; the queue's id is the entry's index."""
     return (item[0], item[1], item[2], CreateQueue(name, policies), None)
 
 
 def _made_by(entry: Any) -> list[str]:
-    """Return the queues that an entry makes if they are missing."""
+    """Return the queues that an entry creates if they are missing."""
     match entry:
         case Stash() | Publish(must_exist=False):
             return [entry.queue]

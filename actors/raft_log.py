@@ -4,10 +4,12 @@
     FromPeer --> core --> what to write, to send, to commit --> log, peers, queues
     Administer --> who belongs to the cluster, and who leads it
 
-It owns the order of things and nothing else.  It never looks inside a command (but for whether it publishes, when
-publishes are refused), and answers an asker itself only when the command cannot be committed, or nobody can know.
-Its parts: LogFiles (when what is written), LogEntries (who asked for it), LogLevels (what older nodes cannot read),
-LogDriver (what the core wants), LogStanding (this node among the others); here is what an operator wants.
+It owns the order of changes and nothing else.  It does not look inside an entry (except to refuse those that need room
+when the disk is full), and answers an asker itself only if the entry cannot be committed, or nobody can know.
+
+Built in layers, from the bottom: LogFiles (when something is written), LogEntries (who asked for it), LogLevels (what
+older nodes cannot read), LogDriver (what the consensus core wants), LogStanding (this node among the others); here is
+what an operator asks for.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,6 @@ from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
 from wakeq.actors.log_standing import CaughtUp, LogStanding
 from wakeq.actors.messages import (
-    Answered,
     Applied,
     Halted,
     HandOver,
@@ -69,11 +70,11 @@ class RaftLog(LogStanding):
         else:
             if facts is not None:
                 asker = message.asker
-                asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+                asker.tell(facts)
         self._attend()
 
     def _administer(self, message: Administer) -> Facts | None:
-        """Return the answer, None if it comes once what was asked for is committed."""
+        """Return the answer, or None if it comes when what was asked for is committed."""
         match message.what:
             case "status":
                 return self._status()
@@ -113,7 +114,7 @@ class RaftLog(LogStanding):
         return "voter" if member.voter else "learner"
 
     def _describe(self, member: Member) -> Facts:
-        """Say what is known of a member; how far it is, only its leader knows."""
+        """Describe a member; only the leader knows how far it is behind."""
         core = self.core
         facts = {
             "node": member.node_id,
@@ -136,7 +137,7 @@ class RaftLog(LogStanding):
         config = self.core.members.config
         if node_id is None or not address:
             raise BadField("a node is added by its number and its address for the other nodes")
-        split_address(address)  # what stands in the log, every node has to live with
+        split_address(address)  # check it now: what is in the log, every node has to live with
         if config.member(node_id) is not None:
             raise BadField(f"node {node_id} belongs to the cluster already; remove it first, or take another number")
         added = (*config.members, Member(node_id, voter=False, address=address))

@@ -1,9 +1,9 @@
-"""Replies: what the queues of one batch have to say to the connections that asked, gathered into one mail for each.
+"""Replies: the answers of all queues in one batch, gathered into one message for each connection that asked.
 
     (who asked, answer) of each queue --> the last queue is done --> one Answered for each process
 
-A batch that names a thousand queues would else be a thousand mails to the same few connections.  Whoever is told of
-such a batch must say `done`, also if it fails: the others' answers wait for it.
+Otherwise a batch for a thousand queues would be a thousand messages to the same few connections.  Each queue that is
+told of such a batch must call `done`, even if it crashes: the other queues' answers wait for it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ class Replies:
         self._answers: dict[Process, list[Answer]] = {}
 
     def done(self, queue: str, said: Sequence[tuple[Process, Answer]] = ()) -> None:
-        """Take all that a queue has to say, and to whom; once more does nothing."""
+        """Take all answers of a queue, with whom they are for; a second call for the same queue does nothing."""
         owing, answers = self._owing, self._answers
         if queue not in owing:
             return
@@ -36,6 +36,6 @@ class Replies:
             else:
                 answers[process] = [answer]
         if not owing:
-            self._answers = {}  # who was told of the batch may still know of this
+            self._answers = {}  # free them now: messages still in memory may refer to this object
             for process, mine in answers.items():
                 process.tell(Answered(mine))

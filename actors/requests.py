@@ -1,10 +1,10 @@
-"""Requests: what is on its way on one connection: begun, parked or answered, and the order of it all.
+"""Requests: the commands that are under way on one connection, and the order of their replies.
 
     runs of like commands --> begun, or parked --> Answered --> replies, in the order of the requests --> Door
 
-A pipelining client sees its commands as if done one after the other: a run waits while one before it may still change
-the same queue.  It knows no command by what it does: how a run is begun is the business of the subscriber, and how a
-reply is made that of `worker_replies.py`.
+To a pipelining client it looks as if its commands were done one after the other: a run is parked while an earlier one
+may still change the same queue.  What a command does is not known here: the layers above begin a run, and
+`worker_replies.py` makes the replies.
 """
 
 from abc import abstractmethod
@@ -33,40 +33,40 @@ from wakeq.protocol.catalog import Policies
 from wakeq.protocol.uid import parse
 from wakeq.protocol.wire import worker as wire
 
-JOINED_MAX = 1_024  # commands that wait in one run; what comes then begins another
+JOINED_MAX = 1_024  # parked commands that may be joined into one run
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a subscriber holds its client to, and tells it in HELLO."""
+    """The limits that a client must keep to, which HELLO tells it."""
 
     message_bytes_max: int = 1 << 20
     version: str = "0"
 
 
 class Services(msgspec.Struct, frozen=True):
-    """What every subscriber works with."""
+    """Everything from outside that a subscriber uses."""
 
     raft_log: Process
     queues: Process
     limits: Limits
-    exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog by now
-    defaults: Policies | None = None  # of a queue that a publish creates; None: those that are built in
+    exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog
+    defaults: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
     refusal: Callable[[], Refusal | None] = lambda: None  # why this node may not serve at this moment
     gate: Gate | None = None  # None: whoever can connect may do everything
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):
-    """A run of commands on its way: its replies by place, and how many are missing."""
+    """A run of commands under way: the ticket of its answers."""
 
     commands: Sequence[Any]
-    replies: list[Any]
+    replies: list[Any]  # one for each command, None while it is missing
     missing: int
     busy: tuple[str, ...] = ()  # queues that it may still change
     waits: tuple[str, ...] = ()  # queues in which a FET without cmd_id waits
 
 
 class Part(msgspec.Struct, gc=False):
-    """A NACK or TOUCH whose uids are answered one by one."""
+    """The ticket of a NACK or TOUCH, whose uids may be answered separately."""
 
     pending: Pending
     place: int
@@ -78,7 +78,7 @@ class Part(msgspec.Struct, gc=False):
 
 
 class Requests(Process):
-    """See the head of this file.  Idle, it is little more than its door."""
+    """See the head of this file.  Everything that an idle connection does not need is None."""
 
     _closing = ""  # why the connection is to be closed as soon as everything is answered
 
@@ -89,15 +89,21 @@ class Requests(Process):
         self._services = services
         self._access = None if services.gate is None else door.access or STRANGER
         self._pendings: deque[Pending] | None = None  # in the order of the requests
-        self._parked: deque[Sequence[Any]] | None = None  # runs that wait for what stands before them
-        self._busy: dict[str, int] | None = None  # queues that something before may still change
+        self._parked: deque[Sequence[Any]] | None = None  # runs that wait for an earlier one
+        self._busy: dict[str, int] | None = None  # by queue, how many runs under way may still change it
         self._in_flight = self._in_flight_bytes = 0
-        self._paused = False
-        self._ended = False
+        self._paused = False  # nothing more is read from the connection
+        self._ended = False  # the client will send nothing more
 
     @abstractmethod
     def _begin_run(self, run: Sequence[Any]) -> None:
-        """Do what a run of like commands asks for."""
+        """Do what a run of like commands asks for; in the end each of them has a reply."""
+
+    @property
+    def _who(self) -> str:
+        """Who is connected, for the log."""
+        access = self._access
+        return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
 
     def _queue(self, name: str) -> Process:
         """Return whom to tell about a queue: its process, or the supervisor if it has none."""
@@ -122,7 +128,7 @@ class Requests(Process):
         self._send()
 
     def _park(self, commands: Sequence[Any]) -> None:
-        """Let commands wait behind those that do; what is like the last of them joins it, and is one entry with it."""
+        """Let commands wait behind parked ones; those like the last parked run join it, to become one entry with it."""
         assert self._parked, "something waits"
         last, runs = self._parked[-1], runs_of(commands)
         if len(last) < JOINED_MAX and len(runs_of([last[-1], commands[0]])) == 1:
@@ -130,14 +136,14 @@ class Requests(Process):
         self._parked.extend(runs)
 
     def _start(self, run: Sequence[Any]) -> bool:
-        """Begin a run; False if it has to wait for what stands before it."""
+        """Begin a run; return False if it has to wait for an earlier one."""
         if self._busy and any(concerns(command, self._busy) for command in run):
             return False
         self._begin_run(run)
         return True
 
     def _start_parked(self) -> bool:
-        """Begin what was parked as far as possible; True if anything was begun."""
+        """Begin parked runs as far as possible; return whether any was begun."""
         started = False
         while self._parked:
             if not self._start(self._parked[0]):
@@ -148,7 +154,7 @@ class Requests(Process):
         return started
 
     def _begin(self, run: Sequence[Any], busy: tuple[str, ...] = ()) -> Pending:
-        """Note a run whose replies are all missing."""
+        """Note a run as under way, with all its replies missing."""
         pending = Pending(run, [None] * len(run), len(run))
         if self._pendings is None:
             self._pendings = deque()
@@ -190,7 +196,7 @@ class Requests(Process):
                 self._answer_many(ticket, place, answer)
             else:
                 if not ticket.missing or ticket.replies[place] is not None:
-                    continue  # told twice: the queue was rebuilt meanwhile
+                    continue  # answered already: the queue was rebuilt meanwhile, and answered again
                 command = ticket.commands[place]
                 ticket.missing -= 1
                 if type(command) is wire.Pub and type(answer) is Outcome:  # the most frequent by far
@@ -207,10 +213,10 @@ class Requests(Process):
         return type(command) is wire.Fet and bool(command.wait) and command.cmd_id is not msgspec.UNSET
 
     def _answer_many(self, pending: Pending, places: list[int], answer: Outcome | Refusal) -> None:
-        """One entry answered many commands: PUBs or ACKs of one queue."""
+        """Reply to many commands, PUBs or ACKs of one queue, that were one entry."""
         commands, replies = pending.commands, pending.replies
         if not pending.missing or replies[places[0]] is not None:
-            return  # told twice: the queue was rebuilt meanwhile
+            return  # answered already: the queue was rebuilt meanwhile, and answered again
         if type(answer) is Refusal:
             for place in places:
                 self._reply(pending, place, refused(answer, commands[place].cmd_id))
@@ -227,7 +233,7 @@ class Requests(Process):
         pending.missing -= len(places)
 
     def _stay(self, commands: Sequence[Any], places: Sequence[int]) -> None:
-        """The log did not take acknowledgements: tell their queues that nothing is leaving."""
+        """The log has refused acknowledgements: tell their queues that the messages stay."""
         for place in places:
             command = commands[place]
             if isinstance(command, wire.Ack):
@@ -236,10 +242,10 @@ class Requests(Process):
                     self._queue(command.qname).tell(Leaving(command.qname, queue_id, [number], undone=True))
 
     def _answer_part(self, part: Part, places: Any, answer: Outcome | Refusal) -> None:
-        """Some uids of one NACK or TOUCH were answered."""
+        """Note the results of some uids of one NACK or TOUCH; reply when all are there."""
         pending, place = part.pending, part.place
         if not pending.missing:
-            return  # told twice: the queue was rebuilt meanwhile
+            return  # answered already: the queue was rebuilt meanwhile, and answered again
         command = pending.commands[place]
         if isinstance(answer, Refusal):
             self._reply(pending, place, refused(answer, command.cmd_id))
@@ -258,7 +264,7 @@ class Requests(Process):
     # --- out ----------------------------------------------------------------------------------------------------------
 
     def _send(self) -> None:
-        """Write what is answered, up to the first that is not; begin what waited for it."""
+        """Send the replies up to the first that is missing; begin parked runs that waited for them."""
         while True:
             out: list[Any] = []
             pendings = self._pendings
@@ -268,7 +274,7 @@ class Requests(Process):
                 self._in_flight -= len(pending.commands)
                 if pending.busy:
                     self._free(pending.busy)
-                pending.commands, pending.replies = (), []  # the queues keep who asked until the next cut
+                pending.commands, pending.replies = (), []  # free them now: askers are kept until the next cut
             if out:
                 self._door.send(out)
             if not self._start_parked():

@@ -1,8 +1,8 @@
-"""RingCommands: how a subscriber begins what must last: it becomes an entry and goes round the ring.
+"""RingCommands: the commands of a subscriber that change something: they become entries of the log.
 
-    runs of PUB, ACK, DEL, CREATE, UPDATE, DROP or PURGE --> entries, with their Asker --> Propose
+    runs of PUB, ACK, DEL, CREATE, UPDATE, DROP or PURGE --> entries, each with its Asker --> Propose
 
-All plain commands of a run for one queue make one entry.  Whether an entry is accepted is decided in its queue.
+All plain commands in a run for one queue become one entry.  The queue decides whether it accepts the entry.
 """
 
 import logging
@@ -29,16 +29,16 @@ from wakeq.protocol.wire import worker as wire
 
 Proposed = tuple[log.Entry, Asker | None]
 
-logger = logging.getLogger("wakeq.admin")  # as of what is asked for over HTTP
+logger = logging.getLogger("wakeq.admin")  # the same as for operations over HTTP
 
 
 Gathered = tuple[list[Draft], list[int]]  # plain publishes to one queue, and their places: they become one entry
 
 
 class RingCommands(Requests):
-    """A subscriber's commands that go round the ring."""
+    """See the head of this file."""
 
-    _session = ""  # of HELLO; numbers of publishes count within it
+    _session = ""  # given in HELLO; the client numbers its publishes within it
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -63,7 +63,7 @@ class RingCommands(Requests):
         self._propose(items, names)
 
     def _publish_mixed(self, run: Sequence[Any]) -> None:
-        """The same for publishes of any kind; one that is a whole of its own has its own entry."""
+        """The same for publishes of any kind; one with an id, or of several messages, becomes an entry of its own."""
         pending = self._begin(run)
         gathered: dict[str, Gathered] = {}
         items: list[Proposed] = []
@@ -75,7 +75,7 @@ class RingCommands(Requests):
                     raise BadField("n needs a session: send HELLO with one first")
                 if _is_whole(pub):
                     whole = self._whole(pub, drafts_of(pub, limit))
-                    if name in gathered:  # what came before goes before
+                    if name in gathered:  # keep the order: earlier publishes first
                         items.append(self._gathered_entry(name, gathered.pop(name), run, pending))
                     items.append((whole, Asker(self, pending, place)))
                     continue
@@ -89,7 +89,7 @@ class RingCommands(Requests):
             elif (run[found[1][0]].n is None) == (pub.n is None):
                 found[0].append(draft)
                 found[1].append(place)
-            else:  # either all of an entry are numbered or none is
+            else:  # in one entry either all publishes are numbered or none is
                 items.append(self._gathered_entry(name, found, run, pending))
                 gathered[name] = [draft], [place]
         items += [self._gathered_entry(name, found, run, pending) for name, found in gathered.items()]
@@ -99,10 +99,10 @@ class RingCommands(Requests):
             self._propose(items, names)
 
     def _propose(self, items: list[Proposed], names: Sequence[str], *, together: bool = False) -> None:
-        """Propose; queues that would be created get the policies that this node's settings give them.
+        """Propose; queues that these entries create get their policies from this node's settings.
 
-        `together`: one entry may name several of them.  Its index can be the id of one new queue only, so that the
-        others need entries of their own.
+        `together`: one entry may name several queues.  Its index can be the id of only one new queue, so the others
+        need entries of their own.
         """
         services = self._services
         if together or services.defaults is not None:
@@ -143,7 +143,7 @@ class RingCommands(Requests):
         for place, command in enumerate(run):
             if command.uids is not None or command.publish is not None:
                 for name in (command.qname, *(part.qname for part in command.publish or ())):
-                    if name in gathered:  # what came before goes before
+                    if name in gathered:  # keep the order: earlier acknowledgements first
                         self._ack_plain(name, gathered.pop(name), run, pending, items)
                 self._ack_whole(command, pending, place, items)
             else:
@@ -186,7 +186,7 @@ class RingCommands(Requests):
         )
 
     def _ack_whole(self, command: wire.Ack, pending: Pending, place: int, items: list[Proposed]) -> None:
-        """An acknowledgement of several, or one with follow-ups."""
+        """Make an entry of an acknowledgement of several messages, or of one with follow-ups."""
         limit = self._services.limits.message_bytes_max
         try:
             uids, tokens = settled_by(command)
@@ -221,15 +221,9 @@ class RingCommands(Requests):
         logger.info("%s %s %s", self._who, type(command).__name__.upper(), command.qname or "the default queue")
         self._services.raft_log.tell(Propose([(entry, Asker(self, pending, 0))]))
 
-    @property
-    def _who(self) -> str:
-        """Who is connected, for the log."""
-        access = self._access
-        return self._door.peer if access is None else f"{access.name} at {self._door.peer}"
-
 
 def _by_queue(run: Sequence[wire.Pub], drafts: list[Draft]) -> dict[str, Gathered]:
-    """Return the drafts of plain publishes and their places, by queue; a run is often for one alone."""
+    """Return the drafts of plain publishes and their places, by queue."""
     names = [pub.qname for pub in run]
     if names.count(names[0]) == len(names):
         return {names[0]: (drafts, list(range(len(run))))}

@@ -1,10 +1,11 @@
-"""StraightCommands: how a subscriber begins what the leader's memory answers, without the log.
+"""StraightCommands: the commands of a subscriber that go straight to a queue, not through the log.
 
-    FET, NACK, TOUCH, SUB, UNS, ISLP, PEEK, STATS, LIST --> the queue's process
+    FET, NACK, TOUCH, SUB, UNS, ISLP, PEEK, STATS, LIST --> the queue's process --> Answered
 
-What comes back is `Answered` like everything else.  Which message is handed out is decided in the queue.
+The queue decides which messages are handed out.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -33,18 +34,20 @@ from wakeq.protocol.commands import Token
 from wakeq.protocol.errors import Refused
 from wakeq.protocol.wire import worker as wire
 
-EVERY_QUEUE = "\0"  # no queue's name: a look at all of them, one at a time on each connection
+EVERY_QUEUE = "\0"  # no queue has this name: what looks at all queues makes it busy, so that these come one at a time
 QUEUES_MAX = 10_000  # distinct queues that one connection may subscribe to or fetch from
+
+logger = logging.getLogger("wakeq.admin")  # as of what is asked for over HTTP
 
 
 class StraightCommands(Requests):
-    """A subscriber's commands that go straight to a queue."""
+    """See the head of this file."""
 
-    _waits: list[Pending] | None = None  # those in which a FET waits until the client goes on
-    _known: set[str] | None = None  # queues that know of this subscriber
+    _waits: list[Pending] | None = None  # runs with a FET that waits until the client sends something else
+    _known: set[str] | None = None  # queues that must be told when this connection ends
 
     def _know(self, name: str) -> bool:
-        """Remember a queue that hears of this subscriber's end; False if there are too many already."""
+        """Remember to tell a queue when this connection ends; return False if there are too many already."""
         if self._known is None:
             self._known = set()
         if len(self._known) >= QUEUES_MAX and name not in self._known:
@@ -53,7 +56,7 @@ class StraightCommands(Requests):
         return True
 
     def _end_waits(self, run: Sequence[Any]) -> None:
-        """A FET that waits without a cmd_id ends when the client goes on with anything but another such FET."""
+        """End the FETs that wait without a cmd_id, unless the client goes on with just more of them."""
         if run and type(run[0]) is wire.Fet and all(command.wait for command in run):
             return
         waits, self._waits = self._waits, None
@@ -64,7 +67,7 @@ class StraightCommands(Requests):
     # --- fetching and sleeping -------------------------------------------------------------------------------------
 
     def _fetch(self, run: Sequence[Any]) -> None:
-        """Tell each queue what is wanted of it."""
+        """Tell each queue which messages are wanted from it."""
         if any([command.wait for command in run]):
             self._fetch_waiting(run)
             return
@@ -76,7 +79,7 @@ class StraightCommands(Requests):
             self._ask_queue(name, pending, mine)
 
     def _fetch_waiting(self, run: Sequence[Any]) -> None:
-        """The same if some of them wait; a FET with wait and cmd_id is answered whenever it is."""
+        """The same if some of them wait; one with wait and cmd_id is answered out of order, when it has a message."""
         apart: list[wire.Fet] = []
         rest: list[wire.Fet] = []
         for command in run:
@@ -91,7 +94,7 @@ class StraightCommands(Requests):
         wants: dict[str, list[Want]] = {}
         for place, command in enumerate(rest):
             want = want_of(place, command)
-            if want.wait_ms and (place < last_plain or self._ended):  # the client went on: it is over before it began
+            if want.wait_ms and (place < last_plain or self._ended):  # the client went on: the wait is over already
                 want = Want(want.place, want.count, 0, want.timeout_ms)
             wants.setdefault(command.qname, []).append(want)
         if any(command.wait for command in rest):
@@ -119,7 +122,7 @@ class StraightCommands(Requests):
         self._queue(command.qname).tell(sleep)
 
     def _is_awaited(self, name: str) -> bool:
-        """Whether anybody has subscribed to a queue: then it is empty instead of unknown."""
+        """Whether anybody is subscribed to a queue: then it counts as empty even if it does not exist."""
         return self.runtime.groups.count(("subscribers", name)) > 0
 
     def _subscribe(self, run: Sequence[Any]) -> None:
@@ -164,7 +167,7 @@ class StraightCommands(Requests):
     def _settle_straight(
         self, run: Sequence[Any], begin: Callable[[Any, Pending, list[str], list[Token]], None]
     ) -> None:
-        """Tell a queue about deliveries; what it answers uid by uid becomes one reply for each command."""
+        """Tell a queue which deliveries a NACK or TOUCH is about; its answers for all uids become one reply."""
         (command,) = run
         pending = self._begin(run)
         try:
@@ -185,6 +188,7 @@ class StraightCommands(Requests):
             case wire.List():
                 self._inquire(pending, EVERY_QUEUE, Stats(asker, "", all_queues=True, prefix=command.prefix))
             case wire.Cluster():
+                self._note_change(command)
                 administer = Administer(asker, command.do, command.node, command.address)
                 self._services.raft_log.tell(administer)
             case wire.Stats(qname=str(name)):
@@ -192,7 +196,13 @@ class StraightCommands(Requests):
             case _:
                 self._inquire(pending, EVERY_QUEUE, Stats(asker, "", all_queues=True))
 
+    def _note_change(self, command: wire.Cluster) -> None:
+        """Log who asks for something to be done, as of what changes queues."""
+        if command.do != "status":
+            node = "" if command.node is None else f" {command.node}"
+            logger.info("%s CLUSTER %s%s%s", self._who, command.do, node, command.address and f" {command.address}")
+
     def _inquire(self, pending: Pending, name: str, question: Peek | Stats) -> None:
-        """Look at what this node holds as leader; what comes behind it on this connection must not come before it."""
+        """Ask what this node holds as leader; later commands about the same queue wait for the answer."""
         self._make_busy(pending, (name,))
         self._services.raft_log.tell(Inquire(question))

@@ -2,9 +2,10 @@
 
     Received (listener) --> runs of like commands --> the log or the queue --> answers, in the order of the requests
 
-It checks what belongs to the connection and knows no queue rule.  The order of things is kept in Requests, the
-commands are in RingCommands, StraightCommands and StagedCommands; here is what begins and ends a connection, and who
-begins which run.
+It checks what belongs to the connection (rights, sizes, HELLO) and knows no rule of a queue.
+
+Built in layers: Requests keeps the order; RingCommands, StraightCommands and StagedCommands have the commands; and
+here is what begins and ends a connection, and the table of which method begins which command.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,7 +47,7 @@ class Subscriber(StagedCommands):
             self._describe(message.asker)
 
     def _wake(self, name: str) -> None:
-        """Send awk at once; behind its okslp, if that one has not been sent yet."""
+        """Send awk at once, or after the okslp to which it belongs if that has not been sent yet."""
         awk = wire.Awk(qname=name)
         for pending in reversed(self._pendings or ()):
             if type(pending.commands[0]) is wire.Islp and pending.commands[0].qname == name:
@@ -55,9 +56,9 @@ class Subscriber(StagedCommands):
         self._door.send([awk])
 
     def _describe(self, asker: Asker) -> None:
-        """Say what this connection is about, to an operator."""
+        """Describe this connection to an operator."""
         facts = describe(self, self._worker, self._door, in_flight=self._in_flight)
-        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+        asker.tell(facts)
 
     def on_stop(self) -> None:
         self._say_gone()
@@ -73,7 +74,7 @@ class Subscriber(StagedCommands):
 
     def _begin_run(self, run: Sequence[Any]) -> None:
         if self._closing:
-            return  # the client is being shown out: nothing that it said behind that counts
+            return  # the connection is about to be closed: later commands are ignored
         if self._waits:
             self._end_waits(run)
         if self._access is not None and (found := refusals(run, self._access)) is not None:
@@ -82,7 +83,7 @@ class Subscriber(StagedCommands):
         self._begin_alike(run)
 
     def _begin_permitted(self, run: Sequence[Any], found: Sequence[Refused | None]) -> None:
-        """Begin what may be done, each in its place; the rest is refused."""
+        """Begin the commands that are allowed, each in its place, and refuse the others."""
         gate, access = self._services.gate, self._access
         if gate is not None and access is not None and not access.is_known:
             gate.miss_token(self._door.peer)
@@ -102,7 +103,7 @@ class Subscriber(StagedCommands):
         _BEGIN[kind](self, run)
 
     def _refuse(self, run: Sequence[Any], refusal: Refusal) -> None:
-        """This node does not serve: the client is told who does, and nothing was done."""
+        """Refuse a run because this node does not serve; the refusal says who does."""
         pending = self._begin(run)
         for place, command in enumerate(run):
             self._reply(pending, place, refused(refusal, command.cmd_id))
@@ -130,7 +131,7 @@ class Subscriber(StagedCommands):
         self._reply(self._begin(run), 0, reply)
 
     def _log_in(self, token: str | None) -> None:
-        """See who this is, if the node wants to know; who is known already need not say it again."""
+        """Check the token, if this node requires one; a client that has given one need not repeat it."""
         gate, access = self._services.gate, self._access
         if gate is None or access is None or (token is None and access.is_known):
             return
@@ -142,10 +143,10 @@ class Subscriber(StagedCommands):
         for place, bad in enumerate(run):
             self._reply(pending, place, wire.nok(bad.error, bad.cmd_id))
         if run[-1].error.closes:
-            self._closing = run[-1].error.code  # not yet: what came before it may still have to be answered
+            self._closing = run[-1].error.code  # once all earlier commands are answered
 
 
-_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns, wire.Cluster})  # what every node answers
+_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns, wire.Cluster})  # answered even by a follower
 
 _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.Pub: Subscriber._publish,

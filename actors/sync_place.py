@@ -1,15 +1,15 @@
-"""SyncPlace: where to sync the log next: in the thread, or on the loop.
+"""SyncPlace: where to sync the log next: in its thread, or on the event loop.
 
     how long syncs took --> whether the next one may be done on the loop
 
-On a fast disk the hand-over to a thread costs as much as the sync itself.  Pure; it reads no clock.
+On a fast disk, handing a sync over to a thread costs as much as the sync itself.  Pure; it reads no clock.
 """
 
 from collections import deque
 
 FAST_SYNC_S = 0.0005
 SYNCS_LOOKED_AT = 16
-SLOW_SYNCS_MAX = 2  # of the last ones; if more were slow, the next is done in the thread
+SLOW_SYNCS_MAX = 2  # of the last SYNCS_LOOKED_AT; if more were slow, the next is done in the thread
 STALL_S = 0.005
 STALL_PAUSE_S = 10.0  # no sync on the loop for so long after one that stalled it
 
@@ -25,7 +25,7 @@ class SyncPlace:
         return now_s >= self._not_before_s and self._slow.count(True) <= SLOW_SYNCS_MAX
 
     def took(self, seconds: float, now_s: float, *, on_loop: bool) -> None:
-        """Learn from a sync; one that held up the loop is not risked again for a while."""
+        """Learn from a sync; after one that stalled the loop, none is done there for a while."""
         self._slow.append(seconds >= FAST_SYNC_S)
         if on_loop and seconds >= STALL_S:
             self._not_before_s = now_s + STALL_PAUSE_S

@@ -141,7 +141,7 @@ class TaskFluxSubscriber(Process):
     def on_describe(self, message: Describe) -> None:
         asker = message.asker
         facts = describe(self, self._worker, self._door, in_flight=0)
-        asker.process.tell(Answered([(asker.ticket, asker.place, facts)]))
+        asker.tell(facts)
 
     def on_drained(self, message: Drained) -> None:
         self._go_on(self._conversation.go_on())

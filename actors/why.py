@@ -24,19 +24,19 @@ def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscrib
     if number < 1 or not ledger.lives(number):
         return [{"code": "gone", "text": "it is not in this queue: done, moved, expired, a dead letter, or never here"}]
     if ledger.is_hidden(number):
-        return [{"code": "stashed", "text": "it was put aside by a pipeline, and is published when that commits"}]
+        return [{"code": "stashed", "text": "a pipeline has stashed it, and publishes it when it commits"}]
     held = leases.held.get(number)
     if held is not None and held.until_ms >= NEVER:
-        return [{"code": "staged", "text": "a pipeline has claimed it, and settles it or gives it back"}]
+        return [{"code": "staged", "text": "a pipeline has claimed it, and will settle it or give it back"}]
     if held is not None:
-        holder = f"worker {held.worker}" if held.worker else "a worker that was there before the last start"
-        text = f"{holder} has it until {moment(held.until_ms)}; then it comes back, unless it is done"
+        holder = f"worker {held.worker}" if held.worker else "a worker from before the last start"
+        text = f"{holder} has it until {moment(held.until_ms)}; then it comes back unless acknowledged"
         return [
             {"code": "leased", "text": text, "worker": held.worker, "until_ms": held.until_ms},
             *_history(ledger, number),
         ]
     if number in leases.leaving:
-        return [{"code": "leaving", "text": "what is to become of it was decided, and is being written down"}]
+        return [{"code": "leaving", "text": "it is just being acknowledged, released or moved"}]
     expires_ms = ledger.expires_of(number)
     if 0 < expires_ms <= now_ms:
         return [{"code": "expired", "text": f"it expired at {moment(expires_ms)} and is about to be removed"}]
@@ -66,7 +66,7 @@ def _in_line(leases: Leases, number: int) -> list[Cause]:
         text = f"it is ready, behind more than {POSITION_MAX:,} others"
     else:
         others = "one other" if before == 1 else f"{before:,} others"
-        text = f"it is ready, behind {others}" if before else "it is ready, the next to go"
+        text = f"it is ready, behind {others}" if before else "it is ready, and next in line"
     return [{"code": "in_line", "text": text, "behind": before}]
 
 
@@ -75,9 +75,9 @@ def _nobody(leases: Leases, subscribers: int) -> list[Cause]:
     if leases.waiters and next(islice(leases.all_waits(), 1), None) is not None:
         return []
     if not subscribers:
-        return [{"code": "no_subscriber", "text": "nobody has subscribed to the queue or waits for a message"}]
+        return [{"code": "no_subscriber", "text": "no worker is subscribed to the queue or waiting for a message"}]
     if subscribers and len(leases.sleepers) + len(leases.woken) == 0:
-        text = f"none of the {subscribers} subscribers asks for more: all of them are busy, or hang"
+        text = f"none of the {subscribers} subscribers is asking for messages: all are busy, or hang"
         return [{"code": "busy", "text": text, "subscribers": subscribers}]
     return []
 
@@ -86,7 +86,7 @@ def _history(ledger: Ledger, number: int) -> list[Cause]:
     side = ledger.sides.get(number)
     if side is None or not side.failures:
         return []
-    counts = {"nacked": side.nacks, "timed out": side.timeouts, "lost with a connection": side.disconnects}
+    counts = {"nacked": side.nacks, "timed out": side.timeouts, "lost by disconnects": side.disconnects}
     text = ", ".join(f"{what} {'once' if n == 1 else f'{n} times'}" for what, n in counts.items() if n)
     last = f"; the last error: {side.error}" if side.error else ""
     return [{"code": "failed_before", "text": f"it failed before: {text}{last}", "failures": side.failures}]

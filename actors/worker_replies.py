@@ -27,23 +27,23 @@ DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
 REFUSALS = {
     Result.STALE: (
         "STALE_LEASE",
-        "the lease is over: the message came back, and another worker may do it; drop this result, and give the next "
-        "one a longer timeout, or touch it in time",
+        "the lease is over: the message came back, and another worker may have it; drop this result, and next time use "
+        "a longer timeout, or touch the message in time",
     ),
-    Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has been worked off"),
+    Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has fewer messages"),
     Result.KEY_RANGE: ("KEY_RANGE", "the priority is outside of the range that the queue allows"),
     Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),
     Result.BUSY: ("BUSY", "too many publishes with an id in this queue within 15 minutes; try again later"),
     Result.FORGOTTEN: ("BAD_FIELD", "n is more than 1024 behind the highest of this session; its outcome is forgotten"),
-    Result.NO_QUEUE: ("Q_NOT_FOUND", "there is no queue of this name"),
-    Result.EXISTS: ("Q_EXISTS", "a queue of this name exists; its policies can be updated"),
-    Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted"),
+    Result.NO_QUEUE: ("Q_NOT_FOUND", "this queue does not exist; publish to it or create it first"),
+    Result.EXISTS: ("Q_EXISTS", "this queue exists already; update it to change its policies"),
+    Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted; purge it instead"),
     Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
     Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
     Result.REJECTED: ("BUSY", "not now; try again"),
     Result.EPOCH_EXPIRED: (
         "EPOCH_EXPIRED",
-        "the claim of this epoch is over: settled, or its messages are back in line",
+        "the claim of this epoch is over: it was settled, or its messages are back in line",
     ),
     Result.STASH_EXPIRED: (
         "STASH_EXPIRED",

@@ -115,7 +115,7 @@ class OpenSegment:
 def segments_of(directory: Path) -> list[Segment]:
     """Return the segments of one data directory in log order."""
     if not (directory / LOG_FOLDER).is_dir():
-        raise StorageError(f"{directory}: is no data directory of wakeq; give the one that the broker was started with")
+        raise StorageError(f"{directory}: is not a data directory of wakeq; give the one of the broker")
     for attempt in range(LOOK_AGAIN):
         try:
             found = _list(directory)

@@ -21,7 +21,7 @@ OF_STASHED = ("priority", "size", "until", "body")  # what is told where a messa
 def check_lake(lake: Path) -> None:
     """Refuse what is no lake before Spark is started for it."""
     if not any(lake.glob("date=*")):
-        raise StorageError(f"{lake}: is no lake; fill one with wakeq pipeline archive DATA_DIR --to {lake}")
+        raise StorageError(f"{lake}: is not a lake; create one with wakeq pipeline archive DATA_DIR --to {lake}")
     for path in (lake / NOTE_FOLDER).glob("*.json"):
         facts_in(path)
 

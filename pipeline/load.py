@@ -106,7 +106,7 @@ def batches_of(files: Sequence[Path], mapping: Mapping, batch_rows: int) -> Iter
     for path in files:
         kind = FORMATS.get(path.suffix.lower())
         if kind is None:
-            raise BadSettings(f"{path}: what it holds is not known by its name; name it {', '.join(FORMATS)}")
+            raise BadSettings(f"{path}: its format cannot be told from its name; name it {', '.join(FORMATS)}")
         try:
             if kind == "json":
                 yield from _from_lines(path, mapping, batch_rows)

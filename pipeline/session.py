@@ -102,7 +102,7 @@ def _java_in(home: Path) -> Path:
     """What the user has chosen is taken, or refused: another one might be a surprise."""
     java = home / "bin" / "java"
     if not java.exists():
-        raise NotInstalled(f"JAVA_HOME is {home}, and there is no bin/java in it; set it right, or unset it")
+        raise NotInstalled(f"JAVA_HOME is {home}, but there is no bin/java in it; correct it, or unset it")
     if _release_of(java) < JAVA_RELEASE_MIN:
         raise NotInstalled(
             f"JAVA_HOME is {home}, which is Java {_release_of(java)}; Spark needs {JAVA_RELEASE_MIN} or newer: "

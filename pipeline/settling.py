@@ -112,7 +112,7 @@ def _finished_offsets(checkpoint: Path) -> list[str]:
     """Return the offsets of the last batch that a checkpoint says is finished."""
     commits, offsets = checkpoint / "commits", checkpoint / "offsets"
     if not offsets.is_dir():
-        raise BadSettings(f"{checkpoint} is no checkpoint of a streaming query: there is no directory offsets in it")
+        raise BadSettings(f"{checkpoint} is not the checkpoint of a streaming query: it has no directory offsets")
     batches = [int(path.name) for path in commits.glob("*") if path.name.isdecimal()]
     if not batches:
         return []

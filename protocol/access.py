@@ -105,7 +105,7 @@ def digest_of(token: str) -> bytes:
 def check_pattern(pattern: str) -> str:
     """Return a pattern if it is one; "" is the default queue."""
     if "*" in pattern[:-1]:
-        raise BadField(f"{pattern!r} is no pattern; it is a queue's name, or the beginning of names with * at the end")
+        raise BadField(f"{pattern!r} is not a pattern; give a queue's name, or the beginning of names followed by *")
     check_name(pattern.removesuffix("*"))
     return pattern
 
@@ -113,7 +113,7 @@ def check_pattern(pattern: str) -> str:
 def check_token_name(name: str) -> str:
     """Return the name of a token if it is one."""
     if not _NAME.fullmatch(name):
-        raise BadField(f"{name!r} is no name of a token; take 1 to {NAME_CHARS_MAX} letters, digits, dots, - and _")
+        raise BadField(f"{name!r} is not a token name; use 1 to {NAME_CHARS_MAX} letters, digits, dots, - and _")
     return name
 
 

@@ -1,8 +1,8 @@
-"""Columns: the messages of one incarnation of a queue by number: their sizes, and what few of them have besides.
+"""Columns: the messages of one incarnation of a queue by number: their sizes, and the fields that only some have.
 
     drafts, moment --> append --> columns --> what a message was published with; it lives until it is removed
 
-Pure, and the lower half of the ledger: what becomes of a message after its publication is decided there.
+The lowest layer of Ledger: it keeps what was published, and knows nothing of deliveries.  Pure.
 """
 
 from array import array
@@ -18,7 +18,7 @@ MASK = CHUNK - 1
 
 
 class Columns:
-    """Numbers run on from 1; CHUNK neighbours share a Chunk, which goes with the last of them."""
+    """Numbers run on from 1; CHUNK neighbours share a Chunk, which is dropped with the last living one of them."""
 
     __slots__ = (
         "_dirty_chunks", "aliased", "aliases", "bytes", "chunks", "has_moments", "has_timeouts", "living",
@@ -46,7 +46,7 @@ class Columns:
         return chunk is not None and number > 0 and offset < len(chunk.sizes) and chunk.sizes[offset] != 0
 
     def living_among(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Return those that live: the numbers themselves if all of them do, cheaply if they are a run."""
+        """Return the numbers that live; the very sequence if all do, which is cheap to find out for a run."""
         if numbers and numbers[0] > 0 and is_run(numbers):
             parts = (
                 chunk.sizes[start:end] for _, chunk, start, end in self._chunks_of(range(numbers[0], numbers[-1] + 1))
@@ -56,7 +56,7 @@ class Columns:
         return [number for number in numbers if self.lives(number)]
 
     def count_within(self, numbers: Sequence[int], bytes_max: int) -> int:
-        """Return how many of these living messages, from the first, have bodies of so many bytes together."""
+        """Return how many of these living messages, from the first on, have at most so many bytes of bodies in all."""
         if numbers and is_run(numbers):
             parts = (
                 chunk.sizes[start:end] for _, chunk, start, end in self._chunks_of(range(numbers[0], numbers[-1] + 1))
@@ -143,7 +143,7 @@ class Columns:
     # --- adding and removing -----------------------------------------------------------------------------------------
 
     def _append(self, drafts: Sequence[Draft], at_ms: int, *, alike: bool = False) -> None:
-        """Take new messages; if they are alike, nothing but their bodies tells them apart."""
+        """Take new messages; `alike` ones differ only in their bodies."""
         done, count = 0, len(drafts)
         asked = (drafts.shape,) if type(drafts) is Alike else drafts[:1] if alike else drafts
         plain = not any([d.priority or d.delay_ms or d.expires_ms or d.timeout_ms or d.alias for d in asked])
@@ -170,7 +170,7 @@ class Columns:
         self.living += count
 
     def _append_one(self, draft: Draft) -> bool:
-        """The hot path of a publish of one message: True if it fits between others that only have a size."""
+        """The hot path of one message that has nothing but a size; False, and nothing is done, for any other."""
         if draft.priority or draft.delay_ms or draft.expires_ms or draft.timeout_ms or draft.alias:
             return False
         number = self.next_number
@@ -218,7 +218,7 @@ class Columns:
         self._dirty_chunks[number >> CHUNK_SHIFT] = None
 
     def _cross_out_run(self, numbers: range) -> bool:
-        """Take messages in a row out of their chunks; False if one of them does not live, then nothing is changed."""
+        """Take messages in a row out of their chunks; False, and nothing is done, if one of them does not live."""
         pieces = list(self._chunks_of(numbers))
         parts = [chunk.sizes[start:end] for _, chunk, start, end in pieces]
         if numbers.start < 1 or sum(map(len, parts)) < len(numbers) or any([0 in part for part in parts]):
@@ -247,7 +247,7 @@ class Columns:
             self._dirty_chunks[chunk_id] = None
 
     def reveal(self, numbers: range) -> None:
-        """Show what was hidden."""
+        """Undo `hide`."""
         for chunk_id, chunk, start, end in self._chunks_of(numbers):
             dues = chunk.dues
             assert dues is not None, "it is hidden"
@@ -273,7 +273,7 @@ class Columns:
         self.has_moments = self.has_moments or chunk.dues is not None or chunk.expiries is not None
 
     def restore_chunk(self, chunk_id: int, chunk: Chunk) -> None:
-        """Take back columns that were written down."""
+        """Take back stored columns."""
         self.chunks[chunk_id] = chunk
         self._note_columns(chunk)
         self.living += chunk.living

@@ -1,13 +1,12 @@
-"""The vocabulary of the log: what can happen to queues and messages, as plain data.
+"""The entries of the log: everything that can happen to queues and messages, as plain data.
 
-An entry says what was asked and carries everything that `apply` needs, so that every node makes the same of it.
-Who asked is not in here.  Numbers are a queue's running message numbers, never positions in memory.
+An entry says what was asked for and carries everything needed to apply it, so that every node comes to the same
+result.  Who asked is not in here.  Numbers are the running message numbers of a queue, never positions in memory.
 Structs without GC tracking: they are made by the hundred thousand and never form cycles.
 """
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NoReturn
 
 import msgspec
 from msgspec.structs import replace
@@ -17,8 +16,8 @@ from wakeq.protocol.clock import span_on
 from wakeq.protocol.raft.membership import Config
 
 Token = tuple[int, int]  # (term, sequence) of a delivery: grows with every delivery of a queue
-PAUSE_MS_MAX = (1 << 62) - 1  # the moment of a pause without an end
-ANY_TOKEN: Token = (0, 0)  # the original protocol's acknowledgement, which proves nothing
+PAUSE_MS_MAX = (1 << 62) - 1  # the end of a pause that lasts until it is ended
+ANY_TOKEN: Token = (0, 0)  # of a client that shows no token, as in the original protocol; never stale
 
 
 class Kind(IntEnum):
@@ -45,13 +44,9 @@ class Kind(IntEnum):
     PAUSE = 18
     MOVED = 19
 
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        raise ValueError(f"it is of kind {value}, which only a later release knows; use that one, or a later one")
-
 
 class ClaimAction(IntEnum):
-    """What becomes of the claims of a source; the number on disk.  Never renumber."""
+    """What happens to the claims of a source; the number on disk.  Never renumber."""
 
     STAGED = 1
     RENEWED = 2
@@ -60,7 +55,7 @@ class ClaimAction(IntEnum):
 
 
 class UnstashAction(IntEnum):
-    """What becomes of stashes; the number on disk.  Never renumber."""
+    """What happens to stashes; the number on disk.  Never renumber."""
 
     PUBLISHED = 1
     DROPPED = 2
@@ -74,12 +69,12 @@ class Reason(IntEnum):
     NACK = 1
     TIMEOUT = 2
     DISCONNECT = 3
-    RETURNED = 4  # given back by a worker that did not fail: no failure
-    REJECTED = 5  # no worker should try it again: a dead letter, so never in Released
+    RETURNED = 4  # given back by a worker; does not count as a failure
+    REJECTED = 5  # a worker wants it to be a dead letter at once; so it never stands in Released
 
 
 class Result(IntEnum):
-    """What became of one item of an entry, where it is not a message number."""
+    """The result of one item of an entry, where it is not a message number."""
 
     DONE = 0
     UNKNOWN = -1
@@ -94,15 +89,15 @@ class Result(IntEnum):
     DEFAULT_QUEUE = -10
     SET_ASIDE = -11
     REJECTED = -12
-    REPEATED = -13  # stored before, under the same id or number in its session: never an answer, only a note
+    REPEATED = -13  # stored before, with the same id or number in its session; only a note for readers of the log
     EPOCH_EXPIRED = -14
     STASH_EXPIRED = -15
     EPOCH_OLD = -16
-    CANCELLED = -17  # acknowledged without ever having been out: never an answer, only a note
+    CANCELLED = -17  # acknowledged without ever having been delivered; only a note for readers of the log
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One message as its publisher asked for it.  Spans, not moments: the leader's stamp makes moments of them."""
+    """One message as its publisher sent it.  Its times are spans, counted from the moment of the entry."""
 
     body: bytes
     priority: int = 0
@@ -114,10 +109,10 @@ class Draft(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Publish(msgspec.Struct, frozen=True, gc=False):
-    """Messages for one queue, which is made if it does not exist.
+    """Messages for one queue, which is created if it does not exist, unless `must_exist`.
 
-    Each draft stands for itself unless `atomic`.  `id` makes the whole entry idempotent; with `session`,
-    `ordinals` gives each draft (or the atomic whole) its number in that session.  With `must_exist` it makes no queue.
+    Each draft is stored or refused by itself, unless `atomic`.  `id` makes the whole entry idempotent; with `session`,
+    `ordinals` gives each draft (or the atomic whole) its number in that session.
     """
 
     queue: str
@@ -126,16 +121,16 @@ class Publish(msgspec.Struct, frozen=True, gc=False):
     id: str = ""
     session: str = ""
     ordinals: Sequence[int] = ()
-    forced: bool = False  # dead letters and returned messages are not subject to policies
+    forced: bool = False  # dead letters and returned messages are stored whatever the queue's policies say
     door: int = 0
     worker: int = 0
     must_exist: bool = False
-    oversized: bool = False  # bodies above the node's limit, and so left out: judged like any other, never stored
-    alike: bool = False  # a list of drafts that differ in their bodies alone and have no headers, if somebody knows
+    oversized: bool = False  # the bodies are above the node's limit and left out: to be refused in the log's order
+    alike: bool = False  # the drafts are known to differ only in their bodies and to have no headers
 
 
 class Delivered(msgspec.Struct, frozen=True, gc=False):
-    """Messages handed to a worker, each hidden until its moment.  Sequences run on from the first."""
+    """Messages handed to a worker, each until its moment.  The tokens are numbered on from `first_sequence`."""
 
     queue: str
     queue_id: int
@@ -156,7 +151,7 @@ class Extended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """Deliveries that ended without an acknowledgement; each message is available again at its moment."""
+    """Deliveries that ended without an acknowledgement; each message is available again from its moment on."""
 
     queue: str
     queue_id: int
@@ -168,12 +163,11 @@ class Released(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """Messages that are done with.  `publishes` are the follow-ups: all of it happens, or nothing.
+    """Messages that are done.  `publishes` are follow-ups: all of it happens, or nothing.
 
-    `dead` says that the follow-up is the dead letter of the message.  `foreign` are uids of imported records, by
-    position; their number is -1.  `delivered` says that the messages are handed out by this entry too: whoever takes
-    them cannot acknowledge.  `moved` says that an operator takes them away, to the queue of the follow-up or for ever:
-    only what is not with a worker goes.
+    `dead`: the follow-up is the dead letter of the message.  `foreign`: uids of imported records, by position; their
+    number is -1.  `delivered`: this entry also hands the messages out, to a client that cannot acknowledge.  `moved`:
+    an operator moves them to the queue of the follow-up, or deletes them; those with a worker stay.
     """
 
     queue: str
@@ -190,7 +184,7 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Expired(msgspec.Struct, frozen=True, gc=False):
-    """Messages that were kept as long as they were to be kept."""
+    """Messages whose time to live is over."""
 
     queue: str
     queue_id: int
@@ -200,9 +194,9 @@ class Expired(msgspec.Struct, frozen=True, gc=False):
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """What happens to the staged claims of a source (docs/internals/staging.md).
 
-    STAGED names the messages of the epoch, handed out under sequences that run on from the first.  SETTLED names those
-    of all open epochs up to its own, and LAPSED those of its own, with the tokens of their claims.  RENEWED names none,
-    and no epoch: it is of all that are open.
+    STAGED names the messages of the epoch, whose tokens are numbered on from `first_sequence`.  SETTLED names those of
+    all open epochs up to its own, and LAPSED those of its own, each with its token.  RENEWED names neither messages nor
+    an epoch: it is for all epochs that are open.
     """
 
     queue: str
@@ -211,7 +205,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     source: str
     epoch: int = 0
     numbers: list[int] = []
-    tokens: list[Token] = []  # of what ends; of what is staged the log gives term and sequence
+    tokens: list[Token] = []  # of messages whose claim ends
     first_sequence: int = 0
     slices: int = 1
     until_ms: int = 0
@@ -220,21 +214,21 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 class Stash(msgspec.Struct, frozen=True, gc=False):
-    """A part of what one attempt has put aside: stored like an atomic publish, and hidden."""
+    """Messages of one attempt, to be published later or never: stored like an atomic publish, and hidden."""
 
     queue: str
     drafts: Sequence[Draft]
     stash: str
     part: int
-    keep_ms: int  # for so long from the moment of the entry
+    keep_ms: int  # from the moment of the entry
     door: int = 0
     worker: int = 0
 
 
 class Unstash(msgspec.Struct, frozen=True, gc=False):
-    """Stashes, each with the number of its messages, become available together, or go.
+    """Stashes, each with the number of its messages, are published together, or dropped.
 
-    `epoch` of `writer` makes it idempotent; only PUBLISHED has them.
+    `writer` and its `epoch` make publishing idempotent; otherwise they are empty.
     """
 
     queue: str
@@ -265,14 +259,14 @@ class PurgeQueue(msgspec.Struct, frozen=True, gc=False):
 
 
 class PauseQueue(msgspec.Struct, frozen=True, gc=False):
-    """Nothing is handed out of this queue before a moment; 0 ends the pause, PAUSE_MS_MAX is until that is said."""
+    """This queue hands nothing out before a moment; 0 ends a pause, PAUSE_MS_MAX begins one without an end."""
 
     queue: str
     until_ms: int
 
 
 class Requeued(msgspec.Struct, frozen=True, gc=False):
-    """An operator wants delayed messages to be handed out now."""
+    """An operator wants delayed messages to be available now."""
 
     queue: str
     queue_id: int
@@ -280,7 +274,7 @@ class Requeued(msgspec.Struct, frozen=True, gc=False):
 
 
 class SetAside(msgspec.Struct, frozen=True, gc=False):
-    """An earlier entry crashed its queue again and again: nobody applies it any more."""
+    """An earlier entry has crashed its queue again and again: no node is to apply it."""
 
     queue: str
     index: int
@@ -317,7 +311,7 @@ Results = Sequence[int]  # for each item: a message number (> 0), or a Result
 
 
 def lengthened(entry: Entry, behind_ms: int) -> Entry:
-    """Return the entry with delays that take as long as they were to take by a clock that is so far behind."""
+    """Return the entry with longer delays if the clock runs fast to catch up, so that they do not end early."""
     match entry:
         case Publish() | Stash() if any(draft.delay_ms for draft in entry.drafts):
             return replace(entry, drafts=[_lengthened(draft, behind_ms) for draft in entry.drafts])

@@ -1,9 +1,9 @@
-"""Deliveries: which messages of a queue are out, and what is known of each that ever was.
+"""Deliveries: which messages of a queue are out with a worker, and the record (Side) of each that ever was.
 
-    Delivered, Extended, Released --> deliver, extend, release --> results; from when, and how long, a message is hidden
+    Delivered, Extended, Released --> deliver, extend, release --> results, and until when each message is out or away
 
-Pure, and the middle of the ledger: between what was published (Columns) and what becomes of it.  A message that was
-never delivered costs nothing here; one that was has a Side in memory until it is gone.
+The middle layer of Ledger, on Columns.  Pure.  A message that was never delivered costs nothing here; one that was has
+a Side in memory until it is gone.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Deliveries(Columns):
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def timeout_of(self, number: int) -> int:
-        """Return how long a delivery of a living message hides it."""
+        """Return the timeout of a living message: its own, or the queue's."""
         column = self.chunks[number >> CHUNK_SHIFT].timeouts
         own = 0 if column is None else column[number & MASK]
         return own or self.policies.timeout * 1000
@@ -69,7 +69,7 @@ class Deliveries(Columns):
     # --- deliveries ------------------------------------------------------------------------------------------------
 
     def deliver(self, entry: Delivered, term: int) -> Results:
-        """Note that messages are out; of one that is gone nothing is noted, and its result is UNKNOWN."""
+        """Note that messages are out; the result of one that is gone is UNKNOWN."""
         if entry.queue_id != self.id:
             return [_UNKNOWN] * len(entry.numbers)
         if self.sides is EMPTY_DICT:
@@ -144,7 +144,7 @@ class Deliveries(Columns):
             self._touched.update(numbers)
 
     def restore_side(self, number: int, side: Side) -> None:
-        """Take back what was written down of a message that has been delivered."""
+        """Take back the stored Side of a message that has been delivered."""
         if self.sides is EMPTY_DICT:
             self.sides = {}
         self.sides[number] = side

@@ -1,10 +1,10 @@
-"""Ledger: the life of every message of one queue.  Pure: changes only by committed entries, alike on every node.
+"""Ledger: the rules of one queue: which messages it has, and what an entry of the log does to them.
 
-    entry, moment --> apply --> results (and what changed since the last `collect`)
+    entry, moment --> publish, deliver, acknowledge ... --> a result for each item; `collect`: what has changed since
 
-A message is delayed, ready, out with a worker, or gone: what was published is kept in Columns, what was delivered in
-Deliveries, and here is decided what comes and goes.  Bodies are not kept here, and nothing here ever reads a disk.
-Every method computes first and changes last, so that an exception leaves the ledger as it was.
+Pure: only committed entries change it, so it is the same on every node.  It is built in layers: Columns keeps what was
+published, Deliveries what is or was out with a worker, and here messages come and go.  Bodies are not kept here.  Every
+method computes first and changes last, so that an exception leaves the ledger as it was.
 """
 
 from collections.abc import Sequence
@@ -57,20 +57,20 @@ class Ledger(Deliveries):
     def __init__(self, name: str, queue_id: int, policies: Policies, limits: Limits) -> None:
         self.name = name
         self.limits = limits
-        self.paused_until_ms = 0  # nothing is handed out before; it outlives an incarnation, but not the queue
+        self.paused_until_ms = 0  # it survives a purge, but not the deletion of the queue
         self.publishers: Publishers | None = None  # made by the first id or session: most queues never see one
-        self._aliases_lost: tuple[str, ...] = ()  # of incarnations that are dead: no prefix tells what they left behind
+        self._aliases_lost: tuple[str, ...] = ()  # of dead incarnations: uids that the store cannot find by prefix
         self.aliased = EMPTY_DICT
-        self.cancelled: Sequence[int] = ()  # places in the last Ack of what had never been out
+        self.cancelled: Sequence[int] = ()  # places in the last Ack of messages that had never been out
         self.begin(queue_id, policies)
 
     def begin(self, queue_id: int, policies: Policies) -> None:
-        """Start an empty incarnation; what makes publishes idempotent lives on."""
+        """Start an empty incarnation; ids and sessions of publishers are kept."""
         self._aliases_lost += tuple(self.aliased.values())
         self.clear()
         self.id = queue_id
         self.obey(policies)
-        self._aliases_gone: list[int] | None = None  # still in the maps of aliases, until they are collected
+        self._aliases_gone: list[int] | None = None  # they stay in the maps of aliases until they are collected
         self.staging: Staging | None = None  # made when needed: an idle queue is to be small
         if self.publishers is not None:
             self.publishers.go_on_in(queue_id)
@@ -81,7 +81,7 @@ class Ledger(Deliveries):
         self._is_limited = not policies.unlimited
 
     def forget_publishers(self) -> None:
-        """Drop what makes publishes idempotent: the queue itself is deleted."""
+        """Forget ids and sessions: the queue itself is deleted."""
         self.publishers = None
 
     @property
@@ -144,14 +144,14 @@ class Ledger(Deliveries):
             code = self._ack_code(number, token)
             if code:
                 return code
-            if entry.dead and not self.is_out(number):  # the delivery has ended otherwise: the message came back
+            if entry.dead and not self.is_out(number):  # it came back meanwhile, so this delivery is not its last
                 return Result.UNKNOWN
-            if entry.moved and not self.may_be_operated(number):  # a worker has it meanwhile
+            if entry.moved and not self.may_be_operated(number):  # a worker has got it meanwhile
                 return Result.UNKNOWN
         return 0
 
     def resolved(self, entry: Ack) -> list[int]:
-        """Return the entry's numbers, with those of foreign uids found (also of messages that just left)."""
+        """Return the entry's numbers, with those of foreign uids looked up, also of messages that have just gone."""
         foreign = entry.foreign
         if not foreign:
             return entry.numbers
@@ -182,7 +182,7 @@ class Ledger(Deliveries):
         return Result.DONE
 
     def acknowledge(self, entry: Ack) -> Results:
-        """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of every life's end."""
+        """Remove messages; the result of each is DONE, UNKNOWN or STALE.  The hot path of the end of a message."""
         self.cancelled = ()
         if entry.moved:
             return self._move(entry)
@@ -198,11 +198,11 @@ class Ledger(Deliveries):
             self.totals.acked += done
         if entry.delivered:
             self.totals.delivered += done
-            self.cancelled = ()  # it was out, if only by this very entry
+            self.cancelled = ()  # this very entry has delivered them
         return results
 
     def _remove_run(self, numbers: list[int]) -> bool:
-        """Remove messages in a row that never were out; False if they are anything else, then nothing is changed."""
+        """Remove messages in a row that were never out; False, and nothing is done, if they are anything else."""
         is_plain = bool(numbers) and is_run(numbers) and not self.aliased and self.sides.keys().isdisjoint(numbers)
         return is_plain and self._cross_out_run(range(numbers[0], numbers[-1] + 1))
 
@@ -218,7 +218,7 @@ class Ledger(Deliveries):
                 continue
             side = sides.get(number)
             if side is None:
-                if chunk.dues is not None and chunk.dues[offset] < 0:  # stashed: nobody can know of it
+                if chunk.dues is not None and chunk.dues[offset] < 0:  # stashed, so not published yet
                     results.append(_UNKNOWN)
                     continue
                 if token == any_token:
@@ -232,7 +232,7 @@ class Ledger(Deliveries):
         return results
 
     def _move(self, entry: Ack) -> Results:
-        """Remove what an operator takes away, but for what is out."""
+        """Remove what an operator takes away, except what is out."""
         results: list[int] = []
         for number in self._own_numbers(entry):
             if not self.may_be_operated(number):
@@ -244,11 +244,11 @@ class Ledger(Deliveries):
         return results
 
     def may_be_operated(self, number: int) -> bool:
-        """Whether an operator, or its expiry, may take it: it is not with a worker, nor staged."""
+        """Whether it may be moved, deleted or expired: it is neither out with a worker nor stashed."""
         return self.lives(number) and not self.is_out(number) and not self.is_hidden(number)
 
     def requeue(self, entry: Requeued) -> Results:
-        """Let messages that wait for a moment wait no longer; UNKNOWN for what is gone, or out."""
+        """Make delayed messages available; UNKNOWN for what is gone, or out."""
         is_ours = entry.queue_id == self.id
         return [self._requeue(number) if is_ours else Result.UNKNOWN for number in entry.numbers]
 
@@ -292,7 +292,7 @@ class Ledger(Deliveries):
         return self._staged().unstash(entry, at_ms)
 
     def discard(self, numbers: range) -> None:
-        """Remove stashed messages that nobody will ever see."""
+        """Remove stashed messages that will not be published."""
         for number in numbers:
             if self.lives(number):
                 self._remove(number)
@@ -317,10 +317,10 @@ class Ledger(Deliveries):
             self._aliases_gone.append(number)
         self._cross_out(chunk, number)
 
-    # --- writing down, and coming back -----------------------------------------------------------------------------
+    # --- to the state store and back -------------------------------------------------------------------------------
 
     def collect(self) -> Delta:
-        """Return what changed since the last call.  Columns are copied: the ledger goes on meanwhile."""
+        """Return what changed since the last call.  Columns are copied, because the ledger goes on changing them."""
         touched, self._touched = self._touched, None
         dirty = list(self._dirty_chunks)
         self._dirty_chunks.clear()
@@ -335,7 +335,7 @@ class Ledger(Deliveries):
         )
 
     def _collect_aliases(self) -> list[str]:
-        """Forget the uids of imported messages that are gone; until now their last users could still ask."""
+        """Return the uids of imported messages that are gone, which cannot be looked up from now on."""
         gone = [self.aliased.pop(number) for number in self._aliases_gone or ()]
         for alias in gone:
             self.aliases.pop(alias, None)

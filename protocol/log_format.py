@@ -153,7 +153,7 @@ def decode_header(data: bytes, path: object) -> SegmentHeader:
 def _too_short(path: object, size: int) -> DamagedFile:
     return DamagedFile(
         path, 0, found=f"a file of {size} bytes", expected=f"a header of {HEADER_BYTES} bytes",
-        hint="headers are written before the file gets its name, so this is no crash: restore it from a copy",
+        hint="headers are written before the file gets its name, so this was not a crash: restore it from a copy",
     )  # fmt: skip
 
 

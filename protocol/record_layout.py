@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sys import byteorder
 
 from wakeq.protocol.commands import Draft, Kind
-from wakeq.protocol.errors import StorageError
+from wakeq.protocol.errors import StorageError, WrongVersion
 
 ENTRY_VERSION = 1
 # version, kind, door, flags, count of items, moment ms, queue id (0 = by name), worker, length of the name
@@ -31,6 +31,16 @@ class BadRecord(StorageError):
     """Bytes of an entry, a row or a chunk that do not make sense."""
 
     code = "BAD_RECORD"
+
+
+class LaterRecord(BadRecord):
+    """An entry that this release cannot read, for a later one wrote it: its checksum was right."""
+
+    code = WrongVersion.code
+    exit_status = WrongVersion.exit_status
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"an entry of {what}, which only a later release knows; use that one, or a later one")
 
 
 def head_of(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes:

@@ -52,6 +52,7 @@ from wakeq.protocol.record_layout import (
     HEAD,
     ITEM,
     BadRecord,
+    LaterRecord,
     take,
     take_sized,
     take_text,
@@ -100,7 +101,9 @@ def decode_entry(payload: bytes) -> tuple[Entry, int]:
     try:
         version, kind, door, flags, count, at_ms, queue_id, worker, name_size = HEAD.unpack_from(payload)
         if version != ENTRY_VERSION:
-            raise BadRecord(f"entry of version {version}; this release reads {ENTRY_VERSION}")
+            raise LaterRecord(f"version {version}")
+        if kind not in _DECODERS:
+            raise LaterRecord(f"kind {kind}")
         start = HEAD.size + name_size
         name = take(payload, HEAD.size, start).decode()
         end = start + count * ITEM.size

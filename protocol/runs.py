@@ -146,6 +146,8 @@ class Runs:
             if not 0 <= at < len(self._runs):
                 return None
             run = self._runs[at]
+            if start < run.first:  # what stood between has gone
+                return None
             place, end = start - run.first, stop - run.first
             found = cast("list[Draft]", run.drafts[place:end])
             if not found or (run.stays is not None and run.stays.find(0, place, end) >= 0):

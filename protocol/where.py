@@ -78,7 +78,7 @@ def parse_condition(text: str) -> Condition:
     """Read `FIELD OP VALUE`, or raise BadField."""
     match = _CONDITION.fullmatch(text)
     if match is None:
-        raise BadField(f"{text!r} is no condition; write one like priority<5, error~timeout or header.tenant=acme")
+        raise BadField(f"{text!r} is not a condition; write one like priority<5, error~timeout or header.tenant=acme")
     field, compare, value = match.groups()
     if field in NUMBERS:
         return Condition(field, compare, _number(text, compare, value))
@@ -97,7 +97,7 @@ def _number(text: str, compare: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise BadField(f"{text!r}: {value!r} is no number") from None
+        raise BadField(f"{text!r}: {value!r} is not a number") from None
 
 
 def fits(candidate: Candidate, conditions: Sequence[Condition]) -> bool:

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from errno import ENOLCK, ENOSYS, EOPNOTSUPP
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP, EROFS
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -105,7 +105,7 @@ class DataDirectory:
     def read_only(cls, path: Path) -> Self:
         """Look at a directory, whether a node is using it or not; nothing is locked, made or changed."""
         if not path.is_dir():
-            raise StorageError(f"{path}: there is no such directory; give the one that the node was started with")
+            raise StorageError(f"{path}: this directory does not exist; give the one that the node was started with")
         imports = version1.needs_import(path)
         version = 1 if imports else _version_of(path)
         if version != VERSION:
@@ -206,7 +206,7 @@ def _take_lock(path: Path) -> int:
     try:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     except OSError as error:
-        if is_full(name, error):
+        if error.errno == EROFS or is_full(name, error):
             raise sync_failed(name, "create", error) from error
         raise StorageError(f"{name}: {error.strerror}; the node must own its data directory") from error
     try:
@@ -304,7 +304,7 @@ def _wrong_version(path: Path, version: int) -> WrongVersion:
 
 
 def _not_ours(path: Path) -> StorageError:
-    return StorageError(f"{path}: is no data directory: there is no VERSION in it; give the right path")
+    return StorageError(f"{path}: is not a data directory: it has no file VERSION; check the path")
 
 
 def _bring_up_to_date(path: Path, version: int, *, upgrade: bool, upgrades: Mapping[int, Upgrade]) -> None:

@@ -15,6 +15,7 @@ from wakeq.protocol.errors import StorageError, SyncFailed
 FULL_BYTES = 1024 * 1024  # with less than this free, an EIO is called a full disk: LMDB reports it so
 TEMPORARY_SUFFIX = ".new"
 MODE = 0o600  # messages are nobody else's business
+_NOT_OURS = (errno.EACCES, errno.EPERM)
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,11 +54,18 @@ def is_full(path: Path, error: OSError) -> bool:
 def sync_failed(path: Path, action: str, error: OSError) -> SyncFailed:
     """Return the error for a write or sync that failed; the caller latches it and raises it ever after."""
     reason = error.strerror or str(error)
+    return SyncFailed(f"{path}: {action} failed: {reason}; {_hint(path, error)}")
+
+
+def _hint(path: Path, error: OSError) -> str:
+    """Say what to do about it."""
     if is_full(path, error):
-        hint = "the disk is full: free some space, then start the node again"
-    else:
-        hint = "the disk may be failing: look into the kernel's log before starting the node again"
-    return SyncFailed(f"{path}: {action} failed: {reason}; {hint}")
+        return "the disk is full: free some space, then start the node again"
+    if error.errno in _NOT_OURS:
+        return "the node must own its data directory, with all that is in it: see owner and mode"
+    if error.errno == errno.EROFS:
+        return "the kernel makes it so when its disk fails: look into the kernel's log, and at how it is mounted"
+    return "the disk may be failing: look into the kernel's log before starting the node again"
 
 
 def short_write(path: Path, written: int, size: int) -> SyncFailed:

@@ -113,7 +113,7 @@ def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
     found = list(_queue_lines(path, queues))
     missing = queues - {line["queue"] for line in found}
     if missing:
-        raise QueueNotFound(f"there is no queue {sorted(missing)[0]!r} in it; without a name all of them are exported")
+        raise QueueNotFound(f"there is no queue {sorted(missing)[0]!r}; leave the name out to export all queues")
     yield from found
     for table, key, value in read_snapshot(path, None)[1]:
         if table == MESSAGES:
@@ -176,7 +176,7 @@ def keep(part: Path, path: Path) -> None:
         os.link(part, path)  # unlike a renaming it takes nobody's place
         part.unlink()
     except FileExistsError as error:
-        raise StorageError(f"{path} is there already; give each backup a name of its own") from error
+        raise StorageError(f"{path} exists already; give each backup its own name") from error
     except OSError:  # this file system knows no links
         part.rename(path)
     sync_directory(path.absolute().parent)

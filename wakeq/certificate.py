@@ -35,9 +35,7 @@ def validities(path: Path) -> list[Validity]:
     try:
         return [_validity_of(b64decode(body)) for body in _PEM.findall(path.read_text(errors="replace"))]
     except (ValueError, IndexError) as error:
-        raise BadSettings(
-            f"{path}: a certificate in it is not made by the rules: {error}; have it issued anew"
-        ) from None
+        raise BadSettings(f"{path}: it contains a malformed certificate: {error}; have it issued again") from None
 
 
 def _validity_of(der: bytes) -> Validity:
@@ -66,5 +64,5 @@ def _moment(der: bytes, tag: int, begin: int, end: int) -> datetime:
     if tag == _UTC_TIME:
         text = ("19" if text[:2] >= _CENTURY_TURNS else "20") + text
     if len(text) != _MOMENT_LETTERS:  # strptime would also take what has fewer digits
-        raise ValueError(f"{text} is no moment")
+        raise ValueError(f"{text} is not a time")
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

@@ -95,6 +95,9 @@ def plan_of(settings: Settings, tls: PeerTls | None = None) -> ClusterPlan | Non
             split_address(address)
     except BadField as error:
         raise BadSettings(f"--peers: {error}") from error
+    for address in addresses:
+        if addresses.count(address) > 1:
+            raise BadSettings(f"--peers has {address} twice; every node has an address of its own")
     if cluster.node >= len(addresses):
         raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
     return ClusterPlan(cluster.node, addresses, cluster.join, tls)

@@ -60,7 +60,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         try:
             yield from check(settings)
         except (OSError, WakeqError) as error:
-            yield Finding(BAD, check.__name__.strip("_"), f"could not be looked at: {error}")
+            yield Finding(BAD, check.__name__.strip("_"), f"could not be checked: {error}")
 
 
 def _versions(_: Settings) -> Iterator[Finding]:
@@ -113,7 +113,7 @@ def _security(settings: Settings) -> Iterator[Finding]:
         else:
             yield Finding(NOTE, "security", f"no token is in {settings.tokens_path}: `wakeq token create` makes one")
     if settings.insecure:
-        text = f"insecure: whoever reaches {settings.host} needs no TLS, or no token; something else must protect it"
+        text = f"insecure: anyone who reaches {settings.host} needs no TLS, or no token; something else must protect it"
         yield Finding(NOTE, "security", text)
 
 
@@ -121,21 +121,21 @@ def _in_time(file: Path, now: datetime, *, any_will_do: bool) -> Finding:
     """Say how long a file's certificates hold: the first one must, of authorities any."""
     found = validities(file)
     if not found:
-        return Finding(BAD, "security", f"TLS with {file}: there is no certificate in it; name the file that has it")
+        return Finding(BAD, "security", f"TLS with {file}: it contains no certificate; give the file that does")
     needed = found if any_will_do else found[:1]
     begins, ends = min(one.begins for one in needed), min(one.ends for one in found)
     last = max(one.ends for one in needed)
-    renew = "renew it; a running broker takes the new one on SIGHUP"
+    renew = "renew it; SIGHUP makes a running broker use the new one"
     if last <= now:
-        level, text = BAD, f"a certificate in it has ended on {last:%Y-%m-%d}, nobody connects: {renew}"
+        level, text = BAD, f"a certificate in it expired on {last:%Y-%m-%d}, so nobody can connect: {renew}"
     elif begins > now:
-        level, text = BAD, f"a certificate in it does not hold before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
+        level, text = BAD, f"a certificate in it is not valid before {begins:%Y-%m-%d %H:%M} UTC; is the clock right?"
     elif ends <= now:
-        level, text = NOTE, f"one of several certificates in it has ended on {ends:%Y-%m-%d}; take it out, or {renew}"
+        level, text = NOTE, f"one of several certificates in it expired on {ends:%Y-%m-%d}; remove it, or {renew}"
     elif (ends - now).total_seconds() < CERTIFICATE_NOTE_S:
-        level, text = NOTE, f"a certificate in it ends on {ends:%Y-%m-%d}: {renew}"
+        level, text = NOTE, f"a certificate in it expires on {ends:%Y-%m-%d}: {renew}"
     else:
-        level, text = GOOD, f"it holds until {ends:%Y-%m-%d}"
+        level, text = GOOD, f"it is valid until {ends:%Y-%m-%d}"
     return Finding(level, "security", f"TLS with {file}: {text}")
 
 
@@ -153,9 +153,9 @@ def _directory(settings: Settings) -> Iterator[Finding]:
     path = settings.data_dir
     file = _file_in_the_way(path)
     if file is not None:
-        yield Finding(BAD, "data", f"{file} is a file, and no directory: choose another one")
+        yield Finding(BAD, "data", f"{file} is a file, not a directory: choose another path")
     elif is_empty(path):
-        yield Finding(GOOD, "data", f"{path} is empty; the first start makes a data directory of it")
+        yield Finding(GOOD, "data", f"{path} is empty; the first start makes it a data directory")
     else:
         directory = DataDirectory.read_only(path)
         pid = directory.holder_pid
@@ -185,7 +185,7 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     seconds = _sync_seconds(folder)
     middle, worst = median(seconds), max(seconds)
     level = BAD if middle > SYNC_BAD_S else NOTE if middle > SYNC_NOTE_S else GOOD
-    advice = "" if level == GOOD else "; every answer waits for one: use a faster disk, or one with a protected cache"
+    advice = "" if level == GOOD else "; every publish waits for one: use a faster disk, or one with a protected cache"
     yield Finding(level, "disk", f"a sync takes {middle * 1000:.2f} ms, at worst {worst * 1000:.1f} ms{advice}")
 
 
@@ -226,7 +226,7 @@ def _files(settings: Settings) -> Iterator[Finding]:
 def _memory(_: Settings) -> Iterator[Finding]:
     soft, _hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
-        text = f"the address space is limited to {soft >> 20} MiB; the state is mapped into it: lift `ulimit -v`"
+        text = f"the address space is limited to {soft >> 20} MiB, but the state is mapped into it: raise `ulimit -v`"
         yield Finding(NOTE, "memory", text)
         return
     pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
@@ -240,9 +240,9 @@ def _clock(_: Settings) -> Iterator[Finding]:
     drift_s = (time.time() - wall_s) - (time.monotonic() - steady_s)
     year = time.gmtime().tm_year
     if year < YEAR_MIN:
-        yield Finding(BAD, "clock", f"the year is {year}; set the clock, delays and expiry count by it")
+        yield Finding(BAD, "clock", f"the year is {year}; set the clock, which delays and expiry depend on")
     elif abs(drift_s) > CLOCK_NOTE_S:
-        yield Finding(NOTE, "clock", f"the clock was stepped by {drift_s:.1f} s just now; let one service keep it")
+        yield Finding(NOTE, "clock", f"the clock was stepped by {drift_s:.1f} s just now; let one service adjust it")
     else:
         yield Finding(GOOD, "clock", f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime())}")
 

@@ -116,7 +116,7 @@ def read_config(path: Path) -> MoniqueConfig:
     except OSError as error:
         raise BadSettings(f"cannot read MoniQue's {path}: {error.strerror}; check the path") from error
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise BadSettings(f"MoniQue's {path} is not as it should be: {error}; mend that place") from None
+        raise BadSettings(f"MoniQue's {path} is not valid: {error}; correct it") from None
     addresses = read.deploy.monique
     return MoniqueConfig(
         addresses.scheduler_in,

@@ -154,7 +154,7 @@ def _check_spare(snapshot: Path, identity: Identity) -> None:
         if snapshot_version(snapshot) is not None:
             check_header(snapshot, identity)
     except DamagedFile as error:
-        hint = "the state is sound: `wakeq repair` sets this aside, and the next snapshot is written anew"
+        hint = "the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it"
         raise DamagedFile(error.path, error.offset, found=error.found, expected=error.expected, hint=hint) from None
 
 
@@ -276,7 +276,7 @@ def _empty_spoilt_state(directory: DataDirectory, spoilt: Path, snapshot: Path) 
             expected="one from before it",
             hint=_join_again(directory.identity.node_id),
         )
-    logger.warning("%s has entry %d, which was set aside: making it anew", directory.state, index)
+    logger.warning("%s has entry %d, which was set aside: rebuilding it", directory.state, index)
     _empty_state(directory)
 
 

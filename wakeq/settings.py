@@ -26,13 +26,13 @@ SPAN_S_MAX = 31_536_000  # 365 days, the longest delay of the worker protocol (s
 class Dedup:
     ids_max: int = setting(
         1_000_000,
-        "Publish ids that a queue remembers; beyond it, `id` is refused `BUSY`",
+        "Publish ids that a queue remembers; beyond that, a publish with `id` is refused with `BUSY`",
         unit="ids",
         least=0,
     )
     window_s: int = setting(
         900,
-        "How long an id, or an unused session, is remembered; below 900, schedules of workers may come twice",
+        "How long an id, or an unused session, is remembered; below 900, schedules of workers may run twice",
         unit="s",
         least=1,
         most=SPAN_S_MAX,
@@ -48,14 +48,14 @@ class Log:
 class Journal:
     keep_s: int = setting(
         604_800,
-        "How long what the log no longer needs is kept as history; 0 = not at all",
+        "How long old parts of the log are kept as history; 0 = not at all",
         unit="s",
         least=0,
         reloadable=True,
     )
     keep_bytes: int = setting(
         2048 * MIB,
-        "History is kept up to this size, the newest; 0 = not at all",
+        "The most history to keep; the oldest is removed first; 0 = none",
         unit="bytes",
         least=0,
         reloadable=True,
@@ -66,7 +66,7 @@ class Journal:
 class Snapshot:
     bytes_min: int = setting(
         64 * MIB,
-        "No snapshot before the log has grown by this much (or by the live data, if that is more)",
+        "A snapshot is written once the log has grown by this much (or by the live data, if that is more)",
         unit="bytes",
         least=MIB,
     )
@@ -76,7 +76,7 @@ class Snapshot:
 class Metrics:
     queues_max: int = setting(
         10_000,
-        "Queues, by name, that have metrics of their own; all of them are in the sums",
+        "The most queues, the first by name, that have their own metrics; all queues are in the sums",
         unit="queues",
         least=0,
         reloadable=True,
@@ -86,64 +86,62 @@ class Metrics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logging:
     format: str = setting(
-        "console", "Lines for people, or a JSON object in each", one_of=("console", "json"), reloadable=True
+        "console", "Plain text, or a JSON object on each line", one_of=("console", "json"), reloadable=True
     )
     level: str = setting(
-        "info", "The least that is logged", one_of=("debug", "info", "warning", "error"), reloadable=True
+        "info", "The lowest level that is logged", one_of=("debug", "info", "warning", "error"), reloadable=True
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    flush_after_ms: int = setting(1000, "The longest wait before the store is written", unit="ms", least=1)
+    flush_after_ms: int = setting(1000, "The longest time before changes are written to the store", unit="ms", least=1)
     flush_bytes: int = setting(
-        16 * MIB, "The store is written earlier once this much waits", unit="bytes", least=64 * KIB
+        16 * MIB, "The store is written earlier once this much of the log waits", unit="bytes", least=64 * KIB
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    backoff: str = setting("fixed", "How the pause grows with each delivery", one_of=("fixed", "exponential"))
-    base: float = setting(0.0, "The first pause; 0 = at once", unit="s", least=0, most=SPAN_S_MAX)
+    backoff: str = setting("fixed", "Whether the pause doubles with each failure", one_of=("fixed", "exponential"))
+    base: float = setting(0.0, "The pause after the first failure; 0 = none", unit="s", least=0, most=SPAN_S_MAX)
     max: float = setting(3600.0, "The longest pause", unit="s", least=0, most=SPAN_S_MAX)
-    jitter: float = setting(0.0, "The part of the pause that is drawn at random", least=0, most=1)
+    jitter: float = setting(0.0, "The fraction of the pause that may be taken off at random", least=0, most=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueDefaults:
-    """The policies of a queue that a publish makes, and of the default queue; the names are those of `CREATE`."""
+    """The policies of a queue that a publish creates, and of the default queue; the names are those of `CREATE`."""
 
-    max_size: int | None = setting(None, "Messages a queue holds at most", kind=int, unit="messages", least=0)
-    max_bytes: int | None = setting(None, "Bytes a queue holds at most", kind=int, unit="bytes", least=0)
+    max_size: int | None = setting(None, "The most messages a queue may hold", kind=int, unit="messages", least=0)
+    max_bytes: int | None = setting(None, "The most bytes a queue may hold", kind=int, unit="bytes", least=0)
     max_message_size: int | None = setting(
         None, "The largest body, within `message_bytes_max`", kind=int, unit="bytes", least=0
     )
-    priority_min: int | None = setting(None, "Smallest priority", kind=int, least=INT64_MIN, most=INT64_MAX)
-    priority_max: int | None = setting(None, "Largest priority", kind=int, least=INT64_MIN, most=INT64_MAX)
-    structure: str = setting(
-        "H4", "Priority structure: a heap for any keys, or an array for a small range", one_of=("H4", "QA")
-    )
+    priority_min: int | None = setting(None, "The lowest priority", kind=int, least=INT64_MIN, most=INT64_MAX)
+    priority_max: int | None = setting(None, "The highest priority", kind=int, least=INT64_MIN, most=INT64_MAX)
+    structure: str = setting("H4", "How priorities are kept: `H4` for any, `QA` for a small range", one_of=("H4", "QA"))
     timeout: int = setting(
-        60, "A delivery that is not acknowledged for this long comes back", unit="s", least=5, most=SPAN_S_MAX
+        60, "A message that is not acknowledged within this time comes back", unit="s", least=5, most=SPAN_S_MAX
     )
     max_deliveries: int = setting(
-        0, "After so many failed deliveries a message is a dead letter; 0 = no limit", unit="deliveries", least=0
+        0, "After this many failed deliveries a message becomes a dead letter; 0 = no limit", unit="deliveries", least=0
     )
     dead_letter: str | None = setting(
-        None, "The queue for dead letters; unset = `QUEUE.dead`, made on demand", kind=str
+        None, "The queue for dead letters; unset = `QUEUE.dead`, created on demand", kind=str
     )
     wake: str = setting(
-        "ready", "Who is woken: as many sleepers as there are messages, or all", one_of=("ready", "all")
+        "ready", "Whom a message wakes: as many sleepers as there are messages, or all", one_of=("ready", "all")
     )
     lease: str = setting(
-        "fast", "`strict`: a delivery leaves only once it is committed itself", one_of=("fast", "strict")
+        "fast", "`strict`: a delivery leaves only once it is on disk itself", one_of=("fast", "strict")
     )
     on_disconnect: str = setting(
         "keep",
-        "A connection's leases when it ends: kept until they time out, or released",
+        "What happens to a connection's leases when it ends: kept until they time out, or released",
         one_of=("keep", "release"),
     )
-    retry: Retry = section(Retry, "The pause before a message that came back is delivered again.")
+    retry: Retry = section(Retry, "The pause before a failed message is delivered again.")
 
     def policies(self) -> Policies:
         """The same as the catalog keeps it."""
@@ -152,103 +150,111 @@ class QueueDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auth:
-    required: bool = setting(False, "Every client must show a token (`wakeq token create`)")
+    required: bool = setting(False, "Every client must have a token (`wakeq token create`)")
     tokens_file: Path | None = setting(None, "Where the tokens are; unset = `tokens.json` in `data_dir`", kind=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    cert_file: Path | None = setting(
-        None, "Certificate and chain, PEM, that every door shows; unset = no TLS", kind=Path
-    )
-    key_file: Path | None = setting(None, "The key of that certificate, PEM", kind=Path)
+    cert_file: Path | None = setting(None, "Certificate and chain for all ports, PEM; unset = no TLS", kind=Path)
+    key_file: Path | None = setting(None, "The private key of that certificate, PEM", kind=Path)
     peer_ca_file: Path | None = setting(
-        None, "PEM; nodes of the cluster show each other certificates of this CA; unset = no TLS among them", kind=Path
+        None,
+        "The authority that must have signed the nodes' certificates, PEM; unset = no TLS between nodes",
+        kind=Path,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     node: int | None = setting(
-        None, "Which of `cluster.peers` this node is, from 0; unset = it is alone", kind=int, least=0, most=65535
+        None,
+        "Which of `cluster.peers` this node is, counting from 0; unset = it is alone",
+        kind=int,
+        least=0,
+        most=65535,
     )
     peers: str | None = setting(
-        None, "HOST:PORT of every node, for the other nodes, with commas between; the same everywhere", kind=str
+        None,
+        "HOST:PORT by which the nodes reach each other, separated by commas; the same list on every node",
+        kind=str,
     )
-    join: bool = setting(False, "Come to a cluster that exists; matters only while the data directory is empty")
+    join: bool = setting(False, "Join a cluster that exists; matters only while the data directory is empty")
     worker_address: str | None = setting(
         None, "HOST:PORT to which the other nodes send clients; unset = the host in `cluster.peers`", kind=str
     )
     election_ms: int = setting(
-        700, "A leader that is not heard for so long is replaced", unit="ms", least=100, most=60_000
+        700, "A leader that is silent for this long is replaced", unit="ms", least=100, most=60_000
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Monique:
     config_file: Path | None = setting(
-        None, "A `config.json` of MoniQue: its ports are opened too, its rules are kept", kind=Path
+        None, "A MoniQue `config.json`: its ports are opened too, and its rules are followed", kind=Path
     )
     id_cookie: bool = setting(False, "Refuse WebSocket clients that have no cookie `id`")
     check_messages: bool = setting(
-        True, "Keep from components over ZeroMQ what they would die of; turn it off if messages are encrypted"
+        True, "Do not pass on messages that would crash components over ZeroMQ; turn it off if messages are encrypted"
     )
     routes: Mapping[str, str] | None = setting(
-        None, "Specs whose tasks are kept on a queue, each with its queue", kind=dict
+        None, "Specs whose tasks are stored on a queue, and the queue of each", kind=dict
     )
     answers_queue: str = setting("monique.answers", "The queue on which workers put their answers to such tasks")
-    creator: str = setting("wakeq", "Who says what is said in the name of such a worker")
+    creator: str = setting("wakeq", "The creator named in messages that are sent for such a worker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a node is started with.  Every value has been checked."""
 
-    data_dir: Path = setting(Path("wakeq-data"), "Where all that must last is kept; made if missing", kind=Path)
-    host: str = setting("127.0.0.1", "Address on which the doors listen")
+    data_dir: Path = setting(Path("wakeq-data"), "Where the broker keeps its data; created if missing", kind=Path)
+    host: str = setting("127.0.0.1", "The address to listen on")
     worker_port: int = setting(
-        2601, "Port of the worker protocol, JSON lines over TCP; 0 = a free one", least=0, most=65535
+        2601, "Port of the worker protocol, JSON lines over TCP; 0 = any free one", least=0, most=65535
     )
-    http_port: int = setting(8080, "Port of HTTP, and of WebSocket at `/connect`; 0 = a free one", least=0, most=65535)
-    taskflux_port: int = setting(2602, "Port of the TaskFlux protocol; 0 = a free one", least=0, most=65535)
+    http_port: int = setting(
+        8080, "Port of HTTP, and of WebSocket at `/connect`; 0 = any free one", least=0, most=65535
+    )
+    taskflux_port: int = setting(2602, "Port of the TaskFlux protocol; 0 = any free one", least=0, most=65535)
     taskflux_dialect: str = setting(
         "spec",
-        "What TaskFlux clients of version 1.0 speak on that port; those of 0.1 say so themselves",
+        "The dialect of TaskFlux clients of version 1.0 on that port; those of 0.1 are recognised",
         one_of=("spec", "csharp"),
     )
     taskflux_other_port: int | None = setting(
-        None, "A second port, for those who speak the other dialect; 0 = a free one", kind=int, least=0, most=65535
+        None, "A second port for clients of the other dialect; 0 = any free one", kind=int, least=0, most=65535
     )
     taskflux_idle_s: float = setting(
-        60.0, "A TaskFlux connection on which nothing happens for this long is closed", unit="s", least=0.1
+        60.0, "A TaskFlux connection that is idle for this long is closed", unit="s", least=0.1
     )
     taskflux_payload_bytes_max: int = setting(
-        16 * MIB, "The largest payload taken by TaskFlux", unit="bytes", least=1, most=64 * MIB
+        16 * MIB, "The largest payload accepted over TaskFlux", unit="bytes", least=1, most=64 * MIB
     )
     message_bytes_max: int = setting(
-        MIB, "The largest body taken by the worker protocol", unit="bytes", least=1, most=64 * MIB
+        MIB, "The largest body accepted over the worker protocol", unit="bytes", least=1, most=64 * MIB
     )
     node_bytes_max: int = setting(
         0,
-        "No publishes while all queues hold so much, looked at twice a second; 0 = no limit",
+        "Publishes are refused while all queues together hold this much, checked twice a second; 0 = no limit",
         unit="bytes",
         least=0,
         reloadable=True,
     )
-    insecure: bool = setting(
-        False, "Listen on an address that other machines reach without asking for tokens, or without TLS"
+    insecure: bool = setting(False, "Allow other machines to connect without tokens, or without TLS")
+    connections_max: int = setting(
+        16_384, "The most connections on all ports; one more is refused", least=1, reloadable=True
     )
-    connections_max: int = setting(16_384, "Connections at all doors; one more is refused", least=1, reloadable=True)
     connections_per_address_max: int = setting(
         4_096,
-        "Connections from one address, but for those of this machine; 0 = no limit; it matters only where other "
+        "The most connections from one address, except from this machine; 0 = no limit; it matters only where other "
         "machines can connect",
         least=0,
         reloadable=True,
     )
     buffer_bytes_max: int = setting(
         1024 * MIB,
-        "Unfinished commands and unread answers of all connections; beyond it whoever has some is refused",
+        "The most unfinished commands and unread answers of all connections; then those that have some are refused",
         unit="bytes",
         least=MIB,
         reloadable=True,
@@ -257,19 +263,19 @@ class Settings:
     switch_interval_s: float = setting(
         0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1, reloadable=True
     )
-    auth: Auth = section(Auth, "Who may connect, and do what.")
-    tls: Tls = section(Tls, "Certificates of all doors; their files are read again on SIGHUP.")
-    cluster: Cluster = section(Cluster, "Several nodes that are one broker.")
+    auth: Auth = section(Auth, "Who may connect, and what they may do.")
+    tls: Tls = section(Tls, "Certificates for all ports; their files are read again on SIGHUP.")
+    cluster: Cluster = section(Cluster, "Several nodes that form one broker.")
     dedup: Dedup = section(Dedup, "Publishing the same thing twice.")
     log: Log = section(Log, "The log, which is the truth.")
     journal: Journal = section(Journal, "The journal: what has happened, for `wakeq pipeline`.")
-    monique: Monique = section(Monique, "The MoniQue protocol, by WebSocket at `/monique` of the HTTP port.")
-    snapshot: Snapshot = section(Snapshot, "Snapshots, behind which the log is cut.")
-    metrics: Metrics = section(Metrics, "What `/metrics` says.")
-    logging: Logging = section(Logging, "What the broker says on standard error.")
-    store: Store = section(Store, "The store, which is written behind the log.")
+    monique: Monique = section(Monique, "The MoniQue protocol, over WebSocket at `/monique` of the HTTP port.")
+    snapshot: Snapshot = section(Snapshot, "Snapshots of the state, after which old parts of the log are removed.")
+    metrics: Metrics = section(Metrics, "What `/metrics` shows.")
+    logging: Logging = section(Logging, "What the broker logs to standard error.")
+    store: Store = section(Store, "The state store, which is written some time after the log.")
     queue: QueueDefaults = section(
-        QueueDefaults, "Policies of queues that a publish makes, and of the default queue when it is made."
+        QueueDefaults, "Policies of queues that a publish creates, and of the default queue when it is created."
     )
 
     @property

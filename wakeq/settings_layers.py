@@ -105,7 +105,7 @@ def _from_file(path: Path) -> Layer:
     except OSError as error:
         raise BadSettings(f"cannot read the settings file {path}: {error.strerror}; check the path") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadSettings(f"{path} is not TOML: {error}; mend that place") from error
+        raise BadSettings(f"{path} is not TOML: {error}; correct it") from error
     return {name: (value, f"file {path}") for name, value in _flat(tables)}
 
 

@@ -2,9 +2,8 @@
 
     tell, ask, stop --> mailbox --> on_receive, one message at a time, on the runtime's thread
 
-It is made with the hooks that pykka keeps for new actor types; pykka's ids, events and refs exist only if
-asked for, and it never stands in pykka's ActorRegistry.  It must never block, be async, or touch another
-process's attributes.
+It uses the hooks that pykka has for new actor types; pykka's ids, events and refs are made only when asked for, and
+it is never in pykka's ActorRegistry.  It must never block, be async, or touch another process's attributes.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class Process(pykka.Actor):
             runtime.wake(self, message)
 
     def arrive(self, message: object) -> None:
-        """Tell what a socket brought; if it comes alone, it is handled before this returns."""
+        """Tell what a socket brought; if nothing else has arrived, it is handled before this returns."""
         self.runtime.arrive(self, message)
 
     def ask(self, message: object) -> Reply:

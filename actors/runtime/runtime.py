@@ -3,8 +3,8 @@
     tell --> mailbox, run queue --> turn (on the loop, at most turn_s) --> on_receive ... on_stop, Down
 
 It gives every process with mail its share, so that a busy one starves neither the others nor the sockets.  It
-makes and ends processes and keeps their names, monitors and groups.  It must never block, and knows no loop
-but by `call_soon`: without one, `run_until_idle` serves the mail.  Two runtimes share nothing.
+makes and ends processes and keeps their names, monitors and groups.  It must never block.  It knows its event loop
+only through `call_soon`; without a loop, `run_until_idle` serves the mail.  Two runtimes share nothing.
 """
 
 import logging
@@ -21,15 +21,15 @@ from wakeq.actors.runtime.process import DEAD, Envelope, Process
 P = ParamSpec("P")
 ProcessT = TypeVar("ProcessT", bound=Process)
 
-# Messages that a process may handle before it goes to the end of the run queue, and between two looks at the
-# clock.  A message is a batch: 32 of them can already be milliseconds.
+# Messages that a process may handle before it goes to the end of the run queue; the clock is read as often.  A message
+# is a batch, so 32 of them can take milliseconds.
 MAIL_BUDGET = 32
-# Rounds of the loop with a single arrival until the next one is served on the spot again.  Where several connections
-# are at work they meet in most rounds, and what they bring is worth more together: one sync for all of it.
+# After two arrivals met in one round of the loop, the next ones wait for the turn, until this many rounds had only one.
+# Where several connections are busy most rounds have several, and together they share one sync.
 GATHER_ROUNDS = 32
-# Empty mailboxes that are kept; one is larger than most objects, and the allocator would get it back in pieces.
+# Empty mailboxes that are kept for reuse; one is larger than most objects, and freeing it would fragment memory.
 MAILBOXES_MAX = 1_024
-# Messages that run_until_idle serves before it says that something goes in circles.
+# Messages that run_until_idle serves before it decides that processes are telling each other in circles.
 MESSAGES_UNTIL_IDLE_MAX = 50_000_000
 
 logger = logging.getLogger("wakeq.runtime")
@@ -59,8 +59,8 @@ class NameTaken(ValueError):
 class Runtime:
     """One run queue, with the names, monitors and groups of its processes.
 
-    `_scheduled` is True if a turn is under way or will come: then nobody needs to ask for one.
-    `_arrivals` counts what came from outside in this round of the loop; whoever makes it 1 sees to `_end_round`.
+    `_scheduled` is True if a turn is under way or scheduled.  `_arrivals` counts what came from outside in this round
+    of the loop; whoever makes it 1 schedules `_end_round`.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Runtime:
         self._running = False
         self._closed = False
         self._arrivals = 0
-        self._gather_rounds = 0  # in so many rounds what arrives alone waits for the turn all the same
+        self._gather_rounds = 0  # rounds left in which even a single arrival waits for the turn
         self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
         self._foreign_called = False
         self._named: dict[Hashable, Process] = {}
@@ -163,7 +163,7 @@ class Runtime:
         return reason
 
     def close(self) -> None:
-        """Serve nobody any more: what the processes work with is about to go."""
+        """Serve no more mail: files and sockets that processes use are about to be closed."""
         self._closed = True
         self._scheduled = True  # so that nobody asks for a turn
         self._ready.clear()

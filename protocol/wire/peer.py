@@ -74,7 +74,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Return host and port of a node; IPv6 as [::1]:2603."""
     host, colon, port = address.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise BadField(f"{address!r} is not an address of a node; write HOST:PORT, as 10.0.0.1:2603")
+        raise BadField(f"{address!r} is not the address of a node; write HOST:PORT, such as 10.0.0.1:2603")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 

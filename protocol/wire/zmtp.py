@@ -82,7 +82,7 @@ class Pusher:
         while len(buffer) >= 2:
             flags = buffer[0]
             if flags not in _FLAGS:
-                raise BadPeer("what it sends is no frame of ZeroMQ")
+                raise BadPeer("what it sends is not a ZeroMQ frame")
             if not flags & _COMMAND:
                 raise BadPeer("it sends messages, which a PULL socket never does")
             start = 9 if flags & _LONG else 2

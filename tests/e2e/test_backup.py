@@ -184,10 +184,10 @@ def test_lines_that_are_none_and_backups_that_are_damaged_are_refused(
     for line in (*map(str.encode, wrong), not_text):
         (tmp_path / "lines").write_bytes(line)
         assert wakeq(broker, "import", tmp_path / "lines") == 1
-        assert "line 1 is not one" in capsys.readouterr().err
+        assert "line 1 was not printed by export" in capsys.readouterr().err
     (tmp_path / "lines").write_text(not_base64)
     assert wakeq(broker, "import", tmp_path / "lines") == 1
-    assert "u in queue q is no base64" in capsys.readouterr().err
+    assert "u in queue q is not base64" in capsys.readouterr().err
     assert wakeq(broker, "export", "jobs", "nowhere") == 1
     said = capsys.readouterr()
     assert (said.out, "there is no queue 'nowhere'" in said.err) == ("", True)

@@ -61,7 +61,8 @@ def test_a_queue_is_paused_and_resumed(run: Run, client: Client) -> None:
     assert (status, out.splitlines()[0].partition(" until")[0]) == (0, "paused: the queue is paused")
     assert run("queue", "resume", "pause")[0] == 0
     assert client.fetch("pause") is not None
-    assert run("queue", "pause", "nowhere") == (1, "", "wakeq: there is no queue of this name\n")
+    status, _, said = run("queue", "pause", "nowhere")
+    assert (status, said) == (1, "wakeq: this queue does not exist; publish to it or create it first\n")
 
 
 def test_why_tells_how_often_a_message_failed_before_and_by_what(run: Run, client: Client) -> None:
@@ -104,7 +105,7 @@ def test_messages_are_picked_shown_moved_and_thrown_away(run: Run, client: Clien
 
     assert dry[0] == 0
     assert len(dry[1].splitlines()) == 5
-    assert "4 of the 10 messages looked at fit" in dry[2]
+    assert "4 of 10 messages examined match" in dry[2]
     assert (no[0], "give --yes" in no[2]) == (2, True)
     assert yes[1] == "moved from queue pick: 4\n"
     assert json.loads(purged[1])["done"] == 2
@@ -124,7 +125,7 @@ def test_delayed_messages_go_now_and_dead_letters_go_back(run: Run, client: Clie
     client.create_queue("work", max_deliveries=1)
     uid = client.publish("work", b"later", delay=1_000)
 
-    assert run("queue", "requeue", "work", "--uid", uid, "--yes")[1] == "let go in queue work: 1\n"
+    assert run("queue", "requeue", "work", "--uid", uid, "--yes")[1] == "made ready in queue work: 1\n"
     message = client.fetch("work")
     assert message is not None
     message.nack(error="boom")

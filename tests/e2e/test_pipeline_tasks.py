@@ -67,7 +67,7 @@ def test_a_folder_that_is_no_checkpoint_is_one_line(broker: BrokerProcess, tmp_p
     with wakeq(broker, "settle", str(tmp_path)) as process:
         _, said = process.communicate(timeout=60)
 
-    assert said == f"wakeq: {tmp_path} is no checkpoint of a streaming query: there is no directory offsets in it\n"
+    assert said == f"wakeq: {tmp_path} is not the checkpoint of a streaming query: it has no directory offsets\n"
 
 
 def checkpoint(folder: Path, **offset: Any) -> Path:

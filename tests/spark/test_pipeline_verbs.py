@@ -128,7 +128,7 @@ def test_without_java_one_line_says_what_to_do(data: Path, tmp_path: Path) -> No
     done = wakeq("report", data, "--out", tmp_path / "r.html", JAVA_HOME=str(tmp_path))
 
     assert done.returncode == 69
-    assert done.stderr == f"wakeq: JAVA_HOME is {tmp_path}, and there is no bin/java in it; set it right, or unset it\n"
+    assert done.stderr == f"wakeq: JAVA_HOME is {tmp_path}, but there is no bin/java in it; correct it, or unset it\n"
 
 
 def test_mistakes_are_one_line(data: Path, tmp_path: Path) -> None:
@@ -136,7 +136,11 @@ def test_mistakes_are_one_line(data: Path, tmp_path: Path) -> None:
     no_directory = wakeq("archive", tmp_path, "--to", tmp_path / "lake")
     no_lake = wakeq("forecast", tmp_path)
 
-    for done, words in ((wrong_moment, "2026-01-31"), (no_directory, "no data directory"), (no_lake, "is no lake")):
+    for done, words in (
+        (wrong_moment, "2026-01-31"),
+        (no_directory, "not a data directory"),
+        (no_lake, "is not a lake"),
+    ):
         assert done.returncode != 0
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1

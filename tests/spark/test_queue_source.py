@@ -266,7 +266,7 @@ def test_an_archive_is_replayed(world: World, capsys: pytest.CaptureFixture[str]
     for (status, said), complaint in (
         (replay("colour = 1"), "--where 'colour = 1': [UNRESOLVED_COLUMN"),
         (replay("cast(queue as int) = 1"), "Spark failed: [CAST_INVALID_INPUT]"),
-        (replay("true", world.tmp_path), f"{world.tmp_path}: is no lake"),
+        (replay("true", world.tmp_path), f"{world.tmp_path}: is not a lake"),
         (replay("true", bare), "has no bodies"),
         (replay("true", broker="127.0.0.1:1"), "no broker answers at 127.0.0.1:1"),
     ):

@@ -23,21 +23,21 @@ LOOPBACKS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # of hosts t
 @click.command()
 @settings_options
 def alive(**given: Any) -> None:
-    """Ask the broker of these settings on this machine whether it lives; a probe for containers.
+    """Check that the broker on this machine is alive.
 
-    Takes the flags of `wakeq serve`.  A broker that hangs does not answer within 2 s, one that still reads its log
-    does not listen yet.
+    A liveness probe for containers.  Takes the flags of `wakeq serve`, to know where the broker listens.  It fails if
+    the broker does not answer within 2 s; one that is still reading its log does not listen yet.
     """
     settings = given_settings(**given).settings
     if not settings.http_port:
-        raise BadSettings("http_port 0 is another port at each start; give the broker one that can be asked")
+        raise BadSettings("http_port 0 is a different port at each start; give the broker a fixed one")
     where = f"{settings.host} port {settings.http_port}"
     try:
         status = _asked(settings)
     except (OSError, HTTPException) as error:
         raise BrokerUnreachable(f"no broker answers on {where} ({error}); its log says why") from error
     if status != 200:
-        raise BrokerUnreachable(f"who answers on {where} says {status} to /livez; is that a broker?")
+        raise BrokerUnreachable(f"{where} answers /livez with status {status}; is that a broker?")
     click.echo("alive")
 
 

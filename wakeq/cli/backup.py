@@ -28,14 +28,15 @@ TIMEOUT_S_MIN = 5
 @json_option
 @click.pass_obj
 def backup(broker: Broker, to: Path, as_json: bool) -> None:
-    """Write everything that the broker holds to the new file TO, while it serves.
+    """Write everything the broker holds to the new file TO.
 
-    What was answered before is in it.  The file is checked before it gets its name.
+    The broker keeps serving meanwhile.  Everything that was confirmed before is in the file, which is checked before it
+    gets its name.
     """
     from wakeq.backups import keep, part_beside, verify
 
     if to.exists():
-        raise StorageError(f"{to} is there already; give each backup a name of its own")
+        raise StorageError(f"{to} exists already; give each backup its own name")
     part = part_beside(to)
     try:
         _download(broker, part)
@@ -59,14 +60,14 @@ def _download(broker: Broker, to: Path) -> None:
 
 @click.command()
 @click.argument("path", metavar="FROM", type=FILE)
-@click.option("--data-dir", type=FOLDER, required=True, help="The directory to make; it must not hold anything.")
-@click.option("--node", type=click.IntRange(0, 65_535), metavar="N", help="It is to be this node of a cluster.")
+@click.option("--data-dir", type=FOLDER, required=True, help="The directory to create; it must be empty or not exist.")
+@click.option("--node", type=click.IntRange(0, 65_535), metavar="N", help="The number of this node in its cluster.")
 @json_option
 def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None:
-    """Make a data directory of the backup FROM; then start a broker on it.
+    """Create a data directory from the backup FROM.
 
-    It becomes a cluster of its own, of one node, whatever the backup was made of.  With --node the others can be
-    added to it: `wakeq cluster add`.
+    Then start a broker on it.  It is a cluster of one node, whatever the backup was made from; with --node you can add
+    others: `wakeq cluster add`.
     """
     from wakeq.backups import restore as make
 
@@ -79,12 +80,13 @@ def restore(path: Path, data_dir: Path, node: int | None, as_json: bool) -> None
 
 @click.command("export")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
-@click.option("--from", "path", type=FILE, help="Of this backup; else of the broker as it is now.")
+@click.option("--from", "path", type=FILE, help="Read this backup instead of asking the broker.")
 @click.pass_obj
 def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
-    """Print queues and messages as JSON lines: all of them, or those of each QUEUE.
+    """Print queues and messages as JSON lines.
 
-    All lines are of one moment.  Who holds a message now is not told: to an import it is one that waits.
+    All queues, or each QUEUE that you name.  All lines show the same moment.  Leases are left out: when imported, every
+    message is waiting.
     """
     from wakeq.backups import lines_of
 
@@ -100,19 +102,20 @@ def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--to", metavar="QUEUE", help="All messages into this queue.")
+@click.option("--to", metavar="QUEUE", help="Publish all messages to this queue.")
 @json_option
 @click.pass_obj
 def import_(broker: Broker, file: BinaryIO, to: str | None, as_json: bool) -> None:
-    """Publish the JSON lines of FILE (or standard input), as export prints them.
+    """Publish JSON lines from FILE, as printed by export.
 
-    Queues that are missing are made with their policies.  Each message is published once even if this is repeated
-    within a quarter of an hour.  Delays and times to live go on where they were.
+    Without FILE they are read from standard input.  Missing queues are created with their policies.  Each message is
+    published once even if you repeat this within 15 minutes.  Messages keep what is left of their delay and time to
+    live.
     """
     import asyncio
 
     sums = asyncio.run(_publish_all(broker.address, _lines_in(file), to))
-    print_json(sums) if as_json else click.echo(f"{sums['messages']} messages were sent to {sums['queues']} queues")
+    print_json(sums) if as_json else click.echo(f"{sums['messages']} messages published to {sums['queues']} queues")
 
 
 class QueueLine(msgspec.Struct, tag_field="kind", tag="queue"):
@@ -147,7 +150,7 @@ def _lines_in(file: BinaryIO) -> Iterator[Line]:
         try:
             yield decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadField(f"line {number} is not one that export has printed: {error}") from None
+            raise BadField(f"line {number} was not printed by export: {error}") from None
 
 
 async def _publish_all(address: str, lines: Iterable[Line], into: str | None) -> dict[str, int]:
@@ -179,7 +182,7 @@ async def _made(client: Any, queue: str, policies: dict[str, Any]) -> None:
     try:
         await client.create_queue(queue, **{name: value for name, value in policies.items() if value is not None})
     except QueueExists:
-        say(f"queue {queue} is there already, and keeps its policies")
+        say(f"queue {queue} exists already and keeps its policies")
 
 
 def _id_of(line: MessageLine) -> str:
@@ -194,7 +197,7 @@ def _body(line: MessageLine) -> bytes:
     try:
         return b64decode(line.body, validate=True)
     except ValueError as error:
-        raise BadField(f"the body of {line.uid} in queue {line.queue} is no base64: {error}") from None
+        raise BadField(f"the body of {line.uid} in queue {line.queue} is not base64: {error}") from None
 
 
 def _options(line: MessageLine) -> dict[str, Any]:
@@ -212,13 +215,14 @@ def _options(line: MessageLine) -> dict[str, Any]:
 
 @click.command()
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--dry-run", is_flag=True, help="Say what is wrong and what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only say what is wrong and what would be done.")
 @yes_option
 @json_option
 def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
-    """Mend a damaged DATA_DIR as far as that loses nothing; no broker may run on it.
+    """Repair a damaged DATA_DIR if that loses nothing.
 
-    What is set aside gets another name, nothing is deleted.  Status 1 if it cannot be mended: restore a backup.
+    No broker may be running on it.  Damaged files are renamed, nothing is deleted.  Exit status 1 if it cannot be
+    repaired: restore a backup.
     """
     from wakeq.repairing import carry_out, examine
 
@@ -229,7 +233,7 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
         print_json(facts)
     elif not as_json:
         nothing = "start the broker on it" if found.damage and not found.hopeless else "nothing"
-        print_facts({"damage": found.damage or "none was found", "to do": steps or nothing})
+        print_facts({"damage": found.damage or "none found", "to do": steps or nothing})
         if found.hopeless:
             say(found.hopeless)
     if steps and not dry_run:

@@ -53,10 +53,10 @@ class Load:
 @json_option
 @click.pass_obj
 def bench(broker: Broker, messages: int, body_bytes: int, batch: int, connections: int, as_json: bool) -> None:
-    """Measure how many messages a second the broker takes, hands out and is told done.
+    """Measure how many messages a second the broker handles.
 
-    Each is on disk when it counts.  It uses a queue of its own, and deletes it (a token wants admin for wakeq-bench-*).
-    The broker shares the machine with what else runs on it, this command too.
+    A message counts once it is on disk.  This uses a queue of its own and deletes it at the end (a token needs admin
+    for wakeq-bench-*).  This command and everything else on the machine compete with the broker for it.
     """
     load = Load(messages, b"x" * body_bytes, min(batch, BATCH_BYTES_MAX // (body_bytes + 1) or 1), connections)
     queue = f"wakeq-bench-{token_hex(4)}"

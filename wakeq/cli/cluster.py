@@ -19,7 +19,7 @@ LOOK_AGAIN_S = 0.05
 
 @click.group()
 def cluster() -> None:
-    """Look at a cluster, let it grow and shrink, choose who leads it."""
+    """Show a cluster, add and remove nodes, choose the leader."""
 
 
 cluster.add_command(trial)
@@ -29,9 +29,10 @@ cluster.add_command(trial)
 @json_option
 @click.pass_obj
 def status(broker: Broker, as_json: bool) -> None:
-    """Show what the node at --broker knows; how far the others are, only the leader knows.
+    """Show the cluster as the node at --broker sees it.
 
-    Of several nodes at --broker it is the one that leads; if none does, the first that answers.
+    If --broker names several nodes, the one that leads is asked, or if none does, the first that answers.  Only the
+    leader knows how far the others are.
     """
     facts = _known_to(broker)
     if as_json:
@@ -65,13 +66,15 @@ def _known_to(broker: Broker) -> dict[str, Any]:
 @json_option
 @click.pass_obj
 def transfer(broker: Broker, node: int | None, as_json: bool) -> None:
-    """Let NODE lead, or whichever other node is furthest; return when it does."""
+    """Let NODE lead, or the node that is furthest; wait until it does."""
     with broker.connect() as client:
         heir = client.cluster("transfer", node=node)["transferring_to"]
         until_s = time.monotonic() + TRANSFER_S_MAX
         while client.cluster()["leader"] != heir:
             if time.monotonic() > until_s:
-                raise NoQuorum(f"node {heir} does not lead after {TRANSFER_S_MAX:g} s; see `wakeq cluster status`")
+                raise NoQuorum(
+                    f"node {heir} still does not lead after {TRANSFER_S_MAX:g} s; see `wakeq cluster status`"
+                )
             time.sleep(LOOK_AGAIN_S)
     print_json({"leader": heir}) if as_json else click.echo(f"node {heir} leads")
 
@@ -82,9 +85,9 @@ def transfer(broker: Broker, node: int | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def add(broker: Broker, node: int, address: str, as_json: bool) -> None:
-    """Let NODE belong to the cluster; HOST:PORT is where the others reach it.
+    """Add NODE, which the others reach at HOST:PORT.
 
-    It listens first, and votes once it has caught up.  Start it with --join.
+    It votes once it has caught up with the others.  Start it with --join.
     """
     with broker.connect() as client:
         facts = client.cluster("add", node=node, address=address)
@@ -97,34 +100,39 @@ def add(broker: Broker, node: int, address: str, as_json: bool) -> None:
 @yes_option
 @click.pass_obj
 def remove(broker: Broker, node: int, as_json: bool, yes: bool) -> None:
-    """Let NODE no longer belong to the cluster."""
+    """Remove NODE from the cluster."""
     confirm(f"Remove node {node} from the cluster?", yes=yes)
     with broker.connect() as client:
         facts = client.cluster("remove", node=node)
-    print_json(facts) if as_json else click.echo(f"node {node} is removed; stop it, if it still runs")
+    print_json(facts) if as_json else click.echo(f"node {node} is removed; stop it if it is still running")
 
 
 @cluster.command()
 @json_option
 @click.pass_obj
 def snapshot(broker: Broker, as_json: bool) -> None:
-    """Have the node at --broker write an image of its state now, and cut its log behind it."""
+    """Write a snapshot of the node at --broker now, and cut its log."""
     with broker.connect() as client:
         facts = client.cluster("snapshot")
-    print_json(facts) if as_json else click.echo(f"there is an image of the state as of entry {facts['index']}")
+    print_json(facts) if as_json else click.echo(f"snapshot written, up to entry {facts['index']} of the log")
 
 
 @cluster.command()
 @click.option("--data-dir", type=click.Path(path_type=Path), required=True, help="The data directory of this node.")
-@click.option("--from-this-node", is_flag=True, required=True, help="Yes: all that other nodes had more is lost.")
+@click.option(
+    "--from-this-node",
+    is_flag=True,
+    required=True,
+    help="Required, to confirm that whatever only the other nodes had is lost.",
+)
 @yes_option
 def recover(data_dir: Path, from_this_node: bool, yes: bool) -> None:
-    """Go on alone after a majority was lost for ever, with what this node has.
+    """Go on with this node alone, after a majority was lost for ever.
 
-    Whatever was answered but had not reached this node is lost.  The other nodes must never be started again with
-    their data.
+    Anything that was confirmed but had not reached this node is lost.  Never start the other nodes again with their old
+    data.
     """
-    confirm("All nodes of the majority are lost for ever, and this one goes on alone?", yes=yes)
+    confirm("Is a majority of the nodes lost for ever, and should this one go on alone?", yes=yes)
     from wakeq.recovering import recover_alone
 
     click.echo(recover_alone(data_dir))

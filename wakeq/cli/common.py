@@ -55,7 +55,7 @@ class Broker:
         hosts = [f"[{host}]" if ":" in host else host for host, port in nodes if port == PORT]
         if not hosts:
             raise click.UsageError(
-                f"the HTTP port of {self.address} is not known; name it: --http {nodes[0][0]}:PORT, or WAKEQ_HTTP"
+                f"the HTTP port of {self.address} is not known; give --http {nodes[0][0]}:PORT, or set WAKEQ_HTTP"
             )
         return ",".join(f"{host}:{HTTP_PORT}" for host in hosts)
 
@@ -75,18 +75,18 @@ class ByteCount(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         count = value if isinstance(value, int) else bytes_spelled(str(value).strip())
         if count is None:
-            self.fail(f"{value!r} is no number of bytes; write one as 65536 or 64KiB", param, ctx)
+            self.fail(f"{value!r} is not a number of bytes; write 65536 or 64KiB", param, ctx)
         return count
 
 
 def json_option(command: Command) -> Command:
     """Add --json, which every verb that reads has."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, of a stable shape.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON; its fields are stable.")(command)
 
 
 def yes_option(command: Command) -> Command:
     """Add --yes, which every verb that destroys has."""
-    return click.option("--yes", is_flag=True, help="Do not ask.")(command)
+    return click.option("--yes", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 def queue_name(queue: str) -> str:
@@ -99,7 +99,9 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody is here to answer, so nothing was changed: give --yes")
+        raise click.UsageError(
+            f"{question} Nobody can answer (no terminal), so nothing was changed; give --yes to confirm"
+        )
     if not click.confirm(question, default=False, err=True):
         say("nothing was changed")
         raise click.exceptions.Exit(EXIT_FAILED)

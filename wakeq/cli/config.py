@@ -18,15 +18,15 @@ from wakeq.settings_layers import Loaded, load
 
 @click.group()
 def config() -> None:
-    """Look at settings, or check a file of them."""
+    """Show the settings, or check a settings file."""
 
 
 @config.command()
 @settings_options
-@click.option("--origin", is_flag=True, help="Say where each value came from, its default and its unit.")
+@click.option("--origin", is_flag=True, help="Also show where each value comes from, its default and its unit.")
 @json_option
 def show(*, origin: bool, as_json: bool, **given: Any) -> None:
-    """Show the settings that `wakeq serve` would take, given the same flags."""
+    """Show the settings that `wakeq serve` would use with these flags."""
     loaded = given_settings(**given)
     if as_json:
         print_json({"settings": _as_rows(loaded)})
@@ -41,7 +41,10 @@ def show(*, origin: bool, as_json: bool, **given: Any) -> None:
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Check a settings FILE by itself, without the environment and without starting anything."""
+    """Check a settings FILE, without starting anything.
+
+    The environment is ignored.
+    """
     loaded = load(config_file=file, environment={})
     plan_of(loaded.settings)
     named = sum(origin != "default" for origin in loaded.origins.values())

@@ -13,9 +13,10 @@ from wakeq.cli.serve import given_settings, settings_options
 @settings_options
 @json_option
 def doctor(*, as_json: bool, **given: Any) -> int:
-    """Look at ports, disk, sync speed, clock, limits and versions, as `wakeq serve` would meet them.
+    """Check this machine before a broker is started on it.
 
-    Takes the flags of `wakeq serve`.  Status 1 if something must be mended first; a note is no such thing.
+    Looks at ports, disk, sync speed, clock, limits and versions.  Takes the flags of `wakeq serve`.  Exit status 1 if
+    something must be fixed first; notes do not count.
     """
     loaded = given_settings(**given)
     from wakeq.doctor import examine, is_bad

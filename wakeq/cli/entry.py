@@ -79,28 +79,28 @@ class Verbs(click.Group):
     envvar="WAKEQ_HTTP",
     default=None,
     show_envvar=True,
-    help="The HTTP port of the broker, for verbs of operators; 8080 beside a worker port 2601.",
+    help="The HTTP port of the broker, for operating commands; 8080 if the worker port is 2601.",
 )
 @click.option(
     "--token-file",
     metavar="FILE",
     envvar="WAKEQ_TOKEN_FILE",
     show_envvar=True,
-    help="A file with the token to show; WAKEQ_TOKEN is one itself.",
+    help="A file that holds your token; WAKEQ_TOKEN may hold the token itself.",
 )
 @click.option(
     "--tls",
     metavar="FILE",
     envvar="WAKEQ_TLS",
     show_envvar=True,
-    help="Connect with TLS, and trust the authorities in this file; `system`: those of the system.",
+    help="Connect with TLS and trust the authorities in this file, or `system` for those of the system.",
 )
 @click.version_option(__version__, prog_name="wakeq", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, broker: str, http: str | None, token_file: str | None, tls: str | None) -> None:
-    """A durable task broker: start one, talk to one, look at one."""
+    """A durable task broker: run one, publish and fetch, see what happens."""
     if not broker.strip(" ,"):
-        raise click.UsageError("--broker names no broker; write HOST:PORT")
+        raise click.UsageError("--broker is empty; write HOST:PORT")
     context.obj = Broker(broker, http)
     # Where every client looks, those too that are made by what a verb runs.
     os.environ.update({"WAKEQ_TOKEN_FILE": token_file} if token_file else {})
@@ -110,10 +110,10 @@ def cli(context: click.Context, broker: str, http: str | None, token_file: str |
 KINDS: dict[str, tuple[click.Command, ...]] = {
     "Messages": (pub, fetch, ack, nack, touch),
     "Workers": (run, work, tasks),
-    "Queues, and what is in them": (queue, top, why, leases, connections),
-    "A broker": (serve, ping, alive, doctor, bench, config, token, cluster),
+    "Queues and messages": (queue, top, why, leases, connections),
+    "The broker": (serve, ping, alive, doctor, bench, config, token, cluster),
     "Its data": (backup, restore, export, import_, inspect, repair),
-    "Other doors, and your shell": (pipeline, taskflux, monique, completion),
+    "Pipeline, other protocols, your shell": (pipeline, taskflux, monique, completion),
 }
 for kind in KINDS.values():
     for verb in kind:
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is not None or error.errno not in OUTPUT_ERRORS:
             raise
         _drop_output()
-        say(f"what was printed is not whole: {error.strerror}; make room, or print to another place")
+        say(f"the output is incomplete: {error.strerror}; make room, or write it to another place")
         return os.EX_IOERR
 
 
@@ -180,7 +180,7 @@ def _explain_usage(mistake: click.ClickException) -> int:
     what = KIND_OF_NUMBER.sub(lambda kind: KINDS_OF_NUMBERS[kind[1]], what)
     if isinstance(mistake, click.NoSuchOption) and any(mistake.option_name in one.opts for one in cli.params):
         verb, path = path.removeprefix("wakeq "), "wakeq"
-        what = f"{mistake.option_name} stands before the verb: `wakeq {mistake.option_name} ... {verb}`"
+        what = f"{mistake.option_name} goes before the command: `wakeq {mistake.option_name} ... {verb}`"
     if isinstance(mistake, click.UsageError) and (meant := _meant(mistake)):
         what = f"{mistake.message.rstrip('.')}; did you mean `wakeq {meant}`?"
     say(f"{what}{' Try' if what.endswith('?') else '; try'} `{path} --help`")

@@ -16,9 +16,9 @@ TOTAL_COLUMNS = ("published", "delivered", "acked", "released", "expired", "dead
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @json_option
 def inspect(data_dir: Path, as_json: bool) -> None:
-    """Show what is in DATA_DIR; nothing in it is changed.
+    """Show what is in DATA_DIR without changing anything.
 
-    Queues as they stand in the state store, up to its applied index; --json has their policies too.
+    Queues are shown as of the state store's applied index; --json includes their policies.
     """
     from wakeq.inspect import inspect as look_into
 

@@ -40,21 +40,29 @@ def headers_of(_context: click.Context, _parameter: click.Parameter, pairs: tupl
 def id_of(_context: click.Context, _parameter: click.Parameter, given: str | None) -> str:
     """`--id`; an empty one, as of a variable that is not set, would store the message as often as it is said."""
     if given == "":
-        raise click.BadParameter("it is empty; give one, or leave it out")
+        raise click.BadParameter("it is empty; give an id, or leave the option out")
     return given or ""
 
 
 @click.command()
 @click.argument("queue")
 @click.argument("body", default="-")
-@click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Hide it for so long.")
-@click.option("--timeout", "timeout_s", type=SECONDS, metavar="S", help="Bring a delivery back after so long.")
+@click.option("--delay", "delay_s", type=SECONDS, metavar="S", default=0, help="Hand it out no earlier than this.")
 @click.option(
-    "--expires", "expires_s", type=SECONDS, metavar="S", default=0, help="Keep it only so long; 0: never expires."
+    "--timeout",
+    "timeout_s",
+    type=SECONDS,
+    metavar="S",
+    help="How long a worker may keep it before it comes back; default: the queue's.",
 )
-@click.option("--priority", type=int, metavar="N", default=0, help="The smallest goes first; default 0.")
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, callback=headers_of, help="Repeatable.")
-@click.option("--id", "publish_id", metavar="ID", callback=id_of, help="Store it once for this id.")
+@click.option(
+    "--expires", "expires_s", type=SECONDS, metavar="S", default=0, help="Remove it after this long; 0: never."
+)
+@click.option("--priority", type=int, metavar="N", default=0, help="The lowest goes first; default 0.")
+@click.option(
+    "--header", "headers", metavar="NAME=VALUE", multiple=True, callback=headers_of, help="Add a header; repeatable."
+)
+@click.option("--id", "publish_id", metavar="ID", callback=id_of, help="Store it only once, even if this is repeated.")
 @json_option
 @click.pass_obj
 def pub(
@@ -69,9 +77,10 @@ def pub(
     publish_id: str,
     as_json: bool,
 ) -> None:
-    """Publish BODY (or standard input, for - or nothing) to QUEUE and print its uid.
+    """Publish a message to QUEUE and print its uid.
 
-    "" is the default queue.  A BODY that begins with a dash goes behind two: wakeq pub QUEUE -- -5
+    Without BODY, or with -, the body is read from standard input.  "" is the default queue.  Write two dashes before a
+    BODY that begins with one: wakeq pub QUEUE -- -5
     """
     content = sys.stdin.buffer.read() if body == "-" else body.encode(errors="surrogateescape")
     with broker.connect() as client:
@@ -94,7 +103,12 @@ def pub(
 @click.command()
 @click.argument("queue")
 @click.option(
-    "--wait", "wait_s", type=click.IntRange(0, WAIT_S_MAX), metavar="S", default=0, help="Wait so long for a message."
+    "--wait",
+    "wait_s",
+    type=click.IntRange(0, WAIT_S_MAX),
+    metavar="S",
+    default=0,
+    help="Wait up to this long for a message.",
 )
 @click.option(
     "--limit",
@@ -103,17 +117,17 @@ def pub(
     type=click.IntRange(1, COUNT_MAX),
     metavar="N",
     default=1,
-    help="Fetch up to so many.",
+    help="Fetch up to this many.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.IntRange(TIMEOUT_S_MIN, SECONDS_MAX),
     metavar="S",
-    help="Hold them for so long, whatever their own timeout is.",
+    help="Keep them for this long, whatever their own timeouts are.",
 )
-@click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge what has been printed.")
-@click.option("--raw", is_flag=True, help="Print bodies byte by byte, with no newline behind them.")
+@click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge the messages once they are printed.")
+@click.option("--raw", is_flag=True, help="Print bodies as they are, without adding a newline.")
 @json_option
 @click.pass_obj
 def fetch(
@@ -126,10 +140,10 @@ def fetch(
     raw: bool,
     as_json: bool,
 ) -> int:
-    """Fetch from QUEUE and print the bodies.
+    """Fetch messages from QUEUE and print their bodies.
 
-    Without --ack a message comes back after its timeout, unless `wakeq ack QUEUE UID` follows; uid and
-    lease are said on standard error.  Ends with status 3 if there was nothing.
+    Without --ack a message comes back after its timeout unless you acknowledge it: `wakeq ack QUEUE UID`.  The uid and
+    the lease are printed to standard error.  Exit status 3 if there was nothing.
     """
     with broker.connect() as client:
         messages = client.fetch_many(queue, limit, wait=wait_s, timeout=timeout_s)
@@ -162,28 +176,37 @@ def why_nothing(client: Client, queue: str) -> str:
 @click.command()
 @click.argument("queue")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
-@click.option("--lease", help="The lease that fetch gave; an older one is refused.")
+@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def ack(broker: Broker, queue: str, uids: tuple[str, ...], lease: str | None) -> int:
-    """Say that messages of QUEUE are done with; they are gone for good.  Status 3 if one was not there."""
+    """Acknowledge messages of QUEUE: they are gone for good.
+
+    Exit status 3 if one of them was not there.
+    """
     with broker.connect() as client:
         if client.ack(queue, *uids, lease=lease):
             return 0
         try:
             client.stats(queue)
         except QueueNotFound:
-            say(f"there is no {queue_name(queue)}; `wakeq queue list` names those that are there")
+            say(f"{queue_name(queue)} does not exist; `wakeq queue list` shows all queues")
         else:
-            say(f"{_uids(uids)} not in {queue_name(queue)}; it may be acknowledged already, or mistyped")
+            say(f"{_uids(uids)} not in {queue_name(queue)}: acknowledged already, or mistyped")
     return EXIT_NOTHING
 
 
 @click.command()
 @click.argument("queue")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
-@click.option("--delay", "delay_s", type=SECONDS, metavar="S", help="Hide them so long; else as the queue says.")
-@click.option("--lease", help="The lease that fetch gave; an older one is refused.")
-@click.option("--no-failure", is_flag=True, help="Count it as no failure; back at once, unless --delay.")
+@click.option(
+    "--delay",
+    "delay_s",
+    type=SECONDS,
+    metavar="S",
+    help="Deliver them again after this long; default: the queue's retry policy.",
+)
+@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
+@click.option("--no-failure", is_flag=True, help="Do not count a failure; deliver again at once, or after --delay.")
 @click.option("--dead", is_flag=True, help="Move them to the dead-letter queue now.")
 @click.pass_obj
 def nack(
@@ -195,7 +218,10 @@ def nack(
     no_failure: bool,
     dead: bool,
 ) -> int:
-    """Give messages back to QUEUE, to be delivered again.  Status 3 if one is gone."""
+    """Give messages back to QUEUE, to be delivered again.
+
+    Exit status 3 if one of them is gone.
+    """
     with broker.connect() as client:
         known = client.nack(queue, *uids, delay=delay_s, lease=lease, failed=not no_failure, dead=dead)
     return _settled(known, queue, uids)
@@ -204,25 +230,30 @@ def nack(
 @click.command()
 @click.argument("queue")
 @click.argument("uids", metavar="UID...", nargs=-1, required=True)
-@click.option("--timeout", "timeout_s", type=SECONDS, metavar="S", help="From now; else as at the delivery.")
-@click.option("--lease", help="The lease that fetch gave; an older one is refused.")
+@click.option(
+    "--timeout", "timeout_s", type=SECONDS, metavar="S", help="Counted from now; default: the message's own timeout."
+)
+@click.option("--lease", help="The lease that fetch printed; an outdated one is refused.")
 @click.pass_obj
 def touch(broker: Broker, queue: str, uids: tuple[str, ...], timeout_s: int | None, lease: str | None) -> int:
-    """Keep messages of QUEUE for longer.  Status 3 if one is gone."""
+    """Keep messages of QUEUE for longer.
+
+    Exit status 3 if one of them is gone.
+    """
     with broker.connect() as client:
         known = client.touch(queue, *uids, timeout=timeout_s, lease=lease)
     return _settled(known, queue, uids)
 
 
 @click.command()
-@click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Ask again for so long until it does.")
+@click.option("--wait", "wait_s", type=SECONDS, metavar="S", default=0, help="Try for up to this long until it does.")
 @json_option
 @click.pass_obj
 def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
-    """Ask the broker whether it answers.
+    """Check that the broker answers.
 
-    Of several addresses the first node that answers has to serve, or to know which node of its cluster does.
-    With --wait a script that has just started it goes on when that is so, for one address too.
+    With several addresses, and with --wait, the first node that answers must also serve, or know the node that does.
+    --wait is for scripts that have just started the broker.
     """
     pong = _ping_until_it_serves(broker, wait_s) if wait_s else _ping(broker)
     if as_json:
@@ -261,8 +292,8 @@ def _ping(broker: Broker, *, within_s: float | None = None) -> Pong:
             facts = client.cluster()
             if not facts["serves"] and facts["leader"] in (None, facts["node"]):
                 raise NoQuorum(
-                    f"{client.address} answers, and does not serve: its cluster has no leader with a majority "
-                    "behind it; see `wakeq cluster status`"
+                    f"{client.address} answers but cannot serve: its cluster has no leader with a majority; "
+                    "see `wakeq cluster status`"
                 )
         began_s = time.monotonic()
         client.ping()
@@ -304,7 +335,7 @@ def _as_facts(message: Message) -> dict[str, object]:
 def _settled(known: bool, queue: str, uids: tuple[str, ...]) -> int:
     if known:
         return 0
-    say(f"{_uids(uids)} not with a worker of {queue_name(queue)} now; it may be acknowledged or timed out")
+    say(f"{_uids(uids)} not with a worker of {queue_name(queue)} now: acknowledged or timed out")
     return EXIT_NOTHING
 
 

@@ -51,18 +51,18 @@ class Server:
 
 @click.group()
 @click.option(
-    "--address", metavar="HOST:PORT", help=f"Where the server is; else config.json says, else {DEFAULT_ADDRESS}."
+    "--address", metavar="HOST:PORT", help=f"Where the server is; default: as config.json says, or {DEFAULT_ADDRESS}."
 )
 @click.option(
     "-f",
     "--config-file",
     type=click.Path(path_type=Path),
-    help=f"MoniQue's config.json; else {USUAL_PATH} in this directory, if there is one.",
+    help=f"MoniQue's config.json; default: {USUAL_PATH} in this directory, if there is one.",
 )
-@click.option("--creator", default=CREATOR, show_default=True, help="Who makes the messages.")
+@click.option("--creator", default=CREATOR, show_default=True, help="The creator named in the messages.")
 @click.pass_context
 def monique(context: click.Context, address: str | None, config_file: Path | None, creator: str) -> None:
-    """Talk to a MoniQue server, this one or another, over WebSocket."""
+    """Talk to a MoniQue server, wakeq or any other, by WebSocket."""
     context.obj = Server(address or _address_in(config_file), creator)
 
 
@@ -82,16 +82,20 @@ def _address_in(config_file: Path | None) -> str:
 @click.argument("encoding", type=click.Choice(sorted(ENCODINGS)))
 @click.argument("file", type=click.File("rb"))
 @click.option(
-    "--wait", "wait_s", type=click.FloatRange(min=0), metavar="S", help="Print the answer that comes so soon."
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="Wait up to this long for the answer, and print it.",
 )
 @click.pass_obj
 def push(server: Server, spec: str, type: Type, encoding: Encoding, file: BinaryIO, wait_s: float | None) -> int:
-    """Send the content of FILE (- is standard input) as the data of a message; print its id.
+    """Send the content of FILE as a message and print its id.
 
-    With --wait the answer is printed instead.  Ends with status 3 if none came.
+    - is standard input.  With --wait the answer is printed instead; exit status 3 if none came.
     """
     if wait_s is not None and type != "config":
-        raise click.UsageError(f"a {type} is not answered; --wait is for a config")
+        raise click.UsageError(f"a {type} gets no answer; --wait is for a config")
     data = file.read()
     with server.connect() as client:
         if wait_s is None:
@@ -108,12 +112,17 @@ def push(server: Server, spec: str, type: Type, encoding: Encoding, file: Binary
 @monique.command()
 @click.argument("spec", default=ANY)
 @click.argument("type", default=ANY)
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after so many.")
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), metavar="S", help="End when nothing came for so long.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="End after this many messages.")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), metavar="S", help="End when nothing has come for this long."
+)
 @json_option
 @click.pass_obj
 def listen(server: Server, spec: str, type: str, limit: int | None, wait_s: float | None, as_json: bool) -> int:
-    """Print messages of SPEC and TYPE as they come; either may be *, and is if it is not given."""
+    """Print messages of SPEC and TYPE as they come.
+
+    Either may be *, for any, which is also the default.
+    """
     came = 0
     with server.connect() as client:
         client.subscribe((spec, type))
@@ -129,7 +138,10 @@ def listen(server: Server, spec: str, type: str, limit: int | None, wait_s: floa
 @monique.command()
 @click.pass_obj
 def tester(server: Server) -> None:
-    """A prompt at which messages are sent, while what comes is printed; `help` says what can be said."""
+    """Open a prompt to send messages, and print those that come.
+
+    Type help for its commands.
+    """
     import asyncio
 
     asyncio.run(_converse(server))
@@ -157,7 +169,7 @@ async def _converse(server: Server) -> None:
     from wakeq.client.monique.aio import AsyncMoniqueClient
 
     async with AsyncMoniqueClient(server.address, creator=server.creator) as client:
-        say(f"connected to {client.address}; help says what can be said")
+        say(f"connected to {client.address}; type help for the commands")
         listening = asyncio.create_task(_print_all(client))
         try:
             while line := await asyncio.to_thread(_typed):
@@ -202,7 +214,7 @@ async def _obey(client: "AsyncMoniqueClient", line: str) -> bool:
             case ["help"]:
                 click.echo(HELP, err=True)
             case words:
-                say(f"nothing is known of {plain(words[0])}, or not with {len(words) - 1} words behind it; see help")
+                say(f"no command {plain(words[0])} takes {len(words) - 1} words; type help for the commands")
     except (WakeqError, ValueError) as error:
         say(str(error))
     return True

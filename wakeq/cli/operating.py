@@ -12,7 +12,9 @@ import click
 from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
 from wakeq.cli.output import moment, print_json, print_table, say
 
-CONDITION_HELP = "A condition, as priority<5, error~timeout, header.tenant=acme, age>3600; all must hold; repeatable."
+CONDITION_HELP = (
+    "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
+)
 LEASE_COLUMNS = ("uid", "worker", "until", "error_count", "body")
 CONNECTION_COLUMNS = ("id", "door", "peer", "in_flight", "subscriptions", "queues")
 MESSAGE_COLUMNS = ("uid", "state", "priority", "error_count", "error", "body")
@@ -24,10 +26,12 @@ def picking(command: click.decorators.FC) -> click.decorators.FC:
     for option in reversed(
         (
             click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP),
-            click.option("--uid", "uids", multiple=True, metavar="UID", help="This message; repeatable."),
-            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; else all."),
-            click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second."),
-            click.option("--dry-run", is_flag=True, help="Show the first that are meant, and do nothing."),
+            click.option("--uid", "uids", multiple=True, metavar="UID", help="Only this message; repeatable."),
+            click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many; default: all."),
+            click.option(
+                "--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many a second."
+            ),
+            click.option("--dry-run", is_flag=True, help="Only show the first messages this would affect."),
         )
     ):
         command = option(command)
@@ -59,12 +63,12 @@ def select(
             answer = client.call("POST", path, {**body, "dry_run": True, "limit": limit or 1_000}, queue=queue)
             print_json(answer) if as_json else print_messages(answer["messages"])
             behind = "; there may be more" if answer["after"] else ""
-            say(f"nothing was done; {answer['matched']} of the {answer['scanned']} messages looked at fit{behind}")
+            say(f"nothing was done; {answer['matched']} of {answer['scanned']} messages examined match{behind}")
             return
         sums = selected(client, path, queue, body, limit=limit)
     print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
     if sums["done"] < sums["matched"]:
-        say(f"{sums['matched'] - sums['done']} were not there any more, or are with a worker")
+        say(f"{sums['matched'] - sums['done']} more matched but were gone by then, or are with a worker")
 
 
 def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:
@@ -97,7 +101,7 @@ class Moment(click.ParamType[datetime]):
         try:
             return datetime.fromisoformat(value).astimezone()
         except ValueError:
-            self.fail(f"{value!r} is no moment; write 2026-12-24T18:00, or with a zone 2026-12-24T18:00Z", param, ctx)
+            self.fail(f"{value!r} is not a time; write 2026-12-24T18:00, or with a zone 2026-12-24T18:00Z", param, ctx)
 
 
 # Queues -----------------------------------------------------------------------------------------------------------
@@ -105,18 +109,18 @@ class Moment(click.ParamType[datetime]):
 
 @click.command()
 @click.argument("name", metavar="QUEUE")
-@click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For so many seconds.")
+@click.option("--for", "for_s", type=click.FloatRange(min=0, min_open=True), metavar="S", help="For this many seconds.")
 @click.option(
     "--until",
     type=Moment(),
-    help="Until this moment, as 2026-12-24T18:00; in local time, or with a zone behind: 18:00Z, 18:00+02:00.",
+    help="Until this time, such as 2026-12-24T18:00; local time unless a zone follows: 18:00Z, 18:00+02:00.",
 )
 @json_option
 @click.pass_obj
 def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None, as_json: bool) -> None:
-    """Hand out nothing from QUEUE, until it is resumed or the time is over.
+    """Stop handing out messages of QUEUE.
 
-    Messages are still taken, and what workers have may be acknowledged.
+    Until you resume it, or the given time is over.  Publishing goes on, and workers can acknowledge what they have.
     """
     if for_s is not None and until is not None:
         raise click.UsageError("give either --for or --until")
@@ -134,10 +138,10 @@ def pause(broker: Broker, name: str, for_s: float | None, until: datetime | None
 @click.argument("name", metavar="QUEUE")
 @click.pass_obj
 def resume(broker: Broker, name: str) -> None:
-    """Hand out from QUEUE again."""
+    """Hand out messages of QUEUE again."""
     with broker.admin() as client:
         client.call("POST", "/queue/resume", queue=name)
-    click.echo(f"{queue_name(name)} hands out again")
+    click.echo(f"{queue_name(name)} resumed")
 
 
 @click.command()
@@ -148,9 +152,10 @@ def resume(broker: Broker, name: str) -> None:
 @json_option
 @click.pass_obj
 def move(broker: Broker, /, name: str, to: str, yes: bool, **picked: Any) -> None:
-    """Move messages of QUEUE to the queue TO, each in one step; what workers have stays.
+    """Move messages of QUEUE to the queue TO, each in one step.
 
-    Priority, headers, and what is left of a delay and of the time to live go with a message; it gets a new uid.
+    Messages that workers have stay.  A message keeps its priority, its headers and what is left of its delay and time
+    to live; it gets a new uid.
     """
     if not picked["dry_run"]:
         confirm(f"Move {_meant(picked)} of {queue_name(name)} to {queue_name(to)}?", yes=yes)
@@ -164,10 +169,13 @@ def move(broker: Broker, /, name: str, to: str, yes: bool, **picked: Any) -> Non
 @json_option
 @click.pass_obj
 def requeue(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
-    """Let delayed messages of QUEUE go now; they keep their uid."""
+    """Make delayed messages of QUEUE ready now.
+
+    They keep their uids.
+    """
     if not picked["dry_run"]:
-        confirm(f"Let {_meant(picked)} of {queue_name(name)} that are delayed go now?", yes=yes)
-    select(broker, "/messages/requeue", name, **picked, word="let go in")
+        confirm(f"Make {_meant(picked)} of {queue_name(name)} that are delayed ready now?", yes=yes)
+    select(broker, "/messages/requeue", name, **picked, word="made ready in")
 
 
 def _meant(picked: Mapping[str, Any]) -> str:
@@ -183,7 +191,7 @@ def _meant(picked: Mapping[str, Any]) -> str:
 
 @click.group()
 def leases() -> None:
-    """What workers have."""
+    """List the messages that workers have, or take them back."""
 
 
 @leases.command("list")
@@ -191,7 +199,7 @@ def leases() -> None:
 @json_option
 @click.pass_obj
 def list_leases(broker: Broker, name: str, as_json: bool) -> None:
-    """List the messages of QUEUE that workers have, and until when."""
+    """List messages of QUEUE that workers have, and until when."""
     messages: list[Any] = []
     after: int | None = 0
     with broker.admin() as client:
@@ -211,9 +219,10 @@ def list_leases(broker: Broker, name: str, as_json: bool) -> None:
 @yes_option
 @click.pass_obj
 def release(broker: Broker, name: str, uids: tuple[str, ...], yes: bool) -> int:
-    """Take messages back from their workers: they are handed out again.  Status 3 if nobody has one of them.
+    """Take messages back from their workers.
 
-    A worker that goes on is refused when it acknowledges, once the message was handed out again.
+    They are handed out again.  If the old worker acknowledges after that, it is refused.  Exit status 3 if no worker
+    has one of them.
     """
     confirm(f"Take {len(uids)} messages of {queue_name(name)} back from their workers?", yes=yes)
     with broker.admin() as client:
@@ -224,7 +233,7 @@ def release(broker: Broker, name: str, uids: tuple[str, ...], yes: bool) -> int:
 
 @click.group()
 def connections() -> None:
-    """Who is connected."""
+    """List the connections of clients, or close one."""
 
 
 @connections.command("list")
@@ -232,7 +241,7 @@ def connections() -> None:
 @json_option
 @click.pass_obj
 def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
-    """List connections: by which door, from where, subscribed to what."""
+    """List connections: protocol, address, subscriptions."""
     with broker.admin() as client:
         answer = client.call("GET", "/connections", limit=limit)
     if as_json:
@@ -249,11 +258,11 @@ def list_connections(broker: Broker, limit: int, as_json: bool) -> None:
 @yes_option
 @click.pass_obj
 def close_connection(broker: Broker, connection: int, yes: bool) -> None:
-    """Close a connection; what it holds comes back as when it is lost."""
+    """Close a connection, as if the network had broken it."""
     confirm(f"Close connection {connection}?", yes=yes)
     with broker.admin() as client:
         client.call("DELETE", "/connection", id=connection)
-    click.echo(f"connection {connection} is closed")
+    click.echo(f"connection {connection} closed")
 
 
 # Why --------------------------------------------------------------------------------------------------------------
@@ -265,7 +274,7 @@ def close_connection(broker: Broker, connection: int, yes: bool) -> None:
 @json_option
 @click.pass_obj
 def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
-    """Say why a message of QUEUE is not being worked on, or where it is."""
+    """Say where a message of QUEUE is, and why it is not processed."""
     with broker.admin() as client:
         answer = client.call("GET", "/messages/why", queue=name, uid=uid)
     if as_json:

@@ -8,7 +8,7 @@ from wakeq.cli.pipeline_tasks import load, replay, settle
 
 @click.group()
 def pipeline() -> None:
-    """Make messages of files and of history, look after streaming queries, and say what a broker did."""
+    """Load files, archive and replay history, report on a broker."""
 
 
 for verb in (report, archive, forecast, load, replay, settle):

@@ -22,20 +22,25 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 @click.command()
 @DIRECTORIES
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default="report.html", show_default=True,
-              help="The page; the same as JSON is written beside it.")  # fmt: skip
-@click.option("--since", metavar="MOMENT", help="Leave out what was before, as 2026-01-31 or 2026-01-31T15:00 (UTC).")
-@click.option("--until", metavar="MOMENT", help="Leave out what was at this moment and after.")
-@click.option("--queue", metavar="QUEUE", help="Only of this queue.")
+              help="The page to write; the same as JSON is written beside it.")  # fmt: skip
+@click.option(
+    "--since",
+    metavar="MOMENT",
+    help="Leave out what was before this time, such as 2026-01-31 or 2026-01-31T15:00 (UTC).",
+)
+@click.option("--until", metavar="MOMENT", help="Leave out what was at this time or later.")
+@click.option("--queue", metavar="QUEUE", help="Only this queue.")
 @click.option("--parquet", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
-              help="Write the tables behind the report there, too.")  # fmt: skip
-@click.option("--verbose", is_flag=True, help="Let Spark say what it warns of.")
+              help="Also write the tables behind the report there.")  # fmt: skip
+@click.option("--verbose", is_flag=True, help="Show Spark's warnings.")
 def report(
     data_dirs: tuple[Path, ...], out: Path, since: str | None, until: str | None, queue: str | None,
     parquet: Path | None, verbose: bool,
 ) -> None:  # fmt: skip
-    """Say what a broker did: throughput, backlog, waiting, work, failures, as a page and as JSON.
+    """Report what a broker did, as a page and as JSON.
 
-    DATA_DIR is that of a broker, running, stopped or copied; give those of several nodes of one cluster together.
+    Throughput, backlog, waiting times, work and failures.  DATA_DIR is the data directory of a broker, running, stopped
+    or copied; give those of several nodes of one cluster together.
     """
     from wakeq.pipeline.session import check_packages
 
@@ -53,14 +58,15 @@ def report(
 @click.command()
 @DIRECTORIES
 @click.option("--to", "lake", required=True, metavar="LAKE", type=click.Path(file_okay=False, path_type=Path),
-              help="The folder of Parquet files; made if it is not there.")  # fmt: skip
-@click.option("--bodies", is_flag=True, help="Archive what was published, too, not only that it was.")
-@click.option("--skip-gaps", is_flag=True, help="Leave out for ever what none of the directories has any more.")
+              help="The folder of Parquet files; created if it does not exist.")  # fmt: skip
+@click.option("--bodies", is_flag=True, help="Also archive the bodies of messages.")
+@click.option("--skip-gaps", is_flag=True, help="Skip, for ever, what none of the directories has any more.")
 @json_option
 def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bool, as_json: bool) -> None:
-    """Add what has happened since the last time to a lake, each event once.
+    """Add to a lake what has happened since the last time.
 
-    It may be killed at any moment, and goes on where it was. Run it more often than the journal is kept.
+    Each event is added once.  It may be killed at any moment and goes on where it was.  Run it more often than the
+    journal is kept.
     """
     from wakeq.pipeline.session import check_packages
 
@@ -85,12 +91,12 @@ def archive(data_dirs: tuple[Path, ...], lake: Path, bodies: bool, skip_gaps: bo
 @click.option("--wait", "wait_s", type=SECONDS, default=1.0, show_default=True, metavar="S",
               help="How long a message may wait for a worker.")  # fmt: skip
 @click.option("--percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), default=90.0,
-              show_default=True, metavar="N", help="Of how many in 100 messages that is to be true.")  # fmt: skip
+              show_default=True, metavar="N", help="The percentage of messages for which that must hold.")  # fmt: skip
 @json_option
 def forecast(lake: Path, wait_s: float, percent: float, as_json: bool) -> None:
-    """Say how many workers each queue needs in each hour of the day (UTC), judging by a lake.
+    """Estimate how many workers each queue needs, from a lake.
 
-    The peak is the same hour of the day in which most messages came.
+    For each hour of the day (UTC).  The peak is for the day on which most messages came in that hour.
     """
     from wakeq.pipeline.session import check_packages
 

@@ -24,12 +24,14 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("files", type=FILE, nargs=-1, required=True)
-@click.option("--to", "queue", required=True, metavar="QUEUE", help="Where the messages go.")
-@click.option("--body", metavar="COLUMN", help="The column that becomes the body; else the row, as a JSON object.")
+@click.option("--to", "queue", required=True, metavar="QUEUE", help="The queue to publish to.")
+@click.option(
+    "--body", metavar="COLUMN", help="The column that becomes the body; default: the whole row, as a JSON object."
+)
 @click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
 @click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
-@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most so many messages a second.")
-@click.option("--name", help="What this load is known by; else its files, as they are now, and these columns.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages a second.")
+@click.option("--name", help="The identity of this load; default: its files as they are now, and these columns.")
 @click.pass_obj
 def load(
     broker: Broker,
@@ -41,11 +43,11 @@ def load(
     rate: int | None,
     name: str | None,
 ) -> None:
-    """Publish each row of FILES (Parquet, CSV, JSON lines) to a queue, once.
+    """Publish each row of FILES (Parquet, CSV, JSON lines) once.
 
-    Stopped in the middle, the same command goes on where it was, at any --rate.  A file that was moved or changed
-    meanwhile is another one, and loaded from its beginning; with --name it is not, and goes on behind the rows that
-    were published under this name.
+    If it is stopped in the middle, the same command goes on where it was, at any --rate.  A file that was moved or
+    changed meanwhile counts as a new one and is loaded from its beginning, unless you gave --name: then it goes on
+    after the rows that were published under this name.
     """
     from wakeq.client.bulk import BulkClient
     from wakeq.pipeline.session import check_packages
@@ -65,15 +67,18 @@ def _show(progress: "Progress") -> None:
 
 @click.command()
 @click.argument("lake", type=FOLDER)
-@click.option("--queue", required=True, metavar="QUEUE", help="Whose messages.")
+@click.option("--queue", required=True, metavar="QUEUE", help="The queue to which the messages were published.")
 @click.option(
-    "--where", default="true", show_default=True, metavar="EXPR", help="Which of them, as Spark's SQL says it."
+    "--where", default="true", show_default=True, metavar="EXPR", help="Which of them: a condition in Spark SQL."
 )
-@click.option("--to", "target", required=True, metavar="QUEUE", help="Where they go.")
-@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish them to now.")
+@click.option("--dry-run", is_flag=True, help="Only count them.")
 @click.pass_obj
 def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
-    """Publish again what was published to a queue once, from an archive with bodies."""
+    """Publish again what was once published to a queue.
+
+    It comes from an archive with bodies.
+    """
     from wakeq.client.bulk import BulkClient
     from wakeq.pipeline.session import check_packages
 
@@ -97,8 +102,8 @@ def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_
 def settle(broker: Broker, checkpoint: Path) -> None:
     """Acknowledge what a stopped streaming query has finished.
 
-    Spark tells a source of a finished batch only with the next one: after the last batch this does it.  It asks the
-    broker that the query read from, unless --broker names where that is now.
+    Spark tells a source that a batch is finished only when the next one begins; this does it for the last batch.  It
+    talks to the broker that the query read from, unless --broker says where that is now.
     """
     from wakeq.pipeline.session import check_packages
 

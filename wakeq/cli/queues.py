@@ -21,22 +21,54 @@ LETTER_COLUMNS = ("uid", "state", "priority", "origin", "reason", "error", "msg"
 PEEKED_CHARS_MAX = 60
 
 POLICY_OPTIONS = (
-    click.option("--max-size", type=COUNT, metavar="N", help="Messages it holds at most."),
-    click.option("--max-bytes", type=ByteCount(), metavar="BYTES", help="Bytes it holds at most, as 64MiB."),
-    click.option("--max-message-size", type=ByteCount(), metavar="BYTES", help="The largest body, as 64KiB."),
-    click.option("--priority-min", type=int, metavar="N", help="The smallest priority."),
-    click.option("--priority-max", type=int, metavar="N", help="The largest priority."),
-    click.option("--structure", type=click.Choice(["H4", "QA"]), help="The priority structure."),
-    click.option("--timeout", type=COUNT, metavar="S", help="A delivery comes back after so long."),
-    click.option("--max-deliveries", type=COUNT, metavar="N", help="Then it is a dead letter; 0: never."),
-    click.option("--dead-letter", metavar="QUEUE", help="Where dead letters go; else QUEUE.dead."),
-    click.option("--retry-backoff", type=click.Choice(["fixed", "exponential"]), help="How pauses grow."),
-    click.option("--retry-base", type=click.FloatRange(min=0), metavar="S", help="The first pause."),
+    click.option("--max-size", type=COUNT, metavar="N", help="The most messages it may hold."),
+    click.option("--max-bytes", type=ByteCount(), metavar="BYTES", help="The most bytes it may hold, such as 64MiB."),
+    click.option(
+        "--max-message-size", type=ByteCount(), metavar="BYTES", help="The largest body it accepts, such as 64KiB."
+    ),
+    click.option("--priority-min", type=int, metavar="N", help="The lowest priority it accepts."),
+    click.option("--priority-max", type=int, metavar="N", help="The highest priority it accepts."),
+    click.option(
+        "--structure",
+        type=click.Choice(["H4", "QA"]),
+        help="How priorities are kept: H4 for any, QA for a small range.",
+    ),
+    click.option(
+        "--timeout", type=COUNT, metavar="S", help="How long a worker may keep a message before it comes back."
+    ),
+    click.option(
+        "--max-deliveries",
+        type=COUNT,
+        metavar="N",
+        help="Failed deliveries before a message becomes a dead letter; 0: no limit.",
+    ),
+    click.option("--dead-letter", metavar="QUEUE", help="Where dead letters go; default: QUEUE.dead."),
+    click.option(
+        "--retry-backoff",
+        type=click.Choice(["fixed", "exponential"]),
+        help="Whether the pause doubles with each failure.",
+    ),
+    click.option("--retry-base", type=click.FloatRange(min=0), metavar="S", help="The pause after the first failure."),
     click.option("--retry-max", type=click.FloatRange(min=0), metavar="S", help="The longest pause."),
-    click.option("--retry-jitter", type=click.FloatRange(0, 1), metavar="PART", help="The part drawn at random."),
-    click.option("--wake", type=click.Choice(["ready", "all"]), help="Who is woken."),
-    click.option("--lease", type=click.Choice(["fast", "strict"]), help="Whether deliveries wait for a commit."),
-    click.option("--on-disconnect", type=click.Choice(["keep", "release"]), help="What becomes of leases."),
+    click.option(
+        "--retry-jitter",
+        type=click.FloatRange(0, 1),
+        metavar="PART",
+        help="The fraction of a pause that may be taken off at random.",
+    ),
+    click.option(
+        "--wake",
+        type=click.Choice(["ready", "all"]),
+        help="Whom a message wakes: as many sleepers as there are messages, or all.",
+    ),
+    click.option(
+        "--lease", type=click.Choice(["fast", "strict"]), help="Whether a delivery waits until it is on disk (strict)."
+    ),
+    click.option(
+        "--on-disconnect",
+        type=click.Choice(["keep", "release"]),
+        help="What happens to a worker's leases when it disconnects.",
+    ),
 )
 
 
@@ -58,7 +90,10 @@ def named_policies(given: Mapping[str, Any], retry: Mapping[str, Any]) -> dict[s
 
 @click.group()
 def queue() -> None:
-    """Look at queues, make them, change them, empty them.  "" is the default queue."""
+    """List, create, change, empty and delete queues.
+
+    "" is the default queue.
+    """
 
 
 @queue.command("list")
@@ -78,36 +113,36 @@ def list_(broker: Broker, prefix: str, as_json: bool) -> None:
 @queue.command()
 @click.argument("name", metavar="QUEUE")
 @policy_options
-@click.option("--if-missing", is_flag=True, help="Done, and nothing changed, if there is one already.")
+@click.option("--if-missing", is_flag=True, help="Succeed and change nothing if the queue exists.")
 @click.pass_obj
 def create(broker: Broker, /, name: str, if_missing: bool, **given: Any) -> None:
-    """Make QUEUE with the policies named; the others are built in."""
+    """Create QUEUE; policies that are not given have their defaults."""
     with broker.connect() as client:
         try:
             client.create_queue(name, **named_policies(given, {}))
         except QueueExists:
             if not if_missing:
                 raise
-            click.echo(f"{queue_name(name)} is there already")
+            click.echo(f"{queue_name(name)} exists already")
             return
-    click.echo(f"{queue_name(name)} is made")
+    click.echo(f"{queue_name(name)} created")
 
 
 @queue.command()
 @click.argument("name", metavar="QUEUE")
 @policy_options
-@click.option("--reset", multiple=True, metavar="POLICY", help="Set one back to its default; repeatable.")
+@click.option("--reset", multiple=True, metavar="POLICY", help="Reset a policy to its default; repeatable.")
 @click.pass_obj
 def update(broker: Broker, /, name: str, reset: tuple[str, ...], **given: Any) -> None:
-    """Change the policies named; the others stay."""
+    """Change policies of QUEUE; those that are not given stay."""
     resets: dict[str, Any] = {policy.replace("-", "_"): None for policy in reset}
     if not resets and all(value is None for value in given.values()):
-        raise click.UsageError("no policy is named, so there is nothing to change")
+        raise click.UsageError("no policy is given, so there is nothing to change")
     with broker.connect() as client:
         policies = client.stats(name).get("policies")
         retry = policies.get("retry", {}) if isinstance(policies, dict) else {}
         client.update_queue(name, **named_policies(given, retry), **resets)
-    click.echo(f"{queue_name(name)} is changed")
+    click.echo(f"{queue_name(name)} updated")
 
 
 @queue.command()
@@ -115,11 +150,11 @@ def update(broker: Broker, /, name: str, reset: tuple[str, ...], **given: Any) -
 @yes_option
 @click.pass_obj
 def delete(broker: Broker, name: str, yes: bool) -> None:
-    """Delete QUEUE with all that is in it."""
+    """Delete QUEUE and every message in it."""
     confirm(f"Delete {queue_name(name)} and every message in it?", yes=yes)
     with broker.connect() as client:
         client.delete_queue(name)
-    click.echo(f"{queue_name(name)} is deleted")
+    click.echo(f"{queue_name(name)} deleted")
 
 
 @queue.command()
@@ -129,15 +164,15 @@ def delete(broker: Broker, name: str, yes: bool) -> None:
 @json_option
 @click.pass_obj
 def purge(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
-    """Delete every message of QUEUE, or those that are picked; the queue stays.
+    """Delete all messages of QUEUE, or those you select.
 
-    Without picking also what workers have is gone at once; picked messages that a worker has stay.
+    The queue itself stays.  Without a selection, messages that workers have are deleted too; with one, they stay.
     """
     if picked.pop("dry_run"):
         select(broker, "/messages/purge", name, **picked, dry_run=True, word="")
         return
     is_picked = any(picked[flag] for flag in ("where", "uids", "limit", "rate"))
-    confirm(f"Delete {'the messages that fit' if is_picked else 'every message'} in {queue_name(name)}?", yes=yes)
+    confirm(f"Delete {'the selected messages' if is_picked else 'every message'} in {queue_name(name)}?", yes=yes)
     if is_picked:
         select(broker, "/messages/purge", name, **picked, dry_run=False, word="deleted from")
         return
@@ -153,7 +188,7 @@ def purge(broker: Broker, /, name: str, yes: bool, **picked: Any) -> None:
 def stats(broker: Broker, name: str | None, as_json: bool) -> None:
     """Show counts and policies of QUEUE, or of the whole node.
 
-    size is ready and delayed together; what is out with a worker is leased, and not part of it.
+    size is ready and delayed together; messages that are with a worker count as leased, not in size.
     """
     with broker.connect() as client:
         facts = client.stats(name)
@@ -183,10 +218,12 @@ def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> No
 
 @queue.command("redrive")
 @click.argument("name", metavar="QUEUE")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many; else all that are ready.")
-@click.option("--to", metavar="QUEUE", help="To this queue; else each to where it came from.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), metavar="N", help="Move at most this many; default: all that are ready."
+)
+@click.option("--to", metavar="QUEUE", help="Move them to this queue; default: each to where it came from.")
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second.")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many a second.")
 @click.option("--dry-run", is_flag=True, help="Show the next messages, at most 100, and move nothing.")
 @yes_option
 @json_option
@@ -202,16 +239,16 @@ def redrive_(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Move dead letters of QUEUE back to the queues that they came from.
+    """Move dead letters back to the queues they came from.
 
-    Each leaves QUEUE in the same step in which it is published again.  One that says no origin stays, unless --to.
-    Picking (--where) and pacing (--rate) are done over HTTP.
+    Each leaves QUEUE in the same step in which it is published again.  One that has no origin stays, unless you give
+    --to.  With --where or --rate this goes over the HTTP port.
     """
     if not dry_run:
         fitting = f" that fit {' and '.join(where)}" if where else ""
         target = "where they came from" if to is None else queue_name(to)
         letters = f"{'all' if limit is None else f'up to {limit}'} dead letters of {queue_name(name)}{fitting}"
-        confirm(f"Bring {letters} back to {target}?", yes=yes)
+        confirm(f"Move {letters} back to {target}?", yes=yes)
     if where or rate:
         picked = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
         more = {} if to is None else {"to": to}
@@ -231,14 +268,14 @@ def redrive_(
     else:
         click.echo(f"redriven from {queue_name(name)}: {moved.done}")
         if moved.left:
-            say(f"left in {queue_name(name)} for want of a {ORIGIN}: {moved.left}; --to QUEUE says where to")
+            say(f"left in {queue_name(name)} because they have no {ORIGIN}: {moved.left}; --to QUEUE moves them too")
 
 
 def _readable(name: str, value: Any) -> tuple[str, object]:
     """A figure of a queue as people read it."""
     if name not in MOMENTS:
         return name, value
-    shown = "it is resumed" if value == PAUSE_MS_MAX else moment(value) if value else None
+    shown = "resumed" if value == PAUSE_MS_MAX else moment(value) if value else None
     return name.removesuffix("_ms"), shown
 
 

@@ -35,9 +35,9 @@ SETTINGS_INTRO = f"""\
 
 {MADE}
 
-A value is taken from the last of these that names it: the default, the TOML file (`--config FILE` or
+A value comes from the last of these that gives it: the default, the TOML file (`--config FILE` or
 `WAKEQ_CONFIG`), the environment, the flags of `wakeq serve` (`--set NAME=VALUE` for those without a flag of
-their own). `wakeq config show --origin` says which one it was; `wakeq config check FILE` checks a file
+their own). `wakeq config show --origin` shows which one it was; `wakeq config check FILE` checks a file
 without starting anything. Unknown names, wrong types and values out of range are errors. Bytes may be written
 as `64MiB`.
 """
@@ -47,11 +47,11 @@ CLI_INTRO = f"""\
 
 {MADE}
 
-Results go to standard output, what is said about them to standard error. An error is one line,
-`wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every verb that reads has `--json`,
-one value a line; fields are added to it, never renamed. Verbs that destroy ask first, unless `--yes` has
-answered. There is no colour where the output is no terminal or `NO_COLOR` is set. Completion in bash:
-`source <(wakeq completion bash)`, and likewise for zsh and fish.
+Results go to standard output, remarks about them to standard error. An error is one line,
+`wakeq: what happened; what to try`, and an [exit status](exit-codes.md). Every command that reads has `--json`,
+which prints one value a line; its fields may grow in number but are never renamed. Commands that destroy
+something ask first, unless you give `--yes`. There is no colour if the output is not a terminal or `NO_COLOR`
+is set. Completion in bash: `source <(wakeq completion bash)`, and likewise for zsh and fish.
 """
 
 ERRORS_INTRO = f"""\
@@ -59,9 +59,9 @@ ERRORS_INTRO = f"""\
 
 {MADE}
 
-Codes never change once released. The first table are the values of `err` in a `nok`, beside a `detail` for
-people; the Python client raises the class of the same line (all are `wakeq.WakeqError`). A client that meets
-a code it does not know treats it as `REFUSED`.
+Codes never change once released. The first table lists the values of `err` in a `nok`, which also has a
+`detail` for people; the Python client raises the class in the same row (all are `wakeq.WakeqError`). A client
+should treat a code that it does not know as `REFUSED`.
 
 ## On the wire
 
@@ -81,7 +81,7 @@ EXIT_INTRO = f"""\
 
 {MADE}
 
-The same for every verb. "Nothing to fetch" has a status of its own, so that a script can tell it from a
+They are the same for every command. "Nothing to fetch" has its own status, so that a script can tell it from a
 refusal: `while wakeq fetch jobs --ack; do :; done; test $? = 3` empties a queue, or fails if it could not.
 From 64 on they are those of `sysexits.h`.
 
@@ -93,24 +93,24 @@ MEANINGS = {
     "INTERNAL": "A fault of the broker itself. Report it, with the broker's log.",
     "REFUSED": "Refused for a reason that has no code of its own; the detail says which.",
     "BAD_JSON": "The line or frame is not a JSON object. Nothing was done; the connection stays open.",
-    "BAD_COMMAND": "There is no such `cmd`. Is the client newer than the broker?",
+    "BAD_COMMAND": "`cmd` is missing or unknown. Is the client newer than the broker?",
     "BAD_FIELD": "A field is missing, of the wrong type or out of its range; the detail names it.",
     "BAD_NAME": "A queue's name has bytes outside of 33..126, or more than 255 of them.",
     "TOO_LARGE": "A message, batch or line beyond its limit. Split it, or raise `message_bytes_max`.",
-    "Q_NOT_FOUND": "There is no such queue. Publish to it, or create it.",
+    "Q_NOT_FOUND": "The queue does not exist. Publish to it, or create it.",
     "Q_EXISTS": "CREATE of a queue that exists. Use UPDATE to change it.",
     "QUEUE_FULL": "The queue or the node is at its limit of messages or bytes. Try later, or raise it.",
     "KEY_RANGE": "The priority is outside of what the queue allows (`priority_min`, `priority_max`).",
-    "STALE_LEASE": "The message timed out and was delivered again: this lease is over. Do not repeat it.",
+    "STALE_LEASE": "This lease is over: the message timed out, and may be with another worker. Do not repeat it.",
     "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time. Stage another one.",
-    "STASH_EXPIRED": "A stash that is to be published is gone, or has another size. Make what was in it again.",
+    "STASH_EXPIRED": "A stash that was to be published is gone, or has another size. Stash its messages again.",
     "EPOCH_OLD": "The writer has published a later epoch already. Give a higher epoch, or another writer.",
     "UNKNOWN_UID": "An ACK with `publish` of a message that is gone, or was never there. Nothing of it was done.",
     "NOT_LEADER": "This node does not serve now; `leader` says who does.",
-    "NO_QUORUM": "The node has no majority behind it. Try another node, or later.",
+    "NO_QUORUM": "The node cannot reach a majority. Try another node, or try later.",
     "UNKNOWN": "The change may have been made or not. Repeat it with the same `id` or session number.",
-    "BUSY": "Not now: a bound was reached. The same command may succeed later.",
-    "OLDER_NODES": "A node of the cluster is of an older release, which could not read this. Upgrade it first.",
+    "BUSY": "Not now: a limit was reached. The same command may succeed later.",
+    "OLDER_NODES": "A node of the cluster runs an older release that could not read this. Upgrade it first.",
     "SET_ASIDE": "The broker crashed on it three times and left it out. Report it; `wakeq inspect` says why.",
     "DISK_FULL": "The disk is nearly full. Publishes are refused; acknowledging and deleting still work.",
     "UNAUTHORIZED": "No token was shown, or one that is unknown, expired or revoked. The connection is closed.",
@@ -118,35 +118,35 @@ MEANINGS = {
     "STORAGE": "The data directory cannot be used or trusted; the message says why, and what to do.",
     "DAMAGED": "A file's marker, version, checksum or content does not fit; the message names the place.",
     "DISOWNED": "The data directory is not the one that joined the cluster, or has lost what it promised.",
-    "PEER": "What answers at a peer's address is no node of this cluster. Check `cluster.peers`.",
+    "PEER": "Whatever answers at a peer's address is not a node of this cluster. Check `cluster.peers`.",
     "DIVERGED": "The leader's log contradicts what is committed here: a majority lost its disks, or there is a bug.",
     "IN_USE": "Another broker holds the data directory; the message names its process.",
     "VERSION": "The data directory is of a release that this one does not read, or may not upgrade.",
-    "HISTORY_GONE": "A part of the journal became too old while it was read. Begin again; keep more (`journal`).",
-    "SYNC_FAILED": "The disk refused a write. The broker stopped rather than promise what it cannot keep.",
+    "HISTORY_GONE": "A part of the journal was removed while it was read. Start again, or keep more (`journal`).",
+    "SYNC_FAILED": "The disk refused a write. The broker stops rather than promise what it cannot keep.",
     "SETTINGS": "A setting, flag or address is wrong; the message says what would be right.",
-    "LISTEN": "A port is taken, or the address is not this machine's (yet). Started again later, it may succeed.",
-    "NOT_INSTALLED": "A package or Java is missing that this verb needs; the message says which, and how to get it.",
-    "SPARK": "A job of Spark's failed, by nothing that wakeq knows of; the message has its first line.",
+    "LISTEN": "A port is taken, or the address is not this machine's (yet). It may succeed later.",
+    "NOT_INSTALLED": "This command needs a package, or Java; the message says which, and how to get it.",
+    "SPARK": "A Spark job failed for a reason that wakeq does not know; the message has its first line.",
     "UNREACHABLE": "No broker answers at the address.",
     "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
 }
 
 STATUSES = {
     0: "Done. For `serve`: stopped cleanly.",
-    EXIT_FAILED: "The broker refused it (standard error says why), or the question was answered no. "
+    EXIT_FAILED: "The broker refused it (standard error says why), or you answered no to the question. "
     "For `work` and `run`: something was cut short, and its message given back.",
     EXIT_USAGE: "The command line is wrong.",
-    EXIT_NOTHING: "Nothing there: no message to fetch, or for `work --once` to handle, "
-    "or the one to ack, nack or touch is not there or not out.",
+    EXIT_NOTHING: "Nothing there: no message to fetch, or for `work --once` to handle; "
+    "or the message to ack, nack or touch is gone, or not with a worker.",
     65: "A file of the data directory is damaged.",
     66: "The data directory is of another release.",
-    69: "No broker answers or serves, or the connection ended; or what a verb needs is not installed.",
+    69: "No broker answers or serves, or the connection ended; or something that the command needs is not installed.",
     70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",
-    71: "A port or address to listen on cannot be had, now.",
+    71: "A port or address to listen on is not available now.",
     73: "The data directory is in use by another broker.",
-    74: "A write or sync failed. For `serve`: the broker stopped; else: what was printed is not whole.",
-    77: "The token is missing or not valid, or carries no right to do this.",
+    74: "A write or sync failed. For `serve`: the broker stopped; otherwise the output is incomplete.",
+    77: "The token is missing or not valid, or does not allow this.",
     78: "A setting is wrong.",
     EXIT_INTERRUPTED: "Ended by Ctrl-C. For `work` and `run`: a second signal, SIGINT, ended it at once.",
     143: "For `serve`, `work` and `run`: a second signal, SIGTERM, ended it at once.",

@@ -25,28 +25,33 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", metavar="MODULE:WORKER")
-@click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="At once; else as the worker says.")
-@click.option("--drain", is_flag=True, help="End when its queues have nothing more.")
-@click.option("--reload", is_flag=True, help="Start again when a Python file below this directory changes.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Handlers at once; default: the worker's own setting.",
+)
+@click.option("--drain", is_flag=True, help="End when its queues have nothing due.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file under the current directory changes.")
 @log_options
 @click.pass_obj
 def run(
     broker: Broker, target: str, concurrency: int | None, drain: bool, reload: bool, log_level: str, log_json: bool
 ) -> int:
-    """Run the Worker that is named WORKER in the module MODULE, until SIGTERM or SIGINT.
+    """Run the Worker called WORKER in the Python module MODULE.
 
-    Modules are looked for in this directory first.  A Worker that was made without an address of a broker takes
-    that of --broker.
+    Modules are looked for in the current directory first.  A Worker created without a broker's address uses --broker.
 
-    The first signal lets running handlers end, as long as the worker's grace; a second one ends them at once.
-    With --reload a change does what the first signal does, and starts anew.  With --drain it ends by itself, as a
-    cron job should: when no queue has anything due, and everything that was taken is done with.
+    It runs until SIGTERM or SIGINT.  The first signal lets running handlers finish within the worker's grace time; a
+    second one ends them at once.  With --reload a changed file does what the first signal does, and then the worker
+    starts again.  With --drain it ends by itself, as a cron job should: when no queue has anything due and all fetched
+    messages are settled.
 
-    Ends with 0 if all handlers had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
+    Exit status 0 if all handlers had finished, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
     is no broker.
     """
     if drain and reload:
-        raise click.UsageError("--drain ends and --reload starts again; give one of them")
+        raise click.UsageError("--drain and --reload contradict each other; give one of them")
     os.environ["WAKEQ_BROKER"] = broker.address
     if reload:
         from wakeq.cli.reload import Reloader
@@ -73,13 +78,13 @@ def find_worker(target: str) -> "Worker":
     sys.path.insert(0, os.getcwd())
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
-        raise click.UsageError(f"{target} names no worker; write MODULE:WORKER, as in shop.tasks:worker")
+        raise click.UsageError(f"{target} is not MODULE:WORKER; write it like shop.tasks:worker")
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise _unusable(module_name, error) from error  # it is there, and imports something that is not
-        raise click.UsageError(f"there is no module {module_name} in {os.getcwd()}, or installed") from error
+        raise click.UsageError(f"there is no module {module_name} in {os.getcwd()}, and none is installed") from error
     except WakeqError:
         raise
     except Exception as error:
@@ -88,8 +93,8 @@ def find_worker(target: str) -> "Worker":
     if isinstance(found, Worker):
         return found
     others = [f"{module_name}:{key}" for key, value in vars(module).items() if isinstance(value, Worker)]
-    hint = f"did you mean {' or '.join(others)}?" if others else "it has no Worker at all"
-    what = f"is no Worker, its type is {type(found).__name__}" if found is not None else "is not there"
+    hint = f"did you mean {' or '.join(others)}?" if others else "that module has no Worker"
+    what = f"is of type {type(found).__name__}, not a Worker" if found is not None else "does not exist"
     raise click.UsageError(f"{name} of {module_name} {what}; {hint}")
 
 

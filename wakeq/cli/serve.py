@@ -23,6 +23,7 @@ NAMES = {
     "tls_cert": "tls.cert_file",
     "tls_key": "tls.key_file",
 }
+FILE = click.Path(readable=False, path_type=Path)  # whether it can be read, who reads it says, with a status of its own
 CANNOT_LISTEN = {errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES}
 
 
@@ -33,31 +34,39 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option(
                 "--config",
                 "config_file",
-                type=click.Path(path_type=Path),
-                help="A TOML file of settings; else WAKEQ_CONFIG names it.",
+                type=FILE,
+                help="A TOML file of settings; default: the one that WAKEQ_CONFIG names, if any.",
             ),
-            click.option("--data-dir", type=click.Path(path_type=Path), help="Where all that must last is kept."),
-            click.option("--host", help="Address on which the doors listen."),
-            click.option("--worker-port", type=int, help="Port of the worker protocol; 0 takes a free one."),
-            click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0 takes a free one."),
-            click.option("--node", "node", type=int, help="Which of --peers this node is, from 0."),
-            click.option("--peers", help="HOST:PORT of every node of the cluster, with commas between."),
-            click.option("--join", is_flag=True, help="Come to a cluster that exists already."),
-            click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0 takes a free one."),
-            click.option("--taskflux-dialect", help="What is spoken on that port: spec or csharp."),
-            click.option("--auth", is_flag=True, help="Ask every client for a token; see `wakeq token`."),
-            click.option("--tls-cert", type=click.Path(path_type=Path), help="The certificate of all doors, PEM."),
-            click.option("--tls-key", type=click.Path(path_type=Path), help="The key of that certificate, PEM."),
-            click.option("--insecure", is_flag=True, help="Let other machines in without tokens, or without TLS."),
+            click.option("--data-dir", type=FILE, help="Where the broker keeps its data."),
+            click.option("--host", help="The address to listen on."),
+            click.option("--worker-port", type=int, help="Port of the worker protocol; 0: any free one."),
+            click.option("--http-port", type=int, help="Port of HTTP and WebSocket; 0: any free one."),
+            click.option("--node", "node", type=int, help="Which of --peers this node is, counting from 0."),
+            click.option("--peers", help="HOST:PORT of every node of the cluster, separated by commas."),
+            click.option("--join", is_flag=True, help="Join a cluster that exists already."),
+            click.option("--taskflux-port", type=int, help="Port of the TaskFlux protocol; 0: any free one."),
+            click.option("--taskflux-dialect", help="The dialect spoken on that port: spec or csharp."),
+            click.option("--auth", is_flag=True, help="Require a token from every client; see `wakeq token`."),
+            click.option("--tls-cert", type=FILE, help="The certificate for all ports, PEM."),
+            click.option("--tls-key", type=FILE, help="The private key of that certificate, PEM."),
+            click.option(
+                "--insecure", is_flag=True, help="Allow other machines to connect without tokens, or without TLS."
+            ),
             click.option(
                 "-f",
                 "--config-file",
                 "monique_config_file",
-                type=click.Path(path_type=Path),
-                help="A config.json of MoniQue, whose ports are opened too.",
+                type=FILE,
+                help="A MoniQue config.json, whose ports are opened too.",
             ),
-            click.option("--no-upgrade", is_flag=True, help="Refuse a data directory of an older release."),
-            click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="Any other setting; repeatable."),
+            click.option(
+                "--no-upgrade",
+                is_flag=True,
+                help="Refuse a data directory of an older release instead of upgrading it.",
+            ),
+            click.option(
+                "--set", "others", metavar="NAME=VALUE", multiple=True, help="Set any other setting; repeatable."
+            ),
         )
     ):
         command = option(command)
@@ -83,11 +92,11 @@ def _assigned(other: str) -> tuple[str, str]:
 @click.command()
 @settings_options
 def serve(**given: Any) -> int:
-    """Run a broker in the foreground until SIGTERM or SIGINT.
+    """Run a broker in the foreground, until SIGTERM or SIGINT.
 
-    One line is printed when it is ready, with the real ports.  The first signal lets it stop cleanly, a
-    second one stops it at once; SIGHUP reads settings and certificates again.  All settings:
-    docs/reference/settings.md, or `wakeq config show`.
+    When it is ready it prints one line with the ports it listens on.  The first signal stops it cleanly, a second one
+    at once; SIGHUP makes it read settings and certificates again.  All settings: docs/reference/settings.md, or `wakeq
+    config show`.
     """
     loaded = given_settings(**given)
     from wakeq.service import run

@@ -36,22 +36,31 @@ class Server:
     metavar="HOST:PORT",
     default=DEFAULT_ADDRESS,
     show_default=True,
-    help="The TaskFlux port of the server, or several with commas between.",
+    help="The TaskFlux port of the server, or several, separated by commas.",
 )
-@click.option("--dialect", type=click.Choice(DIALECT_NAMES), default="spec", show_default=True, help="What it speaks.")
+@click.option(
+    "--dialect",
+    type=click.Choice(DIALECT_NAMES),
+    default="spec",
+    show_default=True,
+    help="The dialect that the server speaks.",
+)
 @click.pass_context
 def taskflux(context: click.Context, address: str, dialect: str) -> None:
-    """Talk to a TaskFlux server, of this kind or another."""
+    """Talk to a TaskFlux server, wakeq or any other."""
     context.obj = Server(address, dialect)
 
 
 @taskflux.command()
 @click.argument("queue")
 @click.argument("payload", default="-")
-@click.option("--key", type=KEY, metavar="N", default=0, help="The smallest goes first; default 0.")
+@click.option("--key", type=KEY, metavar="N", default=0, help="The lowest goes first; default 0.")
 @click.pass_obj
 def enqueue(server: Server, queue: str, payload: str, key: int) -> None:
-    """Store PAYLOAD (or standard input, for - or nothing) in QUEUE; "" is the default queue."""
+    """Store a record in QUEUE.
+
+    Without PAYLOAD, or with -, the payload is read from standard input.  "" is the default queue.
+    """
     content = sys.stdin.buffer.read() if payload == "-" else payload.encode(errors="surrogateescape")
     with server.connect() as client:
         client.enqueue(queue, content, key=key)
@@ -59,21 +68,28 @@ def enqueue(server: Server, queue: str, payload: str, key: int) -> None:
 
 @taskflux.command()
 @click.argument("queue", default="")
-@click.option("--wait", "wait_s", type=click.FloatRange(0, 4_294_967), metavar="S", default=0, help="Wait so long.")
-@click.option("--nack", is_flag=True, help="Give it back when it has been printed.")
-@click.option("--raw", is_flag=True, help="Print the payload byte by byte, with no newline behind it.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0, 4_294_967),
+    metavar="S",
+    default=0,
+    help="Wait up to this long for a record.",
+)
+@click.option("--nack", is_flag=True, help="Give the record back once it is printed.")
+@click.option("--raw", is_flag=True, help="Print the payload as it is, without adding a newline.")
 @json_option
 @click.pass_obj
 def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as_json: bool) -> int:
-    """Take the record with the smallest key from QUEUE and print its payload.
+    """Take the record with the lowest key and print its payload.
 
-    It is acknowledged once it has been printed.  Ends with status 3 if there was nothing.
+    It is acknowledged once it has been printed.  Exit status 3 if there was nothing.
     """
     with server.connect() as client:
         taking = client.dequeue(queue, wait=wait_s)
         with taking as record:
             if record is None:
-                say(f"{queue_name(queue)} has nothing to take now; --wait S waits for a record")
+                say(f"{queue_name(queue)} has no record now; --wait S waits for one")
                 return EXIT_NOTHING
             if as_json:
                 payload, encoding = text_of(record.payload)
@@ -91,7 +107,7 @@ def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as
 @click.argument("queue", default="")
 @click.pass_obj
 def count(server: Server, queue: str) -> None:
-    """Print how many records QUEUE has, but for those that are held."""
+    """Print how many records QUEUE has, without those being held."""
     with server.connect() as client:
         click.echo(client.count(queue))
 
@@ -99,9 +115,11 @@ def count(server: Server, queue: str) -> None:
 @taskflux.command()
 @click.argument("queue")
 @click.option("--implementation", type=click.Choice(list(IMPLEMENTATIONS)), default="H4", show_default=True)
-@click.option("--max-size", type=LIMIT, metavar="N", help="Records it holds at most.")
-@click.option("--max-payload", type=LIMIT, metavar="BYTES", help="The largest payload.")
-@click.option("--key-range", nargs=2, type=KEY, metavar="MIN MAX", help="The keys it takes; QA needs it.")
+@click.option("--max-size", type=LIMIT, metavar="N", help="The most records it may hold.")
+@click.option("--max-payload", type=LIMIT, metavar="BYTES", help="The largest payload it accepts.")
+@click.option(
+    "--key-range", nargs=2, type=KEY, metavar="MIN MAX", help="The range of keys it accepts; required for QA."
+)
 @click.pass_obj
 def create(
     server: Server,
@@ -111,7 +129,7 @@ def create(
     max_payload: int | None,
     key_range: tuple[int, int] | None,
 ) -> None:
-    """Make QUEUE."""
+    """Create QUEUE."""
     with server.connect() as client:
         client.create(
             queue, implementation=implementation, max_size=max_size, max_payload=max_payload, key_range=key_range
@@ -123,7 +141,7 @@ def create(
 @yes_option
 @click.pass_obj
 def delete(server: Server, queue: str, yes: bool) -> None:
-    """Remove QUEUE and its records for good."""
+    """Delete QUEUE and its records for good."""
     confirm(f"Delete {queue_name(queue)} with all of its records?", yes=yes)
     with server.connect() as client:
         client.delete(queue)
@@ -148,7 +166,7 @@ def list_queues(server: Server, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def metadata(server: Server, as_json: bool) -> None:
-    """Show which nodes there are, and which of them leads."""
+    """Show the nodes of the cluster, and which of them leads."""
     with server.connect() as client:
         cluster = client.metadata()
     facts = {"addresses": cluster.addresses, "leader": cluster.leader, "answered": cluster.answered}

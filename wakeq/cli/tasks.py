@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="MODULE:WORKER")
 @json_option
 def tasks(target: str, as_json: bool) -> None:
-    """Show the tasks of a Worker, and when its schedules are due next.
+    """Show the tasks and schedules of a Worker.
 
-    Imports the module MODULE as `wakeq run` does, and checks that every task of WORKER in it can work.  Needs no
-    broker.  Where no number of retries is shown the policy of the queue says it.
+    Imports MODULE as `wakeq run` does, checks that every task of WORKER can work, and shows when each schedule is due
+    next.  Needs no broker.  Where no number of retries is shown, the queue's policy decides.
     """
     worker, now = find_worker(target), datetime.now(UTC)
     worker.check()

@@ -29,7 +29,9 @@ HOURS = {"h": 1, "d": 24, "w": 168}
 def where_options(command: click.decorators.FC) -> click.decorators.FC:
     """Add the flags that say which broker's tokens are meant."""
     data_dir = click.option("--data-dir", type=click.Path(path_type=Path), help="The broker's data directory.")
-    config = click.option("--config", "config_file", type=click.Path(path_type=Path), help="Its settings.")
+    config = click.option(
+        "--config", "config_file", type=click.Path(path_type=Path), help="The broker's settings file."
+    )
     return data_dir(config(command))
 
 
@@ -41,7 +43,7 @@ def settings_of(data_dir: Path | None, config_file: Path | None) -> Settings:
 
 @click.group()
 def token() -> None:
-    """Make, list and revoke the tokens that clients show."""
+    """Create, list and revoke the tokens of clients."""
 
 
 @token.command()
@@ -52,16 +54,18 @@ def token() -> None:
     multiple=True,
     default=("*",),
     show_default=True,
-    help="A queue, or the beginning of names with * behind; repeatable.",
+    help="A queue, or the beginning of names followed by *; repeatable.",
 )
 @click.option(
     "--rights",
     metavar="LIST",
     default="publish,fetch",
     show_default=True,
-    help="Of publish, fetch, admin; with commas.",
+    help="Any of publish, fetch, admin, separated by commas.",
 )
-@click.option("--expires", metavar="WHEN", help="After 12h, 30d or 8w, or on a date, as 2030-12-31; else never.")
+@click.option(
+    "--expires", metavar="WHEN", help="After 12h, 30d, 8w and so on, or on a date such as 2030-12-31; default: never."
+)
 @where_options
 @json_option
 def create(
@@ -73,7 +77,10 @@ def create(
     config_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a token with this NAME, and print it; it is kept nowhere, so it cannot be printed again."""
+    """Create a token called NAME and print it.
+
+    Only its hash is stored, so it cannot be shown again.
+    """
     settings = settings_of(data_dir, config_file)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
     now = datetime.now(UTC).replace(microsecond=0)
@@ -88,7 +95,9 @@ def create(
 
     def add(grants: Grants) -> Grants:
         if any(other.name == name for other in grants):
-            raise BadField(f"there is a token {name}; revoke it first, or take another name and revoke it afterwards")
+            raise BadField(
+                f"there is a token {name} already; revoke it first, or create one with another name and then revoke it"
+            )
         return [*grants, grant]
 
     TokenFile(settings.tokens_path).change(add)
@@ -97,14 +106,14 @@ def create(
     else:
         click.echo(secret)
     if not settings.auth.required:
-        say("the broker asks for no tokens yet: start it with --auth, or set auth.required")
+        say("the broker does not require tokens yet: start it with --auth, or set auth.required")
 
 
 @token.command("list")
 @where_options
 @json_option
 def list_tokens(data_dir: Path | None, config_file: Path | None, as_json: bool) -> None:
-    """List the tokens: what they are good for, not what they are."""
+    """List the tokens and their rights, but not their secrets."""
     now_ms = int(datetime.now(UTC).timestamp() * 1000)
     rows = [_row(grant, now_ms) for grant in TokenFile(settings_of(data_dir, config_file).tokens_path).read()]
     if as_json:
@@ -119,13 +128,13 @@ def list_tokens(data_dir: Path | None, config_file: Path | None, as_json: bool) 
 @where_options
 @yes_option
 def revoke(name: str, data_dir: Path | None, config_file: Path | None, yes: bool) -> None:
-    """Make the token NAME worthless; who is connected with it is disconnected."""
-    confirm(f"Revoke the token {name}, and disconnect who uses it?", yes=yes)
+    """Revoke the token NAME, and disconnect clients that use it."""
+    confirm(f"Revoke the token {name} and disconnect the clients that use it?", yes=yes)
 
     def remove(grants: Grants) -> Grants:
         left = [grant for grant in grants if grant.name != name]
         if len(left) == len(grants):
-            raise BadField(f"there is no token {name}; `wakeq token list` shows those that there are")
+            raise BadField(f"there is no token {name}; `wakeq token list` shows all")
         return left
 
     TokenFile(settings_of(data_dir, config_file).tokens_path).change(remove)
@@ -137,7 +146,7 @@ def rights_of(text: str) -> tuple[Right, ...]:
     known = {right.value: right for right in Right}
     wrong = [word for word in words if word not in known]
     if wrong or not words:
-        raise BadField(f"rights are {text!r}; they are of {', '.join(known)}, with commas between")
+        raise BadField(f"rights are {text!r}; give any of {', '.join(known)}, separated by commas")
     return tuple(known[word] for word in dict.fromkeys(words))
 
 
@@ -150,10 +159,10 @@ def end_of(text: str | None, now: datetime) -> datetime | None:
     try:
         end = datetime.fromisoformat(text)
     except ValueError:
-        raise BadField(f"{text!r} is no time to expire; write 12h, 30d, 8w, or a date as 2030-12-31") from None
+        raise BadField(f"{text!r} is not a time to expire; write 12h, 30d, 8w, or a date such as 2030-12-31") from None
     end = end if end.tzinfo else end.replace(tzinfo=UTC)
     if end <= now:
-        raise BadField(f"{text} is over already; give a time to come")
+        raise BadField(f"{text} is in the past; give a time in the future")
     return end
 
 

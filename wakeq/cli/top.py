@@ -31,13 +31,13 @@ TRY_AGAIN_S = 1.0  # while nobody serves
 
 @click.command()
 @click.argument("prefix", default="")
-@click.option("--once", is_flag=True, help="Look for one second, print one table, and end.")
+@click.option("--once", is_flag=True, help="Measure for one second, print one table, and end.")
 @json_option
 @click.pass_obj
 def top(broker: Broker, prefix: str, once: bool, as_json: bool) -> None:
-    """Watch the queues whose name begins with PREFIX, the fullest first, and the node.  Ctrl-C ends it.
+    """Watch the node and its queues, the fullest first.
 
-    Of a cluster it is the node that leads; when another one begins to, that one.
+    Only queues whose name begins with PREFIX are shown.  In a cluster it follows the node that leads.  Ctrl-C ends it.
     """
     with broker.admin() as client:
         looks = looks_at(client, prefix)

@@ -29,10 +29,13 @@ HTTP_PORT, WORKER_PORT, TASKFLUX_PORT, PEER_PORT = 8080, 2601, 2602, 2603
 
 @click.command("try")
 @click.option("--data-dir", type=click.Path(path_type=Path), default="wakeq-cluster", show_default=True)
-@click.option("--free-ports", is_flag=True, help="Take any ports that are free, instead of 2601, 2611 and 2621.")
-@click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="A setting of all nodes; repeatable.")
+@click.option("--free-ports", is_flag=True, help="Use any free ports instead of 2601, 2611 and 2621.")
+@click.option("--set", "others", metavar="NAME=VALUE", multiple=True, help="A setting for all nodes; repeatable.")
 def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
-    """Run three nodes on this machine, for trying, until SIGTERM or SIGINT."""
+    """Run three nodes on this machine, to try out a cluster.
+
+    Until SIGTERM or SIGINT.
+    """
     peer_ports = _free(NODES) if free_ports else [PEER_PORT + PORTS_APART * node for node in range(NODES)]
     peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
     settings = [word for other in others for word in ("--set", other)]

@@ -39,7 +39,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     metavar="S",
     default=60,
     show_default=True,
-    help="If this worker is not heard of for so long, others get its messages.",
+    help="If this worker is silent for this long, others get its messages.",
 )
 @click.option(
     "--max-run",
@@ -48,7 +48,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     metavar="S",
     default=3600,
     show_default=True,
-    help="End a command that runs for longer.",
+    help="End a command that runs longer than this.",
 )
 @click.option(
     "--grace",
@@ -57,7 +57,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     metavar="S",
     default=25,
     show_default=True,
-    help="Wait so long for commands at a stop.",
+    help="How long to wait for running commands when stopping.",
 )
 @click.option(
     "--max-retries",
@@ -65,10 +65,16 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     metavar="N",
     default=20,
     show_default=True,
-    help="Dead letter after so many retries.",
+    help="Retries before a message becomes a dead letter.",
 )
 @click.option(
-    "--retry-delay", "retry_delay_s", type=SPAN, metavar="S", default=1, show_default=True, help="Before a retry."
+    "--retry-delay",
+    "retry_delay_s",
+    type=SPAN,
+    metavar="S",
+    default=1,
+    show_default=True,
+    help="The pause before the first retry.",
 )
 @click.option(
     "--retry-backoff",
@@ -77,9 +83,9 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     show_default=True,
     help="Exponential doubles the delay with each failure, up to an hour.",
 )
-@click.option("--retry-by-queue", is_flag=True, help="Leave it to the queue how often and when to try again.")
-@click.option("--once", is_flag=True, help="Handle one message and end; status 3 if there is none.")
-@click.option("--drain", is_flag=True, help="End when the queue has nothing more.")
+@click.option("--retry-by-queue", is_flag=True, help="Let the queue's policy decide how often and when to try again.")
+@click.option("--once", is_flag=True, help="Handle one message and end; exit status 3 if there is none.")
+@click.option("--drain", is_flag=True, help="End when the queue has nothing due.")
 @log_options
 @click.pass_obj
 def work(
@@ -99,24 +105,25 @@ def work(
     log_level: str,
     log_json: bool,
 ) -> int:
-    """Run COMMAND for each message of QUEUE, until SIGTERM or SIGINT.
+    """Run COMMAND for each message of QUEUE.
 
-    The body is its standard input.  Its environment has WAKEQ_QUEUE, WAKEQ_UID, WAKEQ_DELIVERY (1 for the first),
-    WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as WAKEQ_HEADER_NAME (in capitals, what is neither letter
-    nor digit as _), and TRACEPARENT if the message has one.  What it prints goes where ours goes.
+    Until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
+    WAKEQ_UID, WAKEQ_DELIVERY (1 for the first), WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as
+    WAKEQ_HEADER_NAME (in capitals, with _ for anything but letters and digits), and TRACEPARENT if the message has one.
+    Its output goes where the output of `wakeq work` goes.
 
-    Its exit status says what becomes of the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later and
-    counts as no failure; 65 (EX_DATAERR) makes it a dead letter at once; any other one, or a signal, is a failure,
-    which is tried again as the options say.  The last line on standard error is kept as the reason.
+    Its exit status decides about the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later without counting
+    a failure; 65 (EX_DATAERR) makes it a dead letter at once; any other status, or a signal, is a failure, which is
+    tried again as the options say.  The last line on standard error is kept as the reason.
 
-    It runs in a process group of its own, which gets SIGTERM after --max-run, or --grace after the first signal
-    to us, and SIGKILL 5 seconds later.  Its message is given back when it has ended.
+    It runs in its own process group, which gets SIGTERM after --max-run, or when --grace is over after the first signal
+    to `wakeq work`, and SIGKILL 5 seconds later.  Then its message is given back.
 
-    Ends with 0 if all commands had ended, 1 if some were cut short, 130 or 143 after a second signal, 69 if
-    there is no broker.
+    Exit status 0 if all commands had finished, 1 if some were cut short, 130 or 143 after a second signal, 69 if there
+    is no broker.
     """
     if shutil.which(command[0]) is None:
-        raise click.UsageError(f"there is no command {command[0]} to run; give a path, or one that is in PATH")
+        raise click.UsageError(f"there is no command {command[0]}; give a path, or a command that is in PATH")
     if retry_by_queue:
         refuse_retry_flags()
     log_to_stderr(log_level, as_json=log_json)

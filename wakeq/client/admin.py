@@ -155,7 +155,7 @@ def _connection(address: str) -> http.client.HTTPConnection:
     except ValueError:
         host, port = None, None
     if not host or parts.scheme not in ("http", "https"):
-        raise BadSettings(f"{address!r} is not an HTTP address of a broker; write HOST:PORT, as {DEFAULT_HTTP}")
+        raise BadSettings(f"{address!r} is not the HTTP address of a broker; write HOST:PORT, such as {DEFAULT_HTTP}")
     context = context_of("system" if parts.scheme == "https" and not os.environ.get("WAKEQ_TLS") else None)
     if context is not None:
         return http.client.HTTPSConnection(host, port or HTTP_PORT, timeout=TIMEOUT_S, context=context)

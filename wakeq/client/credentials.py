@@ -74,4 +74,4 @@ def context_of(tls: Tls) -> "ssl.SSLContext | None":
     try:
         return ssl.create_default_context(cafile=tls)
     except (OSError, ssl.SSLError) as error:
-        raise BadSettings(f"tls: {tls} is no file of certificates ({error}); name one, or {SYSTEM!r}") from error
+        raise BadSettings(f"tls: {tls} is not a file of certificates ({error}); give one, or {SYSTEM!r}") from error

@@ -101,7 +101,7 @@ def publish_many(queue: str, bodies: Sequence[Body], options: Options) -> Reques
 def batch_of(bodies: Iterable[Body]) -> list[Body]:
     """The bodies of a batch; one that stands for itself would be a batch of its letters."""
     if isinstance(bodies, str | bytes | bytearray | memoryview | Mapping) or not isinstance(bodies, Iterable):
-        raise BadField(f"{_shown(bodies)} is no batch; give publish_many a list of bodies, or one body to publish")
+        raise BadField(f"{_shown(bodies)} is not a batch; give publish_many a list of bodies, or publish one body")
     return list(bodies)
 
 
@@ -304,7 +304,7 @@ def _item(body: Body) -> str | wire.Item:
 
 def _followup(pair: tuple[str, Body]) -> wire.Followup:
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise BadField(f"{_shown(pair)} is no follow-up; `then` takes a list of (queue, body) pairs")
+        raise BadField(f"{_shown(pair)} is not a follow-up; `then` takes a list of (queue, body) pairs")
     queue, body = pair
     text, encoding = _text_of(body)
     return wire.Followup(qname=queue, message=text, enc=encoding)
@@ -315,7 +315,7 @@ def _which(uids: Sequence[str], lease: str | None) -> dict[str, Any]:
     if not uids:
         raise BadField("no uid; name at least one message")
     if odd := next((uid for uid in uids if not isinstance(uid, str)), None):
-        raise BadField(f"{_shown(odd)} is no uid; give the text that publish returned and message.uid says")
+        raise BadField(f"{_shown(odd)} is not a uid; give the text that publish returned, or message.uid")
     if len(uids) == 1:
         return {"uid": uids[0], "lease": lease}
     if lease is not None:
@@ -339,7 +339,7 @@ def _policies(policies: dict[str, Any]) -> dict[str, Any]:
     known = set(wire.Policies.__struct_fields__) - {"qname", "cmd_id"}
     for name in policies:
         if name not in known:
-            raise BadField(f"{name} is no policy; there are {', '.join(sorted(known))}")
+            raise BadField(f"{name} is not a policy; the policies are {', '.join(sorted(known))}")
     if not isinstance(policies.get("retry"), Mapping):
         return policies
     try:

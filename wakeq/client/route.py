@@ -29,7 +29,7 @@ def parse_address(address: str) -> tuple[str, int]:
         host, port = address, str(PORT)
     host = host.removeprefix("[").removesuffix("]")
     if not _is_host(host) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise BadSettings(f"{address!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
+        raise BadSettings(f"{address!r} is not the address of a broker; write HOST:PORT, like {DEFAULT_ADDRESS}")
     return host, int(port)
 
 
@@ -63,7 +63,7 @@ class Route:
     def __init__(self, addresses: str, *, reconnect_for_s: float) -> None:
         """Take `HOST:PORT`, or several of them with commas between."""
         if not isinstance(addresses, str):
-            raise BadSettings(f"{addresses!r} is not an address of a broker; write HOST:PORT, as {DEFAULT_ADDRESS}")
+            raise BadSettings(f"{addresses!r} is not the address of a broker; write HOST:PORT, like {DEFAULT_ADDRESS}")
         self._addresses = [_with_port(address.strip()) for address in addresses.split(",")]
         self._reconnect_for_s = reconnect_for_s
         self._patience = Patience(0.0)

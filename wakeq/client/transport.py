@@ -68,8 +68,8 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
             f"no TLS with {address} ({reason}); see whether that port has TLS (tls=, WAKEQ_TLS) and who signed for it"
         )
     return BrokerUnreachable(
-        f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or say where it is: "
-        "WAKEQ_BROKER=HOST:PORT"
+        f"no broker answers at {address} ({reason}); start it with `wakeq serve`, or give its address: "
+        "WAKEQ_BROKER=HOST:PORT (TaskFlux and MoniQue: --address)"
     )
 
 

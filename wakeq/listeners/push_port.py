@@ -163,7 +163,7 @@ class PushPort:
 
     def complain(self, error: BadPeer, connection: "Connection") -> None:
         """Somebody connected who is no component."""
-        self._complaints.say(f"{connection.peer} is no component for {self.address}: {error}")
+        self._complaints.say(f"{connection.peer} is not a component for {self.address}: {error}")
 
 
 class Connection(asyncio.Protocol):

@@ -1,8 +1,8 @@
-"""TcpDoor: one TCP connection of any protocol: what it sends, what it may hold, how it is paused and closed.
+"""TcpDoor: one TCP connection of any protocol: how it sends, what it may hold in memory, how it is paused and closed.
 
-    socket --> a subclass makes packets of it --> subscriber --> send --> one write --> socket
+    socket --> a subclass decodes the bytes --> subscriber --> send --> one write --> socket
 
-A connection at rest is one small object and its transport: no buffer, timer or task of its own.  Must never look inside
+An idle connection is one small object and its transport: no buffer, timer or task of its own.  It must never look at
 what is received, or answer it.
 """
 
@@ -16,12 +16,12 @@ from wakeq.actors.door import FRAME_S_MAX, STRANGER_BYTES_MAX, Admission, Backlo
 
 ReplyT = TypeVar("ReplyT")
 
-WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
+WATCHED_BYTES_MIN = 64 * 1024  # unread replies from which on a connection is watched
 
 _BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
-_ENDED = 4  # what comes is thrown away: to close with bytes unread would destroy the last answer on its way
+_ENDED = 4  # more input is read and thrown away: closing a socket with unread input would destroy the last answer
 _SAID_GOODBYE = 8  # our side of the stream is shut
-_BY_STOP = 16  # the broker stops: what was read is answered, more is not read
+_BY_STOP = 16  # the broker is stopping: what was read is answered, more is not read
 _BY_ANYBODY = _BY_SUBSCRIBER | _BY_BACKLOG | _BY_STOP
 
 
@@ -48,7 +48,7 @@ class Port(Protocol):
 
 
 class _Watch:
-    """What the sweep must know about a connection that is not at rest."""
+    """What the listener's sweep must know about a connection in an unusual state."""
 
     __slots__ = ("backlog", "closing_at_s", "frame_since_s", "held_bytes", "reason")
 
@@ -86,7 +86,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
     @property
     @abstractmethod
     def unfinished_bytes(self) -> int:
-        """How much is held of what is not complete yet."""
+        """How many bytes are held of a command that is not complete yet."""
 
     @abstractmethod
     def encode(self, replies: Sequence[ReplyT], /) -> bytes:
@@ -94,15 +94,15 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     @abstractmethod
     def is_burst(self, replies: Sequence[ReplyT], /) -> bool:
-        """Whether these are such answers of which many may wait unread."""
+        """Whether all of these are short answers, of which many may wait unread."""
 
     @abstractmethod
     def forget_unfinished(self) -> None:
-        """Drop what is not complete: nothing more will come."""
+        """Drop an incomplete command: nothing more will come."""
 
     @abstractmethod
     def turn_away(self, reason: str, /) -> None:
-        """There are too many connections: close, without ever having had a subscriber."""
+        """Refuse this connection because there are too many; it never gets a subscriber."""
 
     # --- the socket's side ---
 
@@ -111,9 +111,9 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._listener.enter(self)
 
     def eof_received(self) -> bool:
-        """The peer says no more; it may wait for answers (`printf ... | nc`), or be gone.
+        """The peer sends no more; it may still wait for answers (`printf ... | nc`), or be gone.
 
-        TLS has no half of a connection: there it is gone.
+        A TLS connection cannot be half closed: there it is gone.
         """
         if self._transport is None or not self._transport.can_write_eof():
             return False
@@ -133,7 +133,7 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
             subscriber.tell(Closed(reason))
 
     def stop_receiving(self) -> None:
-        """Nothing that still comes counts: what was received last is answered, and the connection closed."""
+        """Ignore further input: what was received last is answered, and then the connection is closed."""
         self.forget_unfinished()
         self._resume(_BY_ANYBODY)
         self._state |= _ENDED

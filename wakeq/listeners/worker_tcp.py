@@ -1,8 +1,8 @@
-"""The worker protocol over TCP: JSON lines in, JSON lines out, and frames for what comes in blocks.
+"""WorkerTcpDoor: the worker protocol over TCP: JSON lines in and out, and frames for blocks of messages.
 
     socket --> lines, frames --> decode --> one Received --> subscriber --> send --> one write --> socket
 
-What one read brought is told once.  Must never look inside a command, or answer one itself.
+All commands of one read are told to the subscriber at once.  It must never look inside a command, or answer one itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class WorkerTcpDoor(TcpDoor[Reply]):
             self._subscriber.arrive(Received(commands, len(data)))
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
-        """Take data with an unfinished line before or after it."""
+        """Decode data that begins or ends in the middle of a line, or has frames."""
         if self.presumes:
             return self._end(b"", FrameTooLarge("too much was begun before HELLO with a token; say who you are first"))
         reader = self._reader or BlockReader(self._line_bytes_max)
@@ -77,7 +77,7 @@ class WorkerTcpDoor(TcpDoor[Reply]):
         return decode(lines) if lines else []
 
     def _end(self, lines: bytes, error: Refused) -> list[Command | Bad]:
-        """Return the last that will be received: the subscriber answers it, and closes."""
+        """Return the last commands of this connection; the subscriber answers the error behind them, and closes."""
         self.stop_receiving()
         return [*decode(lines), Bad(error)]
 

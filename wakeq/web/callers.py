@@ -91,7 +91,7 @@ class Callers:
             return Caller(f"{access.name} at {peer}", access)
         name = _host_of(request)
         if self._is_local and not (name in ("localhost", self._host) or _is_address(name)):
-            raise Denied("FORBIDDEN", f"{name} is no name of this broker; use its address, or localhost")
+            raise Denied("FORBIDDEN", f"{name} is not a name of this broker; use its address, or localhost")
         return Caller(peer, None)
 
 
@@ -100,7 +100,7 @@ def _host_of(request: web.Request) -> str:
     try:
         return request.url.host or ""
     except ValueError:
-        raise BadField("the Host of the request is no address") from None
+        raise BadField("the Host header of the request is not an address") from None
 
 
 def _is_address(name: str) -> bool:

@@ -52,7 +52,7 @@ NODE = (
     Family("wakeq_snapshots_total", COUNTER, "Images of the state that were written"),
     Family("wakeq_disk_free_bytes", GAUGE, "Free space on the disk of the data directory"),
     Family("wakeq_disk_reserve_bytes", GAUGE, "Space that publishes may not use"),
-    Family("wakeq_publishes_refused", GAUGE, "1 while publishes are refused for want of room"),
+    Family("wakeq_publishes_refused", GAUGE, "1 while publishes are refused because the disk is nearly full"),
     Family("wakeq_raft_term", GAUGE, "The term of the log"),
     Family("wakeq_raft_commit_index", GAUGE, "The last entry that is known to be committed"),
     Family("wakeq_raft_applied_index", GAUGE, "The last entry that the queues have applied"),

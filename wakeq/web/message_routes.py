@@ -180,7 +180,7 @@ class _MessageRoutes:
         queue, to = check_name(query.queue), check_name(body.to)
         caller.require(ADMIN, to)
         if queue == to:
-            raise BadField("the messages are in that queue already")
+            raise BadField("the messages are in that queue already; give another one")
 
         async def do(rows: list[dict[str, Any]]) -> int:
             return await moved_in_batches(self._questions, queue, rows, to)
@@ -213,7 +213,7 @@ class _MessageRoutes:
     async def redrive(self, caller: Caller, query: QueueQuery, body: RedriveBody) -> Selected:
         queue, to = check_name(query.queue), None if body.to is None else check_name(body.to)
         if to == queue:
-            raise BadField("dead letters are in that queue already")
+            raise BadField("the dead letters are in that queue already; give another one")
         if to is None and body.uids is not None:
             raise BadField("name the queue that these uids go to; or pick them by a condition, uid=...")
         if to is None:

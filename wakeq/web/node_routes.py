@@ -117,7 +117,7 @@ class _NodeRoutes:
                 if facts["id"] == query.id:
                     door.close("an operator closed the connection")
                     return Closed(query.id)
-        raise Denied("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows those that are")
+        raise Denied("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
 
     async def _described(self, doors: Sequence[Connected]) -> list[tuple[Connected, dict[str, Any]]]:
         """Ask what each is about; one that is gone meanwhile is left out."""

@@ -46,7 +46,7 @@ class Every:
 
     def __post_init__(self) -> None:
         if not 1 <= self.span_s <= SPAN_S_MAX:
-            raise ValueError(f"every {self.span_s} s is no schedule; it takes 1 second or more, at most {SPAN_S_MAX}")
+            raise ValueError(f"every {self.span_s} s is not a schedule; give 1 to {SPAN_S_MAX} seconds")
 
     def after(self, moment: datetime) -> datetime:
         """The next one behind this moment."""
@@ -132,7 +132,7 @@ def read_moments(when: str | int, zone: str | None = None) -> Cron | Every:
             return Every(when)
         case str():
             return read_cron(when, "UTC" if zone is None else zone)
-    raise TypeError(f"{when!r} is no schedule; give whole seconds, or text as '30 6 * * mon-fri'")
+    raise TypeError(f"{when!r} is not a schedule; give whole seconds, or text such as '30 6 * * mon-fri'")
 
 
 def read_cron(text: str, zone: str = "UTC") -> Cron:
@@ -140,7 +140,7 @@ def read_cron(text: str, zone: str = "UTC") -> Cron:
     fields = NICKNAMES.get(text, text).lower().split()
     if len(fields) != len(FIELDS):
         raise ValueError(
-            f"{text!r} is no schedule; write minute, hour, day of the month, month and day of the week, as in "
+            f"{text!r} is not a schedule; write minute, hour, day of the month, month and day of the week, as in "
             f"'30 6 * * mon-fri', or {', '.join(NICKNAMES)}"
         )
     minutes, hours, days, months, weekdays = (
@@ -173,7 +173,9 @@ def _read_zone(name: str) -> tzinfo:
             raise ValueError(
                 f"{name!r} is not known, for this machine has no time zones: install tzdata (pip install tzdata)"
             ) from error
-        raise ValueError(f"{name!r} is no time zone that this machine knows; write one as 'Europe/Berlin'") from error
+        raise ValueError(
+            f"{name!r} is not a time zone known to this machine; write one like 'Europe/Berlin'"
+        ) from error
 
 
 def _read_field(field: str, kind: str, least: int, most: int) -> frozenset[int]:

@@ -98,6 +98,8 @@ class Engine(Generic[C]):
     # The client's listener ----------------------------------------------------------------------------------
 
     def connected(self) -> None:
+        if self._started:
+            log.info("connected to %s", self.client.address)
         for crew in self._crews.values():
             crew.appetite.connected()
             self._ask(crew)
@@ -379,8 +381,8 @@ class Engine(Generic[C]):
             self._worn_out = True
             self._end()
             log.error(
-                "handlers that ran for more than their max_run, and that nobody can end, leave no room for others: the "
-                "worker stops, and is to be started anew; give what they wait for a timeout, or the task mode='process'"
+                "handlers that ran longer than max_run and cannot be ended leave no room for others: the worker stops "
+                "and has to be started again; give whatever they wait for a timeout, or the task mode='process'"
             )
 
 

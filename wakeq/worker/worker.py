@@ -145,7 +145,7 @@ class Worker:
         if self._service is not None:
             raise RuntimeError("this worker runs already; say what it schedules before it runs")
         if not isinstance(call, Publisher):
-            raise TypeError(f"{call!r} is no task; schedule what @worker.task made of a function, or its .options(...)")
+            raise TypeError(f"{call!r} is not a task; schedule a function with @worker.task, or its .options(...)")
         if self.tasks.get(call.task.queue) is not call.task:
             raise TypeError(f"{call.task!r} is a task of another worker; schedule it there, or this one's")
         schedule = Schedule(call, dict(arguments or {}), read_moments(when, zone))

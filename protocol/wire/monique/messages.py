@@ -121,7 +121,7 @@ def tag_of(message: Message) -> Tag:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise BadMessage(f"spec, id, pid or creator of the message is no text that can be sent: {error}") from None
+        raise BadMessage(f"spec, id, pid or creator of the message cannot be sent as text: {error}") from None
     if size > TAG_BYTES_MAX:
         raise BadMessage(f"the message's tag would be longer than {TAG_BYTES_MAX} bytes; shorten its creator")
     return tag

@@ -104,7 +104,7 @@ def _named(headers: Mapping[str, str], name: str) -> str:
 def _moment(headers: Mapping[str, str], name: str) -> int:
     text = headers.get(name, "0")
     if not (text.isascii() and text.isdigit()) or len(text) > 20:
-        raise BadMessage(f"its header {name} is no moment in milliseconds")
+        raise BadMessage(f"its header {name} is not a time in milliseconds")
     return int(text)
 
 

@@ -86,7 +86,7 @@ def by_marker(decoders: Mapping[bytes, Decode], *, of: str = "packet") -> Decode
         marker = data[at - 1]
         name = _NAMES.get(marker) if of == "packet" else None
         expected = ", ".join(f"0x{ord(known):02X}" for known in decoders)
-        found = f"0x{marker:02X}, {name}, cannot come here" if name else f"0x{marker:02X} is no marker of a {of}"
+        found = f"0x{marker:02X}, {name}, cannot come here" if name else f"0x{marker:02X} is not a marker of a {of}"
         raise WrongMarker(at - 1, f"{found}; expected {expected}")
 
     found = {ord(marker): decode for marker, decode in decoders.items()}

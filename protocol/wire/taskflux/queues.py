@@ -31,7 +31,7 @@ INT32_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 _TEXTS = {
-    ErrorCode.BAD_IMPLEMENTATION: "there is no implementation with this code; H4 is 1, QA is 2",
+    ErrorCode.BAD_IMPLEMENTATION: "this code is not an implementation; H4 is 1, QA is 2",
     ErrorCode.NO_KEY_RANGE: "QA needs a key range",
     ErrorCode.BAD_KEY_RANGE: "the key range ends before it begins",
     ErrorCode.BAD_QUEUE_SIZE: "the maximum queue size is below -1; -1 is no limit",

@@ -1,5 +1,6 @@
 """The processes of three nodes: who serves, what is lost with a leader, and what never is."""
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -32,6 +33,25 @@ def test_a_node_that_follows_says_who_leads(cluster: HandCluster, leader: HandNo
     replies = [follower.client().call(cmd, Q, **more) for cmd, more in (("PUB", {"message": "m"}), ("FET", {}))]
 
     assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")] * 2
+
+
+def test_who_changes_the_cluster_is_in_the_log(
+    cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="wakeq.admin")
+    client = leader.client()
+
+    client.call("CLUSTER")
+    client.ask({"cmd": "CLUSTER", "do": "add", "node": 3, "address": "d:2603"})
+    client.ask({"cmd": "CLUSTER", "do": "remove", "node": 9})
+    client.ask({"cmd": "CLUSTER", "do": "transfer"})
+
+    said = [record.message for record in caplog.records if record.name == "wakeq.admin"]
+    assert [line.partition(" ")[2] for line in said] == [
+        "CLUSTER add 3 d:2603",
+        "CLUSTER remove 9",
+        "CLUSTER transfer",
+    ]
 
 
 def test_a_follower_answers_ping_and_hello(cluster: HandCluster, leader: HandNode) -> None:
@@ -348,7 +368,7 @@ def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader:
     leader.raft_log.tell(Administer(Asker(operator, None, None), "add", 3, "nonsense"))
     cluster.advance(0.2)
 
-    assert "not an address of a node" in str(operator.heard)
+    assert "not the address of a node" in str(operator.heard)
     assert leader.opened.log.last_index == last_index
 
 

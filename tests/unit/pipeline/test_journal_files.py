@@ -305,5 +305,5 @@ def test_segments_that_are_of_another_time_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="no data directory"):
+    with pytest.raises(StorageError, match="not a data directory"):
         History([tmp_path])

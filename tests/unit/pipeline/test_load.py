@@ -140,7 +140,7 @@ def test_a_batch_that_was_stashed_and_not_published_is_published_once(client: Me
 @pytest.mark.parametrize(
     ("name", "text", "mapping", "complaint"),
     [
-        ("a.txt", "", Mapping(), "is not known by its name"),
+        ("a.txt", "", Mapping(), "cannot be told from its name"),
         ("a.parquet", "no", Mapping(), "cannot be read as parquet"),
         ("a.csv", "id\n1\n", Mapping(body="text"), "has no column text; it has id"),
         ("a.jsonl", "{}\n[]\n", Mapping(), "line 2 is no JSON object"),

@@ -37,6 +37,7 @@ from wakeq.protocol.commands import (
     UpdateQueue,
     lengthened,
 )
+from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.record_layout import HEAD, ITEM, BadRecord
 from wakeq.protocol.record_reader import decode_entry
@@ -299,7 +300,7 @@ def test_an_alias_is_counted_in_bytes() -> None:
     [
         (b"", "cannot be decoded"),
         (b"\x02" + encode_entry(Noop(), 1)[1:], "version 2"),
-        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which only a later release knows"),
+        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which this release does not know"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[:-1], "inside its items"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[: -ITEM.size], "inside its items"),
         (encode_entry(DeleteQueue("name"), 1)[:-1], "within a field"),
@@ -313,6 +314,14 @@ def test_an_alias_is_counted_in_bytes() -> None:
 def test_a_damaged_entry_says_what_is_wrong(damaged: bytes, why: str) -> None:
     with pytest.raises(BadRecord, match=why):
         decode_entry(damaged)
+
+
+@pytest.mark.parametrize("later", [b"\x02" + encode_entry(Noop(), 1)[1:], b"\x01\xff" + encode_entry(Noop(), 1)[2:]])
+def test_an_entry_of_a_later_release_ends_a_start_as_data_of_another_release_do(later: bytes) -> None:
+    with pytest.raises(BadRecord) as refused:
+        decode_entry(later)
+
+    assert refused.value.exit_status == WrongVersion.exit_status
 
 
 def test_a_follow_up_can_only_be_a_publish_and_goes_no_deeper() -> None:

@@ -105,3 +105,13 @@ def test_what_goes_before_the_next_comes_leaves_nothing() -> None:
 
     assert len(kept._runs) == 1
     assert kept.hand_over() == []
+
+
+def test_a_stretch_over_messages_that_have_gone_is_not_all_there() -> None:
+    held = Runs()
+    held.append(1, [Draft(b"1"), Draft(b"2")])
+    held.append(3, alike_bodies([b"3", b"4"]))
+    held.remove_between(3, 5)
+    held.append(5, [Draft(b"5"), Draft(b"6")])
+
+    assert held.between(1, 4) is None

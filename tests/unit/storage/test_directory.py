@@ -128,7 +128,7 @@ def test_whoever_only_looks_whether_a_directory_is_in_use_keeps_no_broker_from_i
         (fcntl, errno.EOPNOTSUPP, "the file system may not know locks"),
         (os, errno.ENOSPC, "No space left on device; the disk is full: free some space"),
         (os, errno.EDQUOT, "the disk is full: free some space"),
-        (os, errno.EROFS, "Read-only file system; the disk may be failing"),
+        (os, errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails"),
     ],
 )
 def test_why_a_directory_cannot_be_held_is_said(
@@ -146,15 +146,23 @@ def test_why_a_directory_cannot_be_held_is_said(
     assert ("locks" in str(refused.value)) == (what is fcntl)
 
 
-def test_a_full_disk_that_has_no_room_for_the_lock_is_called_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.ENOSPC, "No space left on device; the disk is full: free some space"),
+        (errno.EROFS, "Read-only file system; the kernel makes it so when its disk fails: look into the kernel's log"),
+        (errno.EACCES, "Permission denied; the node must own its data directory"),
+    ],
+)
+def test_why_there_can_be_no_lock_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
     def fail(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", fail)
 
-    with pytest.raises(StorageError, match=r"lock: .*No space left on device; the disk is full: free some space"):
+    with pytest.raises(StorageError, match=rf"lock: .*{said}"):
         DataDirectory.open(tmp_path)
 
 
@@ -167,11 +175,11 @@ def test_looking_on_makes_and_locks_nothing(tmp_path: Path) -> None:
     assert looking.identity == directory.identity
     assert looking.holder_pid == os.getpid()
     assert contents(tmp_path) == before
-    with pytest.raises(StorageError, match="there is no such directory"):
+    with pytest.raises(StorageError, match="this directory does not exist"):
         DataDirectory.read_only(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StorageError, match="is no data directory"):
+    with pytest.raises(StorageError, match="is not a data directory"):
         DataDirectory.read_only(tmp_path / "empty")
     assert not list((tmp_path / "empty").iterdir())
 

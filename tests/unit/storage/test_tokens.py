@@ -87,11 +87,11 @@ def test_those_who_change_it_at_once_take_turns(tmp_path: Path) -> None:
         (GOOD.replace('"version":1', '"version":2'), "version 2"),
         (GOOD.replace('"rights"', '"wrongs"'), "wrongs"),
         (GOOD.replace('["fetch"]', '["fly"]'), "fly"),
-        (GOOD.replace('["*"]', '["a*b"]'), "no pattern"),
+        (GOOD.replace('["*"]', '["a*b"]'), "not a pattern"),
         (GOOD.replace(digest_of("secret").hex(), "ab"), "no SHA-256"),
         (GOOD.replace(digest_of("secret").hex(), "x" * 64), "non-hexadecimal"),
         (GOOD.replace('"expires_at":null', '"expires_at":"2026-06-01T12:00:00"'), "no time zone"),
-        (GOOD.replace('"name":"a"', '"name":"a\\nb"'), "no name of a token"),
+        (GOOD.replace('"name":"a"', '"name":"a\\nb"'), "not a token name"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused_whole_and_says_why(tmp_path: Path, text: str, words: str) -> None:

@@ -92,7 +92,7 @@ def test_a_backup_never_takes_the_place_of_a_file_that_came_meanwhile(tmp_path: 
     part.write_bytes(b"later")
     to.write_bytes(b"earlier")
 
-    with pytest.raises(StorageError, match="is there already"):
+    with pytest.raises(StorageError, match="exists already"):
         keep(part, to)
 
     assert to.read_bytes() == b"earlier"

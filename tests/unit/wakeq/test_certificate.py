@@ -54,7 +54,7 @@ def test_what_is_no_certificate_is_named(tmp_path: Path, body: str) -> None:
     path = tmp_path / "cert.pem"
     path.write_text(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
 
-    with pytest.raises(BadSettings, match=r"cert\.pem: a certificate in it is not made by the rules"):
+    with pytest.raises(BadSettings, match=r"cert\.pem: it contains a malformed certificate"):
         validities(path)
 
 
@@ -69,10 +69,10 @@ def found(pair: Pair, monkeypatch: pytest.MonkeyPatch, after_s: int, peer_ca: Pa
 @pytest.mark.parametrize(
     ("after_s", "level", "says"),
     [
-        (0, "good", "holds until"),
-        (100 * DAY_S - doctor.CERTIFICATE_NOTE_S + 60, "note", "ends on"),
-        (101 * DAY_S, "bad", "has ended on"),
-        (-DAY_S, "bad", "does not hold before"),
+        (0, "good", "valid until"),
+        (100 * DAY_S - doctor.CERTIFICATE_NOTE_S + 60, "note", "expires on"),
+        (101 * DAY_S, "bad", "expired on"),
+        (-DAY_S, "bad", "not valid before"),
     ],
 )
 def test_the_doctor_says_in_time_when_a_certificate_ends(

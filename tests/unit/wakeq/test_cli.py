@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from tests.helpers.scripted_client import FakeClient
@@ -56,7 +57,7 @@ def test_no_other_broker_is_operated_than_the_one_that_is_named(
     status = main(["--broker", "127.0.0.1:2701", "queue", "pause", "jobs"])
 
     assert status == 2
-    assert "the HTTP port of 127.0.0.1:2701 is not known; name it: --http 127.0.0.1:PORT" in capsys.readouterr().err
+    assert "the HTTP port of 127.0.0.1:2701 is not known; give --http 127.0.0.1:PORT" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -118,14 +119,14 @@ def test_every_error_is_one_line_and_its_documented_status(
         (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
         (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`? Try `wakeq --help`"),
         (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`? Try `wakeq --help`"),
-        (["--broker", "", "ping"], 2, "--broker names no broker; write HOST:PORT"),
-        (["--broker", ",", "cluster", "status"], 2, "--broker names no broker; write HOST:PORT"),
+        (["--broker", "", "ping"], 2, "--broker is empty; write HOST:PORT"),
+        (["--broker", ",", "cluster", "status"], 2, "--broker is empty; write HOST:PORT"),
         (["pub"], 2, "try `wakeq pub --help`"),
         (["fetch", "q", "--limit", "0"], 2, "'--limit'"),
         (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
         (["pub", "q", "x", "--id", ""], 2, "'--id': it is empty"),
         (["queue", "update", "q"], 2, "nothing to change"),
-        (["queue", "list", "--broker", "b:1"], 2, "--broker stands before the verb: `wakeq --broker ... queue list`"),
+        (["queue", "list", "--broker", "b:1"], 2, "--broker goes before the command: `wakeq --broker ... queue list`"),
         (["pub", "q", "x", "--delay", "0.5"], 2, "'0.5' is not a whole number"),
         (["inspect", "/does/not/exist"], 2, "does not exist"),
         (["serve", "--set", "worker_prt=1"], 78, "did you mean worker_port?"),
@@ -190,6 +191,22 @@ def test_a_broker_that_cannot_start_says_why_in_one_line(
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_a_file_or_folder_that_may_not_be_read_is_no_wrong_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.touch()
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda *_: False)  # by which click would know
+    monkeypatch.setattr(Path, "read_text", refuse)
+
+    assert main(["serve", "--data-dir", str(tmp_path), "--config", str(file)]) == 78
+    assert f"cannot read the settings file {file}: Permission denied" in capsys.readouterr().err
 
 
 def test_control_c_ends_with_130_and_nothing_said(
@@ -257,6 +274,21 @@ def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFix
 
     shown = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
     assert sorted(shown) == sorted(cli.commands)
+
+
+@pytest.mark.parametrize(
+    "group", [None, *(name for name, verb in cli.commands.items() if isinstance(verb, click.Group))]
+)
+def test_no_line_in_a_list_of_verbs_is_cut_in_a_terminal_of_80_columns(
+    group: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert main([*([group] if group else []), "--help"]) == 0
+
+    _usage, *listed = re.split(r"^(?:Messages|Commands):$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert listed
+    assert [line for line in listed[0].splitlines() if line.endswith("...")] == []
 
 
 def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:

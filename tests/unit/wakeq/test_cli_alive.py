@@ -22,7 +22,7 @@ class Stranger(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("port", "words"), [(0, "another port at each start"), (None, "no broker answers on 127.0.0.1")]
+    ("port", "words"), [(0, "a different port at each start"), (None, "no broker answers on 127.0.0.1")]
 )
 def test_where_nobody_can_be_asked_that_is_said(capsys: Capsys, port: int | None, words: str) -> None:
     assert main(["alive", "--http-port", str(free_port() if port is None else port)]) != 0
@@ -39,4 +39,4 @@ def test_another_server_is_no_broker(capsys: Capsys) -> None:
         answering.join()
 
     assert status == 69
-    assert "says 404 to /livez" in capsys.readouterr().err
+    assert "answers /livez with status 404" in capsys.readouterr().err

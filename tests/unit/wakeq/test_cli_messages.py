@@ -158,7 +158,7 @@ def test_ack_in_a_queue_that_is_not_there_says_so(
     monkeypatch.setattr(fake, "answer", answer)
 
     assert main(["ack", "emial", "u1"]) == 3
-    assert capsys.readouterr().err.startswith("wakeq: there is no queue emial; `wakeq queue list`")
+    assert capsys.readouterr().err.startswith("wakeq: queue emial does not exist; `wakeq queue list`")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_ping_with_wait_goes_on_where_a_node_knows_who_leads(
     [
         (errors.BrokerUnreachable("no broker answers"), 69, "no broker answers"),
         (errors.Disconnected("it hangs up"), 69, "it hangs up"),
-        (NOBODY_LEADS, 69, "answers, and does not serve"),
+        (NOBODY_LEADS, 69, "answers but cannot serve"),
     ],
     ids=["nobody", "hangs up", "nobody leads"],
 )
@@ -301,7 +301,7 @@ def test_ping_of_a_cluster_names_the_node_that_answers_and_does_not_serve(
 
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("wakeq: c:3 answers, and does not serve: ")
+    assert said.err.startswith("wakeq: c:3 answers but cannot serve: ")
 
 
 @pytest.mark.parametrize("facts", [SERVES, FOLLOWS], ids=["it serves", "another one does"])

@@ -19,7 +19,7 @@ QUEUES = [("emails", 28_000, 1_000, 308_890), ("a-queue-with-a-name-that-is-long
 @pytest.mark.parametrize(
     ("shell", "status", "words"),
     [
-        ("exec {} -m wakeq config show > /dev/full", 74, b"wakeq: what was printed is not whole: No space left"),
+        ("exec {} -m wakeq config show > /dev/full", 74, b"wakeq: the output is incomplete: No space left"),
         ("exec {} -m wakeq config show <&- >&- 2>&-", 0, b""),
     ],
 )

@@ -24,7 +24,7 @@ def test_what_is_no_number_of_bytes_is_refused_with_one_that_is(
 ) -> None:
     assert main(["queue", "create", "q", "--max-bytes", text]) == 2
 
-    assert f"'--max-bytes': {text!r} is no number of bytes; write one as 65536 or 64KiB" in capsys.readouterr().err
+    assert f"'--max-bytes': {text!r} is not a number of bytes; write 65536 or 64KiB" in capsys.readouterr().err
     assert fake.calls == []
 
 
@@ -151,7 +151,7 @@ def test_a_pause_without_an_end_is_shown_as_such(
     main(["queue", "list"])
 
     lines = capsys.readouterr().out.splitlines()
-    assert "paused_until\tit is resumed" in lines
+    assert "paused_until\tresumed" in lines
     assert [line.split("\t")[-1] for line in lines[-3:]] == ["state", "paused", ""]
 
 
@@ -169,7 +169,7 @@ def test_a_moment_may_name_its_time_zone(text: str, expected: datetime) -> None:
 
 def test_what_is_no_moment_is_said_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queue", "pause", "q", "--until", "18:00"]) == 2
-    assert "'18:00' is no moment; write 2026-12-24T18:00" in capsys.readouterr().err
+    assert "'18:00' is not a time; write 2026-12-24T18:00" in capsys.readouterr().err
 
 
 def test_a_dead_letter_shows_where_it_came_from_and_why(
@@ -194,7 +194,7 @@ def test_redrive_says_what_it_moved_and_what_stays(fake: type[FakeClient], capsy
     assert status == 0
     assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again"})
     assert said.out == "redriven from queue emails.dead: 3\n"
-    assert said.err.startswith("wakeq: left in queue emails.dead for want of a wakeq-origin: 1;")
+    assert said.err.startswith("wakeq: left in queue emails.dead because they have no wakeq-origin: 1;")
 
 
 def test_a_redrive_asks_first(
@@ -207,7 +207,7 @@ def test_a_redrive_asks_first(
 
     assert (status, fake.calls) == (2, [])
     said = capsys.readouterr().err
-    assert "Bring up to 5 dead letters of queue emails.dead back to where they came from?" in said
+    assert "Move up to 5 dead letters of queue emails.dead back to where they came from?" in said
     assert "--yes" in said
 
 

@@ -38,14 +38,14 @@ def test_a_worker_is_found_by_module_and_name(here: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("shop", "shop names no worker; write MODULE:WORKER"),
-        ("shop:", "shop: names no worker; write MODULE:WORKER"),
+        ("shop", "shop is not MODULE:WORKER; write it like shop.tasks:worker"),
+        ("shop:", "shop: is not MODULE:WORKER; write it like shop.tasks:worker"),
         ("shop.py:worker", "there is no module shop.py in"),
         ("shops:worker", "there is no module shops in"),
         ("shops.tasks:worker", "there is no module shops.tasks in"),
-        ("shop:job", "job of shop is not there; did you mean shop:worker?"),
-        ("shop:number", "number of shop is no Worker, its type is int; did you mean shop:worker?"),
-        ("empty:worker", "worker of empty is not there; it has no Worker at all"),
+        ("shop:job", "job of shop does not exist; did you mean shop:worker?"),
+        ("shop:number", "number of shop is of type int, not a Worker; did you mean shop:worker?"),
+        ("empty:worker", "worker of empty does not exist; that module has no Worker"),
     ],
 )
 def test_what_is_no_worker_is_explained(here: Path, capsys: pytest.CaptureFixture[str], target: str, said: str) -> None:
@@ -67,7 +67,7 @@ def test_an_error_inside_of_the_module_is_told_without_our_own_frames(
 
 def test_what_ends_by_itself_is_not_started_again(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "shop:worker", "--drain", "--reload"]) == 2
-    assert "--drain ends and --reload starts again" in capsys.readouterr().err
+    assert "--drain and --reload contradict each other" in capsys.readouterr().err
 
 
 def test_a_worker_without_tasks_is_a_wrong_use(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -321,7 +321,7 @@ def test_a_program_that_cannot_be_watched_does_not_run(monkeypatch: pytest.Monke
     ("line", "said"),
     [
         ("work q", "Missing argument '-- COMMAND...'"),
-        ("work q -- no-such-command", "there is no command no-such-command to run"),
+        ("work q -- no-such-command", "there is no command no-such-command;"),
         ("work q --timeout 1 -- true", "'--timeout'"),
         ("work q --retry-by-queue --retry-delay 3 -- true", "--retry-delay and --retry-by-queue contradict each other"),
     ],

@@ -62,7 +62,7 @@ def test_each_body_of_a_batch_is_said_in_its_own_way() -> None:
 
 @pytest.mark.parametrize("body", ["abc", b"abc", {"a": 1}, 5])
 def test_one_body_is_no_batch(body: Any) -> None:
-    with pytest.raises(errors.BadField, match="is no batch"):
+    with pytest.raises(errors.BadField, match="is not a batch"):
         requests.batch_of(body)
 
 
@@ -105,13 +105,13 @@ def test_a_reason_of_any_kind_is_sent_as_text(error: Any, text: str) -> None:
 
 
 def test_a_uid_that_is_no_text_is_shown() -> None:
-    with pytest.raises(errors.BadField, match=r"Received\(queue='q'.* is no uid"):
+    with pytest.raises(errors.BadField, match=r"Received\(queue='q'.* is not a uid"):
         requests.ack("q", [held("u")], None, ())  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("then", [("orders", "body"), [("orders",)], ["ab"], [5]])
 def test_what_is_no_follow_up_is_shown(then: Any) -> None:
-    with pytest.raises(errors.BadField, match=r"is no follow-up; `then` takes a list of \(queue, body\) pairs"):
+    with pytest.raises(errors.BadField, match=r"is not a follow-up; `then` takes a list of \(queue, body\) pairs"):
         requests.ack("q", ["u"], None, then)
 
 
@@ -291,7 +291,7 @@ def test_policies_are_named_and_a_retry_is_a_mapping() -> None:
 
 
 def test_an_unknown_policy_or_retry_is_refused() -> None:
-    with pytest.raises(errors.BadField, match="colour is no policy; there are"):
+    with pytest.raises(errors.BadField, match="colour is not a policy; the policies are"):
         requests.update_queue("q", {"colour": "red"})
     with pytest.raises(errors.BadField, match=r"retry: .*; it takes backoff, base, max and jitter"):
         requests.create_queue("q", {"retry": {"base": "soon"}})

@@ -52,7 +52,7 @@ def test_what_is_no_address_is_said(address: str) -> None:
 
 @pytest.mark.parametrize("address", [2601, ("127.0.0.1", 2601)])
 def test_what_is_no_text_is_no_address(address: Any) -> None:
-    with pytest.raises(errors.BadSettings, match=r"2601.* is not an address of a broker; write HOST:PORT"):
+    with pytest.raises(errors.BadSettings, match=r"2601.* is not the address of a broker; write HOST:PORT"):
         Route(address, reconnect_for_s=10)
 
 
@@ -247,7 +247,7 @@ def test_an_error_of_several_addresses_says_its_advice_once() -> None:
     assert str(caught.value) == (
         "no broker serves; tried 3 addresses: no broker answers at a:1 (Connection refused); "
         "b:2 is not the leader (nobody it knows is); no broker answers at c:3 (Connection refused); "
-        "start it with `wakeq serve`, or say where it is: WAKEQ_BROKER=HOST:PORT"
+        "start it with `wakeq serve`, or give its address: WAKEQ_BROKER=HOST:PORT (TaskFlux and MoniQue: --address)"
     )
     assert caught.value.exit_status == 69  # as where nobody answers at all
 

@@ -55,6 +55,7 @@ def test_who_joins_only_listens_at_first() -> None:
         ({"node": 0, "peers": "a"}, "write HOST:PORT"),
         ({"node": 0, "peers": "a:2603,"}, "write HOST:PORT"),
         ({"node": 0, "peers": "a:99999"}, "write HOST:PORT"),
+        ({"node": 0, "peers": "a:2603, b:2603,a:2603"}, "--peers has a:2603 twice"),
     ],
 )
 def test_what_does_not_fit_is_explained(cluster: dict[str, object], match: str) -> None:

@@ -163,7 +163,7 @@ def test_the_unit_is_not_started_again_where_that_cannot_help() -> None:
     line = re.search(r"^RestartPreventExitStatus=(.*)$", unit, re.MULTILINE)
 
     assert line is not None
-    hopeless = {BadSettings.exit_status, DamagedFile.exit_status, WrongVersion.exit_status}
+    hopeless = {2, BadSettings.exit_status, DamagedFile.exit_status, WrongVersion.exit_status}
     assert set(map(int, line[1].split())) == hopeless
 
 

@@ -50,5 +50,5 @@ def test_where_a_file_is_no_data_directory_can_be_made(tmp_path: Path, below: st
     findings = list(doctor.examine(Settings(data_dir=file / below)))
 
     (found,) = [finding for finding in findings if finding.what == "data" and finding.level != "note"]
-    assert found == doctor.Finding("bad", "data", f"{file} is a file, and no directory: choose another one")
+    assert found == doctor.Finding("bad", "data", f"{file} is a file, not a directory: choose another path")
     assert [finding.what for finding in findings if finding.level == "bad"] == ["data"]

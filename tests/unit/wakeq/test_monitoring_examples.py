@@ -62,6 +62,19 @@ def test_it_asks_only_for_what_is_exported(expression: str) -> None:
         assert {label.strip() for label in group.split(",")} <= used | ADDED
 
 
+def test_every_alert_says_what_to_do() -> None:
+    alerts = (FOLDER / "alerts.yml").read_text().split("- alert: ")[1:]
+
+    assert [alert.split()[0] for alert in alerts if " action: " not in alert] == []
+
+
+def test_what_happens_to_one_node_names_it() -> None:
+    """`max` alone drops the label by which it is found."""
+    for expression in alert_expressions():
+        if re.search(r"wakeq_(publishes_refused|disk_|state_|log_sync|loop_stall)", expression):
+            assert not re.match(r"(max|sum|min)\(", expression), expression
+
+
 def test_rates_are_taken_of_counters_only() -> None:
     for expression in every_expression():
         for name in re.findall(r"\b(?:rate|increase)\((\w+)", expression):

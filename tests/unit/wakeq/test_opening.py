@@ -137,7 +137,7 @@ def test_an_image_that_begins_wrong_is_refused_though_the_state_is_whole(
 
     assert message.startswith(f"{image}: at offset ")
     assert said in message
-    assert message.endswith("the state is sound: `wakeq repair` sets this aside, and the next snapshot is written anew")
+    assert message.endswith("the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it")
 
 
 def test_an_image_of_a_release_to_come_is_refused_though_the_state_is_whole(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def test_who_is_no_component_is_shown_out_at_once_and_the_log_says_why(
         assert await taken(pull) == [b"tag", b"task"]
 
     run(test)
-    assert "is no component for 127.0.0.1" in caplog.text
+    assert "is not a component for 127.0.0.1" in caplog.text
 
 
 def read_all(stranger: socket.socket) -> None:

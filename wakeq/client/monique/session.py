@@ -244,7 +244,7 @@ def _subscriptions(pairs: Iterable[Pair]) -> tuple[Subscription, ...]:
     try:
         encode([Subscribe(subscriptions)])
     except UnicodeEncodeError as error:
-        raise BadField(f"a subscription is no text that UTF-8 has ({error}); correct it") from None
+        raise BadField(f"a subscription cannot be written as UTF-8 ({error}); correct it") from None
     return subscriptions
 
 
@@ -254,7 +254,7 @@ def split_url(address: str) -> tuple[str, str, bool]:
     if not separator:
         scheme, rest = "ws", address + DEFAULT_PATH
     if scheme not in ("ws", "wss"):
-        raise BadSettings(f"{address} is no address of a MoniQue server; write HOST:PORT, or ws://HOST:PORT/PATH")
+        raise BadSettings(f"{address} is not the address of a MoniQue server; write HOST:PORT, or ws://HOST:PORT/PATH")
     hosts, slash, path = rest.partition("/")
     return ",".join(_with_port(host.strip()) for host in hosts.split(",")), slash + path or "/", scheme == "wss"
 

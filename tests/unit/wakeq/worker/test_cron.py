@@ -88,8 +88,8 @@ def test_what_is_named_for_every_hour_goes_on_through_the_change_as_if_there_wer
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "no schedule"),
-        ("* * * *", "no schedule"),
+        ("", "not a schedule"),
+        ("* * * *", "not a schedule"),
         ("60 * * * *", "'60' is no minute of a schedule; it takes 0 to 59"),
         ("* 5-3 * * *", "'5-3' is no hour"),
         ("* * 0 * *", "'0' is no day of the month"),
@@ -112,7 +112,7 @@ def test_what_is_wrong_is_named(text: str, reason: str) -> None:
 
 
 def test_what_is_neither_seconds_nor_text_is_refused() -> None:
-    with pytest.raises(TypeError, match="is no schedule; give whole seconds"):
+    with pytest.raises(TypeError, match="is not a schedule; give whole seconds"):
         read_moments(60.0)  # type: ignore[arg-type]
 
 
@@ -132,7 +132,7 @@ def test_where_no_zones_are_installed_that_is_said(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_zone_that_is_not_known_is_named() -> None:
-    with pytest.raises(ValueError, match="'Mars/Olympus' is no time zone"):
+    with pytest.raises(ValueError, match="'Mars/Olympus' is not a time zone"):
         read_cron("@daily", "Mars/Olympus")
 
 
@@ -141,7 +141,7 @@ def test_a_span_counts_from_1970_for_everybody() -> None:
 
     assert Every(90).after(moment) == datetime(2026, 11, 18, 10, 31, 30, tzinfo=UTC)
     assert Every(90).after(datetime(2026, 11, 18, 10, 31, 30, tzinfo=UTC)).minute == 33
-    with pytest.raises(ValueError, match="1 second or more"):
+    with pytest.raises(ValueError, match="give 1 to"):
         Every(0)
 
 

@@ -357,3 +357,17 @@ def test_the_start_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     in_driven_time(scenario)
     assert "serves a, b of broker.test:2601, 2 at once (thread)" in caplog.text
+
+
+def test_the_end_of_an_outage_is_told_as_its_beginning_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="wakeq.worker")
+
+    async def scenario() -> None:
+        world = World("a")
+        await world.start()
+        caplog.clear()
+        world.break_connection()
+        world.engine.connected()
+
+    in_driven_time(scenario)
+    assert caplog.messages == ["the connection is lost, handlers go on: broken", "connected to broker.test:2601"]

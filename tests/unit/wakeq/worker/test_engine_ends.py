@@ -246,7 +246,7 @@ def test_a_worker_whose_places_cannot_be_filled_any_more_stops(caplog: pytest.Lo
         assert await world.stop() == 1
 
     in_driven_time(scenario)
-    assert "the worker stops, and is to be started anew" in caplog.text
+    assert "has to be started again" in caplog.text
     assert "goes on, also beside the next try" in caplog.text
 
 

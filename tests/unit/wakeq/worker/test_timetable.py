@@ -303,10 +303,10 @@ def test_options_that_could_never_be_published_are_refused_where_they_are_said(
 @pytest.mark.parametrize(
     ("when", "more", "reason"),
     [
-        (True, {}, "True is no schedule"),
-        (10**12, {}, "at most 31536000"),
+        (True, {}, "True is not a schedule"),
+        (10**12, {}, "1 to 31536000"),
         (60, {"zone": "Europe/Berlin"}, "goes by no clock"),
-        ("@daily", {"zone": 5}, "5 is no time zone"),
+        ("@daily", {"zone": 5}, "5 is not a time zone"),
         (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*give a list"),
     ],
 )
@@ -326,7 +326,7 @@ def test_what_is_no_task_of_this_worker_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"<Task reports.*is a task of another worker"):
         worker.schedule(report_of_another, 60)
-    with pytest.raises(TypeError, match=r"print.* is no task; schedule what @worker.task made"):
+    with pytest.raises(TypeError, match=r"print.* is not a task; schedule a function with @worker.task"):
         worker.schedule(print, 60)  # type: ignore[arg-type]
 
 

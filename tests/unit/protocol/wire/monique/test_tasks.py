@@ -109,5 +109,5 @@ def test_what_is_no_answer_is_said(headers: dict[str, str], error: type[WakeqErr
 
 @pytest.mark.parametrize("moment", ["-1", "x", "1" * 21, "²"])
 def test_a_moment_that_is_none_is_said(moment: str) -> None:
-    with pytest.raises(BadMessage, match="monique-created-at is no moment"):
+    with pytest.raises(BadMessage, match="monique-created-at is not a time"):
         task_transfer_of(b"", {TAG: TASK.text, "monique-encoding": "JSON", "monique-created-at": moment})

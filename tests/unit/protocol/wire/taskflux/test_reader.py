@@ -208,13 +208,13 @@ def test_nothing_is_read_behind_an_error_that_closes() -> None:
 @pytest.mark.parametrize(
     ("hexed", "text"),
     [
-        ("5a", "byte 0 of the packet: 0x5A is no marker of a packet; expected 0x43, 0x51, 0x4E, 0x4D"),
+        ("5a", "byte 0 of the packet: 0x5A is not a marker of a packet; expected 0x43, 0x51, 0x4E, 0x4D"),
         ("4b", "byte 0 of the packet: 0x4B, Ack of the dialect csharp, cannot come here"),
         ("6b", "byte 0 of the packet: 0x6B, Ok, cannot come here"),
-        ("435a", "byte 1 of the packet: 0x5A is no marker of a command; expected 0x45, 0x44, 0x43, 0x51, 0x52, 0x4C"),
+        ("435a", "byte 1 of the packet: 0x5A is not a marker of a command; expected 0x45, 0x44, 0x43, 0x51, 0x52"),
         ("434501710000000000000001ffffffff", "byte 12 of the packet: the length of the payload is -1, it must be 0"),
         ("4345017100000000000000017fffffff", "byte 12 of the packet: the length of the payload is 2147483647, the"),
-        ("51435a", "byte 1 of the packet: 0x5A is no marker of a command"),
+        ("51435a", "byte 1 of the packet: 0x5A is not a marker of a command"),
     ],
 )
 def test_an_error_names_the_byte_what_it_was_and_what_it_must_be(hexed: str, text: str) -> None:
@@ -228,7 +228,7 @@ def test_an_error_names_the_byte_what_it_was_and_what_it_must_be(hexed: str, tex
 @pytest.mark.parametrize(
     ("hexed", "text"),
     [
-        ("43000000015a", "byte 0 of the body: 0x5A is no marker of a command; expected 0x45, 0x44, 0x43"),
+        ("43000000015a", "byte 0 of the body: 0x5A is not a marker of a command; expected 0x45, 0x44, 0x43"),
         ("4300000000", "the body has 0 bytes and ends within a field"),
         ("43000000084300000064616263", "the body has 8 bytes and ends within a field"),
         (
@@ -334,7 +334,7 @@ def test_a_long_packet_in_small_pieces_costs_what_its_length_costs(kind: str) ->
         queues = tuple(QueueInfo("q" * 50, 1, (("max-queue-size", "1"),)) for _ in range(count))
         return seconds_to_read(ResponseReader(SPEC, 1 << 24), encode([ListQueuesResponse(queues)], SPEC), 64)
 
-    short, long = min(seconds(2000) for _ in range(3)), seconds(16_000)
+    short, long = (min(seconds(count) for _ in range(3)) for count in (2000, 16_000))
 
     assert long < 8 * short * 4  # eight times the length; a quadratic one would take sixty-four times as long
 
