@@ -300,7 +300,7 @@ def test_an_alias_is_counted_in_bytes() -> None:
     [
         (b"", "cannot be decoded"),
         (b"\x02" + encode_entry(Noop(), 1)[1:], "version 2"),
-        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which this release does not know"),
+        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which only a later release knows"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[:-1], "inside its items"),
         (encode_entry(Expired("q", 1, [1, 2]), 1)[: -ITEM.size], "inside its items"),
         (encode_entry(DeleteQueue("name"), 1)[:-1], "within a field"),
