@@ -78,7 +78,8 @@ class LeaderWatch:
     def _why(self) -> str:
         config, away = self._core.members.config, self._away()
         if self._core.leads:
-            return f"a new cluster begins when every node was there once, and {_are(away)} away"
+            begins = "a new cluster begins when every node was there once"
+            return f"{begins}, and {_are(away)} away" if away else begins
         if config.member(self._core.me.node_id) is None:
             return "this node does not belong to the cluster; stop it, or add it (`wakeq cluster add`)"
         if 2 * len(away) >= len(self._core.members.voters):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, successor
-from wakeq.actors.leader_watch import ELECTIONS_WITHOUT
+from wakeq.actors.leader_watch import ELECTIONS_WITHOUT, LeaderWatch
 from wakeq.actors.messages import Asker
 from wakeq.actors.operator_messages import Administer
 
@@ -94,6 +94,20 @@ def test_a_new_cluster_that_waits_for_a_node_says_for_which(said: pytest.LogCapt
         "for 10 s nobody has served: a new cluster begins when every node was there once, and node 2 (node-2:2603) "
         "is away"
     ]
+    cluster.close()
+
+
+def test_a_new_cluster_whose_last_node_has_just_come_names_nobody(
+    said: pytest.LogCaptureFixture, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = HandCluster(directory)
+    for node in cluster.nodes[:2]:
+        cluster.bring_up(node)
+    monkeypatch.setattr(LeaderWatch, "_away", lambda _self: [])
+
+    cluster.advance(LONG_S + 2 * ELECTION_S)
+
+    assert "for 10 s nobody has served: a new cluster begins when every node was there once" in lines(said)
     cluster.close()
 
 

@@ -54,9 +54,10 @@ def hold(first: int, steps: list[tuple[str, object]]) -> None:
         assert newer.living + older.living == len(model)
         for number in range(next_number + 2):
             assert (newer.get(number) or older.get(number)) == model.get(number)
-            expected = [model.get(n) for n in range(number, number + 4)]
-            found = newer.between(number, number + 4)
-            assert found == (expected if None not in expected and number >= newer.first else None)
+            for stop in (number + 4, number + 9):
+                expected = [model.get(n) for n in range(number, stop)]
+                whole = None not in expected and number >= newer.first
+                assert newer.between(number, stop) == (expected if whole else None)
 
 
 def test_what_was_handed_over_stays_as_it_was() -> None:
