@@ -1,0 +1,18 @@
+"""Each runner of tests takes ports of its own."""
+
+from tests.helpers.ports import NOT_OUTGOING, free_ports, ports_of
+
+
+def test_no_port_is_of_two_runners_and_all_are_of_one() -> None:
+    ours = [set(ports_of(f"gw{number}", "3")) for number in range(3)]
+
+    assert set.union(*ours) == set(NOT_OUTGOING)
+    assert sum(map(len, ours)) == len(NOT_OUTGOING)
+
+
+def test_who_runs_alone_may_take_all() -> None:
+    assert ports_of("gw0", "1") == NOT_OUTGOING
+
+
+def test_free_ports_are_as_many_as_were_asked_for() -> None:
+    assert len(set(free_ports(5))) == 5
