@@ -130,7 +130,7 @@ def _date_of(kind: type, said: object) -> object:
     """Read a date of a kind that only a frozen clock has: annotations that are evaluated under it name such kinds."""
     real = _real_date(kind)
     if real is None:
-        raise NotImplementedError(f"JSON cannot carry {kind!r}")
+        raise TypeError(f"JSON cannot carry {kind!r}")  # to msgspec that is a body that does not fit
     return msgspec.convert(said, real)
 
 

@@ -191,3 +191,14 @@ def test_what_is_no_date_is_refused_under_a_frozen_clock_too() -> None:
 
     with freeze_time("2030-01-02"), pytest.raises(Misfit, match=r"at"):
         Parameters(bill).decode(b'{"at": "soon"}')
+
+
+class Parcel:
+    """Nothing that JSON has a shape for."""
+
+
+def test_a_body_for_what_json_cannot_carry_within_a_list_is_a_misfit() -> None:
+    def send(parcels: list[Parcel]) -> None: ...
+
+    with pytest.raises(Misfit, match="Parcel"):
+        Parameters(send).decode(b'{"parcels": [1]}')
