@@ -126,7 +126,7 @@ class Parameters:
             ) from error
 
 
-def _date_of(kind: type, said: object) -> object:
+def _date_of(kind: Any, said: object) -> object:
     """Read a date of a kind that only a frozen clock has: annotations that are evaluated under it name such kinds."""
     real = _real_date(kind)
     if real is None:
@@ -134,9 +134,10 @@ def _date_of(kind: type, said: object) -> object:
     return msgspec.convert(said, real)
 
 
-def _real_date(kind: type) -> type | None:
+def _real_date(kind: Any) -> type | None:
     """The date or datetime that a kind is derived from.  By the module: under a frozen clock its names are others."""
-    return next((base for base in kind.__mro__ if base.__module__ == "datetime"), None)
+    bases: tuple[type, ...] = getattr(kind, "__mro__", ())  # a generic or annotated kind has none, and is no date
+    return next((base for base in bases if base.__module__ == "datetime"), None)
 
 
 def is_method(handler: Callable[..., object], names: list[str]) -> bool:

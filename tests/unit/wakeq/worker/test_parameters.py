@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
 import pytest
@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.worker.parameters import BadHandler, Misfit, Parameters
+
+T = TypeVar("T")
 
 
 class Colour(Enum):
@@ -197,8 +199,26 @@ class Parcel:
     """Nothing that JSON has a shape for."""
 
 
+class Crate(Parcel, Generic[T]):
+    """The same, of some kind."""
+
+
 def test_a_body_for_what_json_cannot_carry_within_a_list_is_a_misfit() -> None:
     def send(parcels: list[Parcel]) -> None: ...
 
     with pytest.raises(Misfit, match="Parcel"):
         Parameters(send).decode(b'{"parcels": [1]}')
+
+
+def test_what_json_cannot_carry_is_refused_also_where_it_is_generic_or_annotated() -> None:
+    def sized(parcel: Crate[int]) -> None: ...
+
+    def named(parcel: Annotated[Parcel, "heavy"]) -> None: ...
+
+    def several(crates: list[Crate[int]]) -> None: ...
+
+    for handler in (sized, named):
+        with pytest.raises(BadHandler, match="JSON cannot carry"):
+            Parameters(handler).check()
+    with pytest.raises(Misfit, match="Crate"):
+        Parameters(several).decode(b'{"crates": [1]}')
