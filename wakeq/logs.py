@@ -106,7 +106,7 @@ class JsonLine(logging.Formatter):
         }
         if record.exc_info:
             facts["error"] = _encodable(self.formatException(record.exc_info))
-        return msgspec.json.encode(facts).decode()
+        return plain_json(facts)
 
 
 def _moment(record: logging.LogRecord) -> str:
@@ -123,3 +123,17 @@ def plain(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def plain_json(value: object) -> str:
+    """Return the value as one line of JSON that no terminal obeys: its programs read the same text as before."""
+    text = msgspec.json.encode(value).decode()
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _json_escape(char) for char in text)
+
+
+def _json_escape(char: str) -> str:
+    r"""Spell a character as JSON does within its texts, where alone such characters are: \u and four digits, twice."""
+    digits = char.encode("utf-16-be").hex()
+    return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))

@@ -14,7 +14,7 @@ import click
 import msgspec
 
 from wakeq.cli.common import EXIT_FAILED, Broker, confirm, json_option, yes_option
-from wakeq.cli.output import print_facts, print_json, say
+from wakeq.cli.output import plain_json, print_facts, print_json, say
 from wakeq.protocol.errors import BadField, QueueExists, StorageError
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -94,9 +94,9 @@ def export(broker: Broker, queues: tuple[str, ...], path: Path | None) -> None:
         if path is None:
             path = Path(folder) / "state"
             _download(broker, path)
-        encode, write = msgspec.json.Encoder().encode, sys.stdout.buffer.write
+        write = sys.stdout.buffer.write
         for line in lines_of(path, frozenset(queues)):
-            write(encode(line) + b"\n")
+            write(plain_json(line).encode() + b"\n")
         sys.stdout.buffer.flush()
 
 

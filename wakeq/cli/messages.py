@@ -1,7 +1,7 @@
 """The verbs of messages: pub, fetch, ack, nack, touch, and ping.
 
 Bodies go to standard output as they are, everything that is said about them to standard error, so that
-`wakeq fetch QUEUE > file` keeps a body to the byte.
+`wakeq fetch QUEUE > file` keeps a body to the byte; a terminal gets none of the characters that it would obey.
 """
 
 import shlex
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, json_option, queue_name
-from wakeq.cli.output import moment, print_json, say
+from wakeq.cli.output import moment, plain, print_body, print_json, print_line, say
 from wakeq.client import Client, Message
 from wakeq.client.session import NotTheProtocol
 from wakeq.client.timeouts import CONNECT_TIMEOUT_S
@@ -97,7 +97,7 @@ def pub(
     if as_json:
         print_json({"uid": uid, "queue": queue})
     else:
-        click.echo(uid)
+        print_line(uid)
 
 
 @click.command()
@@ -127,7 +127,7 @@ def pub(
     help="Keep them for this long, whatever their own timeouts are.",
 )
 @click.option("--ack", "acknowledge", is_flag=True, help="Acknowledge the messages once they are printed.")
-@click.option("--raw", is_flag=True, help="Print bodies as they are, without adding a newline.")
+@click.option("--raw", is_flag=True, help="Print bodies as they are, without adding a newline, to a terminal too.")
 @json_option
 @click.pass_obj
 def fetch(
@@ -259,7 +259,7 @@ def ping(broker: Broker, wait_s: int, as_json: bool) -> None:
     if as_json:
         print_json(pong._asdict())
     else:
-        click.echo(f"{pong.broker} answers in {pong.took_ms} ms; wakeq {pong.version}")
+        print_line(f"{pong.broker} answers in {pong.took_ms} ms; wakeq {pong.version}")
 
 
 class Pong(NamedTuple):
@@ -305,16 +305,16 @@ def print_message(message: Message, *, as_json: bool, raw: bool, leased: bool) -
     if as_json:
         print_json(_as_facts(message))
         return
-    output = sys.stdout.buffer
-    output.write(message.body if raw or message.body.endswith(b"\n") else message.body + b"\n")
-    output.flush()
+    if raw:
+        sys.stdout.buffer.write(message.body)
+        sys.stdout.flush()
+    else:
+        print_body(message.body if message.body.endswith(b"\n") else message.body + b"\n")
     if leased:
         lease = f" --lease {message.lease}" if message.lease else ""
-        click.echo(
-            f"uid {message.uid} lease {message.lease or '-'} delivery {message.delivery}; "
-            f"when done: wakeq ack {shlex.quote(message.queue)} {message.uid}{lease}",
-            err=True,
-        )
+        needed = f"uid {message.uid} lease {message.lease or '-'} delivery {message.delivery}"
+        done = f"wakeq ack {shlex.quote(message.queue)} {message.uid}{lease}"
+        click.echo(plain(f"{needed}; when done: {done}"), err=True)
 
 
 def _as_facts(message: Message) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, json_option
-from wakeq.cli.output import plain, print_json, say
+from wakeq.cli.output import plain, print_body, print_json, print_line, say
 from wakeq.client.monique.blocking import MoniqueClient
 from wakeq.client.monique.posts import CREATOR, Post
 from wakeq.client.monique.session import DEFAULT_ADDRESS
@@ -99,7 +99,7 @@ def push(server: Server, spec: str, type: Type, encoding: Encoding, file: Binary
     data = file.read()
     with server.connect() as client:
         if wait_s is None:
-            click.echo(client.push(spec, data, type=type, encoding=encoding).id)
+            print_line(client.push(spec, data, type=type, encoding=encoding).id)
             return 0
         answer = client.ask(spec, data, encoding=encoding, timeout=wait_s)
     if answer is None:
@@ -158,8 +158,7 @@ def _show(post: Post, *, as_json: bool = False) -> None:
         print_json({"tag": post.tag.text, "encoding": encoding, "data": text, "enc": enc})
         return
     say(post.tag.text + ("" if encoding else "; it cannot be read, perhaps it is encrypted"))
-    sys.stdout.buffer.write(data.rstrip(b"\n") + b"\n")
-    sys.stdout.flush()
+    print_body(data.rstrip(b"\n") + b"\n")
 
 
 async def _converse(server: Server) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, Broker, confirm, json_option, queue_name, yes_option
-from wakeq.cli.output import moment, print_json, print_table, say
+from wakeq.cli.output import moment, print_json, print_line, print_table, say
 
 CONDITION_HELP = (
     "A condition such as priority<5, error~timeout, header.tenant=acme or age>3600; repeatable: all must hold."
@@ -281,4 +281,4 @@ def why(broker: Broker, name: str, uid: str, as_json: bool) -> None:
         print_json(answer)
         return
     for cause in answer["causes"]:
-        click.echo(f"{cause['code']}: {cause['text']}")
+        print_line(f"{cause['code']}: {cause['text']}")

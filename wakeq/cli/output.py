@@ -1,7 +1,8 @@
 """What the command line prints: tables and colour for people at a terminal, plain text and JSON for programs.
 
 Colour and table frames only on a terminal without NO_COLOR; whatever came from a peer is shown without its
-control characters, so that a queue's name or a body in a table cannot write to the terminal.
+control characters, so that a queue's name or a body cannot write to the terminal.  JSON spells them as escapes, on a
+pipe too; a body on a pipe is passed on to the byte.
 """
 
 import os
@@ -11,9 +12,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from wakeq.logs import plain as plain
+from wakeq.logs import plain_json as plain_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,7 +38,22 @@ def show_progress(text: str) -> None:
 
 def print_json(value: object) -> None:
     """One JSON value on one line, so that what is printed repeatedly is JSON lines."""
-    click.echo(msgspec.json.encode(value).decode())
+    click.echo(plain_json(value))
+
+
+def print_line(text: str) -> None:
+    """One line on standard output of which a peer said something."""
+    click.echo(plain(text))
+
+
+def print_body(body: bytes) -> None:
+    """A body to standard output, as it is; on a terminal line by line, without what a terminal would obey."""
+    if sys.stdout.isatty():
+        text = body.decode(errors="backslashreplace")
+        sys.stdout.write("".join(char if char in "\n\t" else plain(char) for char in text))
+    else:
+        sys.stdout.buffer.write(body)
+    sys.stdout.flush()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Row]) -> None:

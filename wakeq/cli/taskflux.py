@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import click
 
 from wakeq.cli.common import EXIT_NOTHING, confirm, json_option, queue_name, yes_option
-from wakeq.cli.output import print_facts, print_json, print_table, say
+from wakeq.cli.output import print_body, print_facts, print_json, print_table, say
 from wakeq.client.taskflux.blocking import TaskFluxClient
 from wakeq.client.taskflux.calls import DIALECT_NAMES, IMPLEMENTATIONS
 from wakeq.client.taskflux.course import DEFAULT_ADDRESS
@@ -77,7 +77,7 @@ def enqueue(server: Server, queue: str, payload: str, key: int) -> None:
     help="Wait up to this long for a record.",
 )
 @click.option("--nack", is_flag=True, help="Give the record back once it is printed.")
-@click.option("--raw", is_flag=True, help="Print the payload as it is, without adding a newline.")
+@click.option("--raw", is_flag=True, help="Print the payload as it is, without adding a newline, to a terminal too.")
 @json_option
 @click.pass_obj
 def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as_json: bool) -> int:
@@ -95,9 +95,12 @@ def dequeue(server: Server, queue: str, wait_s: float, nack: bool, raw: bool, as
                 payload, encoding = text_of(record.payload)
                 facts = {"key": record.key, "id": record.id, "encoding": "base64" if encoding else "text"}
                 print_json(facts | {"payload": payload})
+                sys.stdout.flush()
+            elif raw:
+                sys.stdout.buffer.write(record.payload)
+                sys.stdout.flush()
             else:
-                sys.stdout.buffer.write(record.payload if raw else record.payload + b"\n")
-            sys.stdout.flush()
+                print_body(record.payload + b"\n")
             if nack:
                 taking.give_back()
     return 0

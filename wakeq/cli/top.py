@@ -94,7 +94,7 @@ def _screen(look: dict[str, Any], before: dict[str, Any]) -> Any:
     shown = rows[: height - LINES_APART]
     facts = "   ".join(f"{name} {value}" for name, value in node_facts(look, before).items())
     of_all = f"{len(shown)} of {look['queues_total']} queues"
-    return Group(Text(facts), Text(look["error"] or of_all, style="dim"), _table(shown, width))
+    return Group(Text(facts), Text(plain(look["error"]) or of_all, style="dim"), _table(shown, width))
 
 
 def _table(rows: Sequence[tuple[object, ...]], width: int) -> Any:

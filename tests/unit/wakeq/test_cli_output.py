@@ -1,5 +1,6 @@
 """Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
 
+import json
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import pytest
 from rich.cells import cell_len
 
 from wakeq.cli import main
-from wakeq.cli.output import print_table
+from wakeq.cli.output import print_body, print_json, print_table
 from wakeq.cli.top import COLUMNS, _table
 
 QUEUES = [("emails", 28_000, 1_000, 308_890), ("a-queue-with-a-name-that-is-long", 7, 0, 9)]
@@ -98,3 +99,33 @@ def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.Capture
     assert status == 69
     assert "speaks something else; name its HTTP port with --http" in said
     assert "nok" not in said
+
+
+HOSTILE = "a\x1b]0;title\x07 \x9b2J \x7f\u202egnp.exe\u2066 \u2028\U000e0041"
+
+
+def test_json_with_characters_that_a_terminal_obeys_is_the_same_json_without_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_json({"body": HOSTILE, "plain": "é 漢字 😀 \\u202e"})
+
+    printed = capsys.readouterr().out
+    assert printed.removesuffix("\n").isprintable()
+    assert "\\u009b2J \\u007f\\u202egnp.exe" in printed
+    assert json.loads(printed) == {"body": HOSTILE, "plain": "é 漢字 😀 \\u202e"}
+
+
+def test_body_on_a_terminal_keeps_its_lines_and_loses_what_a_terminal_obeys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    print_body(b"one\ttwo\nthr\x1b[31mee\r\xff\xc2\x9b\n")
+
+    assert capsys.readouterr().out == "one\ttwo\nthr\\x1b[31mee\\r\\xff\\x9b\n"
+
+
+def test_body_on_a_pipe_is_passed_on_to_the_byte(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    print_body(b"\x1b[31m\xff\x00")
+
+    assert capfdbinary.readouterr().out == b"\x1b[31m\xff\x00"
