@@ -19,6 +19,7 @@ from wakeq.worker import Reject, Retry, Snooze
 from wakeq.worker.retry import Ending
 
 HEADER_PREFIX = "WAKEQ_HEADER_"
+TOKEN_VARIABLES = ("WAKEQ_TOKEN", "WAKEQ_TOKEN_FILE")  # of `wakeq work`: the work of others needs no right of its own
 TRACE_HEADERS = ("traceparent", "tracestate")  # their variables have these names in capitals, as other tools expect
 UNSAFE = re.compile(r"[^A-Z0-9_]")
 LINE_CHARS_MAX = 900  # the broker keeps 1,000 characters of an error
@@ -34,17 +35,21 @@ class CommandFailed(Retry):
 class Command:
     """Handles messages by running a program for each of them."""
 
-    def __init__(self, arguments: Sequence[str], *, broker: str, max_run_s: float, retry: Retry | None) -> None:
+    def __init__(
+        self, arguments: Sequence[str], *, broker: str, max_run_s: float, retry: Retry | None, passes_token: bool = False
+    ) -> None:
         self.span_s_max = max_run_s + 2 * KILL_AFTER_S  # of `handle`: a program may not want to end
         self._arguments = arguments
         self._broker = broker
         self._max_run_s = max_run_s
         self._retry = retry
+        withheld = () if passes_token else TOKEN_VARIABLES
+        self._inherited = {name: value for name, value in os.environ.items() if name not in withheld}
 
     async def handle(self, message: Message) -> None:
         """Run it; return if it has succeeded, else raise what is to become of the message."""
         ending: Ending | None
-        environment = environment_of(message, os.environ, broker=self._broker)
+        environment = environment_of(message, self._inherited, broker=self._broker)
         try:
             program = Program(self._arguments, body=message.body, environment=environment)
         except OSError as error:  # no program after all, too much for its environment, too many processes

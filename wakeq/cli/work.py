@@ -84,6 +84,7 @@ SPAN_NOT_0 = click.FloatRange(min=0, min_open=True)
     help="Exponential doubles the delay with each failure, up to an hour.",
 )
 @click.option("--retry-by-queue", is_flag=True, help="Let the queue's policy decide how often and when to try again.")
+@click.option("--pass-token", is_flag=True, help="Leave WAKEQ_TOKEN and WAKEQ_TOKEN_FILE to COMMAND.")
 @click.option("--once", is_flag=True, help="Handle one message and end; exit status 3 if there is none.")
 @click.option("--drain", is_flag=True, help="End when the queue has nothing due.")
 @log_options
@@ -100,6 +101,7 @@ def work(
     retry_delay_s: float,
     retry_backoff: "Backoff",
     retry_by_queue: bool,
+    pass_token: bool,
     once: bool,
     drain: bool,
     log_level: str,
@@ -110,7 +112,8 @@ def work(
     Until SIGTERM or SIGINT.  COMMAND gets the body on its standard input, and in its environment WAKEQ_QUEUE,
     WAKEQ_UID, WAKEQ_DELIVERY (1 for the first), WAKEQ_FAILURES, WAKEQ_LEASE, WAKEQ_BROKER, each header as
     WAKEQ_HEADER_NAME (in capitals, with _ for anything but letters and digits), and TRACEPARENT if the message has one.
-    Its output goes where the output of `wakeq work` goes.
+    Its output goes where the output of `wakeq work` goes.  The token of `wakeq work` is not left to it without
+    --pass-token.
 
     Its exit status decides about the message: 0 acknowledges it; 75 (EX_TEMPFAIL) brings it back later without counting
     a failure; 65 (EX_DATAERR) makes it a dead letter at once; any other status, or a signal, is a failure, which is
@@ -131,7 +134,7 @@ def work(
     from wakeq.worker import Worker
 
     retry = None if retry_by_queue else retry_of(max_retries, retry_delay_s, retry_backoff)
-    handler = Command(command, broker=broker.address, max_run_s=max_run_s, retry=retry)
+    handler = Command(command, broker=broker.address, max_run_s=max_run_s, retry=retry, passes_token=pass_token)
     worker = Worker(broker.address, concurrency=concurrency, prefetch=0, grace=grace_s)
     worker.task(queue, timeout=timeout_s, retry=retry, max_run=handler.span_s_max)(handler.handle)
     handled = worker.run(drain=once or drain, limit=1 if once else None)

@@ -337,3 +337,19 @@ def test_a_broker_that_is_not_there_has_a_status_of_its_own(capsys: pytest.Captu
 
     assert ended.value.code == 69
     assert "no broker answers at 127.0.0.1:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("passes_token", "expected"), [(False, "-- here"), (True, "secret /file here")])
+def test_command_gets_the_token_of_the_worker_only_if_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, passes_token: bool, expected: str
+) -> None:
+    monkeypatch.setenv("WAKEQ_TOKEN", "secret")
+    monkeypatch.setenv("WAKEQ_TOKEN_FILE", "/file")
+    monkeypatch.setenv("WAKEQ_TLS", "here")
+    said = tmp_path / "said"
+    script = f"echo ${{WAKEQ_TOKEN--}}${{WAKEQ_TOKEN+ }}${{WAKEQ_TOKEN_FILE--}} $WAKEQ_TLS > {said}"
+    command = Command(["sh", "-c", script], broker="here:1", max_run_s=60, retry=None, passes_token=passes_token)
+
+    asyncio.run(command.handle(message_of()))
+
+    assert said.read_text().strip() == expected
