@@ -257,6 +257,17 @@ def test_what_is_counted_while_a_node_follows_is_no_rate_when_it_leads_again(tmp
     assert told(tmp_path, story) == "Published0 /s"
 
 
+@pytest.mark.parametrize("typed", ["%", "%2", "%ff", "50%-off"])
+def test_address_of_a_queue_with_a_stray_percent_sign_shows_a_page(tmp_path: Path, typed: str) -> None:
+    async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
+        await client.create_queue(typed)
+        await page.go(f"{here.http}/#/queue/{typed}")
+        await page.until("document.querySelector('main').innerText.length > 20")
+        return await page.run("document.querySelector('h1').textContent")
+
+    assert told(tmp_path, story) == f"Queue {typed}"
+
+
 def test_messages_show_up_by_themselves_and_the_focus_stays_where_they_go(tmp_path: Path) -> None:
     async def story(page: Page, here: NodeHere, client: AsyncClient) -> Any:
         await client.publish("orders", b"1")

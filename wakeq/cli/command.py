@@ -36,7 +36,13 @@ class Command:
     """Handles messages by running a program for each of them."""
 
     def __init__(
-        self, arguments: Sequence[str], *, broker: str, max_run_s: float, retry: Retry | None, passes_token: bool = False
+        self,
+        arguments: Sequence[str],
+        *,
+        broker: str,
+        max_run_s: float,
+        retry: Retry | None,
+        passes_token: bool = False,
     ) -> None:
         self.span_s_max = max_run_s + 2 * KILL_AFTER_S  # of `handle`: a program may not want to end
         self._arguments = arguments

@@ -20,6 +20,13 @@ KEEPALIVE_S = 15.0  # between two requests
 LINGER_S = 2.0  # for the rest of a request that was refused, so that the peer gets to read why
 HEADER_BYTES_MAX = 8190  # of a request line, and of each header
 
+# Every answer says that it is what its type says, that no page of another site may show it, and no version of anything.
+SAFE_HEADERS = {
+    "Server": "wakeq",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
 
 class HttpConnection(web.RequestHandler):
     """One connection, counted like those of the other doors."""
@@ -83,7 +90,9 @@ class HttpConnection(web.RequestHandler):
     def handle_error(self, *args: Any, **kw: Any) -> web.StreamResponse:
         """Answer; then let go of the frames, which hold what failed: only a full collection would find them."""
         try:
-            return super().handle_error(*args, **kw)
+            response = super().handle_error(*args, **kw)
+            response.headers.update(SAFE_HEADERS)  # of what is no HTTP the application never hears
+            return response
         finally:
             for error in (*args, *kw.values()):
                 if isinstance(error, BaseException):
@@ -101,5 +110,8 @@ class HttpConnection(web.RequestHandler):
 def _too_many(reason: str) -> bytes:
     """The whole answer to a connection that there is no room for."""
     body = f"{reason}; try again later\n".encode()
-    headers = ("Content-Type: text/plain", f"Content-Length: {len(body)}", "Retry-After: 1", "Connection: close")
-    return "\r\n".join(("HTTP/1.1 503 Service Unavailable", *headers, "", "")).encode() + body
+    headers = SAFE_HEADERS | {
+        "Content-Type": "text/plain", "Content-Length": str(len(body)), "Retry-After": "1", "Connection": "close",
+    }  # fmt: skip
+    lines = [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join(("HTTP/1.1 503 Service Unavailable", *lines, "", "")).encode() + body

@@ -33,7 +33,6 @@ def _handler(name: str, content: bytes) -> Handler:
     tag = f'"{crc32(content):08x}"'
     headers = {
         "Content-Security-Policy": POLICY,
-        "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-cache",
         "ETag": tag,

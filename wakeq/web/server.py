@@ -22,7 +22,7 @@ from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission
 from wakeq.listening import Server, accept
 from wakeq.tls import ServerTls
 from wakeq.web.authorization import is_foreign, log_in
-from wakeq.web.connection import HttpConnection
+from wakeq.web.connection import SAFE_HEADERS, HttpConnection
 
 SHUTDOWN_S_MAX = 10.0
 ACCEPT_BACKLOG = 4096
@@ -52,6 +52,7 @@ class WebServer:
         self._server: Server | None = None
         self._runner: web.AppRunner | None = None
         self._app = web.Application(middlewares=[self._heard, self._guard], client_max_size=BODY_BYTES_MAX)
+        self._app.on_response_prepare.append(_add_safe_headers)
         if greeting is not None:
             self._greeting = greeting + "\n"
             self.add("GET", "/", self._greet, is_open=True)
@@ -151,6 +152,10 @@ class WebServer:
 
     async def _greet(self, _: web.Request) -> web.Response:
         return web.Response(text=self._greeting)
+
+
+async def _add_safe_headers(_: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(SAFE_HEADERS)
 
 
 async def _read_in_time(request: web.Request) -> None:

@@ -36,6 +36,37 @@ SESSIONS = {
 }
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /" + REST + b"\r\n",
+        b"GET /dashboard/main.js" + REST + b"\r\n",
+        b"GET /api/v1/queues" + REST + b"\r\n",
+        b"GET /api/v1/queue?queue=none" + REST + b"\r\n",
+        b"GET /metrics" + REST + b"\r\n",
+        b"GET /nothing" + REST + b"\r\n",
+        b"GET /" + REST + b"X-Name: \xff\r\n\r\n",
+        b"\x00\xff garbage\r\n\r\n",
+        UPGRADE,
+    ],
+)
+def test_every_answer_is_what_its_type_says_and_names_no_version(tmp_path: Path, request_: bytes) -> None:
+    async def heads() -> list[bytes]:
+        async with node_here(tmp_path / "data") as here:
+            host, _, port = here.http.removeprefix("http://").rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request_)
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            return head.split(b"\r\n")
+
+    lines = run(heads())
+
+    assert b"X-Content-Type-Options: nosniff" in lines
+    assert b"Cross-Origin-Resource-Policy: same-origin" in lines
+    assert [line for line in lines if line.startswith(b"Server:")] == [b"Server: wakeq"]
+
+
 class Seen(HttpConnection):
     """A connection of which we know whether it is still there: it has no slots, so it can be referred to weakly."""
 

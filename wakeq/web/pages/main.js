@@ -7,13 +7,22 @@ import { dead, queues } from "./queues.js";
 
 const PAGES = [["queues", "Queues", queues], ["dead", "Dead letters", dead], ["workers", "Workers", workers], ["cluster", "Cluster", cluster], ["slow", "Slow spots", slow]];
 
+// A percent sign that begins no escape was typed by somebody: it stands for itself.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function show() {
   const [, page = "queues", name = ""] = location.hash.match(/^#\/([^/]*)\/?(.*)$/) ?? [];
   const main = document.getElementById("main");
   const current = page === "queue" ? "queues" : page;
   document.getElementById("pages").replaceChildren(...PAGES.map(([path, title]) =>
     h("a", { href: `#/${path}`, "aria-current": path === current ? "page" : null }, title)));
-  if (page === "queue") queue(main, decodeURIComponent(name));
+  if (page === "queue") queue(main, decoded(name));
   else (PAGES.find(([path]) => path === page) ?? PAGES[0])[2](main);
   const title = main.querySelector("h1")?.textContent ?? "";
   document.title = title ? `${title} – wakeq` : "wakeq";
