@@ -73,7 +73,7 @@ class EagerOutbox:
         if task.mode == "coroutine":
             current = outside_of_loop(lambda: asyncio.run(run_async(task, message)))
         else:
-            current = run(task, message)
+            current = outside_of_loop(lambda: run(task, message))
         for followup in current.done().then:
             content = wire.followup_content(followup)
             self.publish(followup.qname, content.body, priority=content.priority, headers=content.headers)

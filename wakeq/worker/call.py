@@ -1,16 +1,18 @@
 """call, call_async: run the handler of a task with one message, and say what is to become of it.
 
 Everything that a handler can do ends here as a Verdict, also sys.exit(): nothing rises to the thread, loop or process
-that runs it, nor comes back there in a copy of the process.  Talks to no broker; wakeq.testing and the child processes
-use the same two functions.
+that runs it, nor comes back there in a copy of the process.  What a handler returns is looked at before its message
+counts as done: an awaitable is awaited, and a generator is a failure, for then nothing has run yet.  Talks to no
+broker; wakeq.testing and the child processes use the same functions.
 """
 
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, cast
+from inspect import isasyncgen, isawaitable, isgenerator
+from typing import Any
 
 from wakeq.client.encoding import text_of_reason
 from wakeq.client.message import Received
@@ -18,9 +20,9 @@ from wakeq.worker import tracing
 from wakeq.worker.context import CURRENT, Current, LogContext
 from wakeq.worker.copies import end_copy, forks
 from wakeq.worker.delivery import message_of
-from wakeq.worker.parameters import Misfit
+from wakeq.worker.parameters import BadHandler, Misfit, name_of
 from wakeq.worker.retry import Ending
-from wakeq.worker.task import Task
+from wakeq.worker.task import INSTEAD_OF_YIELD, Task
 from wakeq.worker.verdict import Dead, GivenBack, Verdict, telling, verdict_of
 
 log = logging.getLogger("wakeq.worker")
@@ -64,10 +66,11 @@ def _run(task: Task[..., Any], message: Received) -> Current:
     current = Current(message)
     CURRENT.set(current)
     with tracing.handling(message, parent=task.trace_parent):
-        if task.takes_message:
-            task.handler(message_of(message))
-        else:
-            task.handler(**task.arguments_of(message.body))
+        returned = _started(task, message)
+        if returned is not None:  # what a handler returns is dropped, unless it is the work itself, not yet done
+            if isawaitable(returned):
+                returned = asyncio.run(_awaited(returned))
+            _refuse_generator(task, returned)
     return current
 
 
@@ -76,11 +79,28 @@ async def run_async(task: Task[..., Any], message: Received) -> Current:
     current = Current(message)
     CURRENT.set(current)
     with tracing.handling(message, parent=task.trace_parent):
-        if task.takes_message:
-            await cast(Awaitable[object], task.handler(message_of(message)))
-        else:
-            await cast(Awaitable[object], task.handler(**task.arguments_of(message.body)))
+        _refuse_generator(task, await _awaited(_started(task, message)))
     return current
+
+
+def _started(task: Task[..., Any], message: Received) -> object:
+    """Call the handler of a task, and return what it returned."""
+    if task.takes_message:
+        return task.handler(message_of(message))
+    return task.handler(**task.arguments_of(message.body))
+
+
+async def _awaited(returned: object) -> object:
+    """Await what a handler returned, until it is a plain value."""
+    while isawaitable(returned):
+        returned = await returned
+    return returned
+
+
+def _refuse_generator(task: Task[..., Any], returned: object) -> None:
+    """Raise BadHandler if a handler returned a generator, for then its body has not run."""
+    if isgenerator(returned) or isasyncgen(returned):
+        raise BadHandler(f"{name_of(task.handler)} returned a generator, of which nothing has run; {INSTEAD_OF_YIELD}")
 
 
 def _was_cancelled() -> bool:

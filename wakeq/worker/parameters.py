@@ -140,6 +140,11 @@ def _real_date(kind: Any) -> type | None:
     return next((base for base in bases if base.__module__ == "datetime"), None)
 
 
+def name_of(handler: Callable[..., object]) -> str:
+    """The name of a handler, for people; a callable object may have none."""
+    return getattr(handler, "__qualname__", None) or repr(handler)
+
+
 def is_method(handler: Callable[..., object], names: list[str]) -> bool:
     """Whether this was defined in the body of a class, to be called on an instance or the class."""
     home = getattr(handler, "__qualname__", "").rpartition(".")[0]

@@ -12,14 +12,14 @@ type checker refuses to call it also refuses to publish.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from wakeq.client.message import Body, Message, bytes_of_body
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
-from wakeq.worker.parameters import BadHandler, Parameters
+from wakeq.worker.parameters import BadHandler, Parameters, name_of
 from wakeq.worker.publishers import in_thread
 from wakeq.worker.retry import Retry
 
@@ -30,6 +30,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Mode: TypeAlias = Literal["thread", "coroutine", "process"]
+
+INSTEAD_OF_YIELD = "do the work in the function itself, without `yield`; what is to follow goes to current().then(...)"
 
 
 class Outbox(Protocol):
@@ -182,7 +184,7 @@ class Task(Publisher[P], Generic[P, R]):
         return self.handler(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f"<Task {self.queue}: {self.handler.__module__}.{self.handler.__qualname__}>"
+        return f"<Task {self.queue}: {self.handler.__module__}.{name_of(self.handler)}>"
 
     def options(
         self,
@@ -229,12 +231,16 @@ def check_settings(queue: str, *, timeout: object, retry: object, max_run: objec
 
 
 def mode_of(handler: Callable[..., object], mode: Mode | None) -> Mode:
-    """How a handler is run: as it says, or as what it is."""
+    """How a handler is run: as it says, or as what it is.  Raise BadHandler if a call of it can run nothing."""
+    if isgeneratorfunction(handler) or isasyncgenfunction(handler):
+        raise BadHandler(
+            f"{name_of(handler)} has a `yield`, so a call makes a generator and runs nothing; {INSTEAD_OF_YIELD}"
+        )
     fitting: tuple[Mode, ...] = ("coroutine",) if iscoroutinefunction(handler) else ("thread", "process")
     if mode is None:
         return fitting[0]
     if mode not in fitting:
-        raise BadHandler(f"{handler.__qualname__} cannot run with mode={mode!r}; its mode is {' or '.join(fitting)}")
+        raise BadHandler(f"{name_of(handler)} cannot run with mode={mode!r}; its mode is {' or '.join(fitting)}")
     return mode
 
 

@@ -1,8 +1,10 @@
 """Tasks that a spawned process can import, for test_processes.py."""
 
+import functools
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 
 from wakeq import Retry, current
 from wakeq.worker import Worker
@@ -45,3 +47,22 @@ def end(how: str) -> None:
         case _:
             while True:  # spin
                 pass
+
+
+def through(handler: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    @functools.wraps(handler)
+    def wrapper() -> Awaitable[None]:
+        return handler()
+
+    return wrapper
+
+
+@worker.task("decorated", mode="process")
+@through
+async def decorated() -> None:
+    current().then("decorated", "the body has run")
+
+
+@worker.task("lazy", mode="process")
+def lazy() -> Iterator[int]:
+    return (number for number in range(3))
