@@ -78,17 +78,15 @@ class QueueEndings(QueueDeliveries):
         return Result.DONE if token in (ANY_TOKEN, held.token) else Result.STALE
 
     def _answer_touch(self, asker: Asker, results: list[Result], entry: Extended) -> None:
-        """Answer at once, or on a strict queue when the log has it."""
+        """Answer when the log has it: a leader that was cut off must not promise more time."""
         outcome = Outcome(self.name, self.ledger.id, [int(result) for result in results])
         answer = Answered([(asker.ticket, asker.place, outcome)])
-        if self.ledger.policies.lease == "strict" and entry.numbers:
-            gone = Outcome(self.name, self.ledger.id, [int(Result.UNKNOWN)] * len(results))
-            held_back = HeldBack(answer, Answered([(asker.ticket, asker.place, gone)]))
-            self._raft_log.tell(Propose([(entry, Asker(asker.process, held_back, None))]))
+        if not entry.numbers:
+            asker.process.tell(answer)
             return
-        asker.process.tell(answer)
-        if entry.numbers:
-            self._raft_log.tell(Propose([(entry, None)], lazy=True))
+        gone = Outcome(self.name, self.ledger.id, [int(Result.UNKNOWN)] * len(results))
+        held_back = HeldBack(answer, Answered([(asker.ticket, asker.place, gone)]))
+        self._raft_log.tell(Propose([(entry, Asker(asker.process, held_back, None))]))
 
     def on_nack(self, message: Nack) -> None:
         refusal = self._refusal()

@@ -93,6 +93,21 @@ def test_a_delivery_whose_commit_nobody_can_know_is_not_said_to_be_none(cluster:
     assert [reply.get("err") for reply in client.take()] == ["UNKNOWN"]
 
 
+def test_touch_on_a_leader_that_is_cut_off_promises_no_more_time(cluster: HandCluster, leader: HandNode) -> None:
+    client = leader.client()
+    client.publish(Q, timeout=5)
+    held = client.fetch(Q)
+    cluster.advance(0.2)
+    cluster.isolate(leader)
+
+    client.send({"cmd": "TOUCH", "qname": Q, "uid": held["uid"], "timeout": 60})
+    new = successor(cluster, leader)
+    cluster.advance(5.0)
+
+    assert [reply.get("err") for reply in client.take()] == ["UNKNOWN"]
+    assert new.client().fetch(Q)["uid"] == held["uid"]
+
+
 def test_what_a_cut_off_leader_took_is_a_certain_no_once_another_has_committed(
     cluster: HandCluster, leader: HandNode
 ) -> None:

@@ -131,8 +131,9 @@ def test_a_strict_queue_answers_a_fetch_only_when_it_is_committed(
     assert before + client.words() == ["msg"]
 
 
-def test_a_strict_queue_answers_a_touch_only_when_it_is_committed(broker: Broker, client: Client) -> None:
-    client.call("CREATE", Q, lease="strict")
+@pytest.mark.parametrize("lease", ["fast", "strict"])
+def test_touch_is_answered_when_it_is_committed(broker: Broker, client: Client, lease: str) -> None:
+    client.call("CREATE", Q, lease=lease)
     client.publish(Q)
     uid = client.fetch(Q)["uid"]
     broker.log_disk.held = True
