@@ -8,6 +8,7 @@ Never retries a failed write or sync, and never leaves a half-written file under
 
 import errno
 import os
+import stat
 from pathlib import Path
 
 from wakeq.protocol.errors import StorageError, SyncFailed
@@ -17,6 +18,23 @@ TEMPORARY_SUFFIX = ".new"
 MODE = 0o600  # messages are nobody else's business
 _NOT_OURS = (errno.EACCES, errno.EPERM)
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT)
+
+
+def anyone_may_change(path: Path) -> bool:
+    """Whether every user of this machine may write there; not where nothing is, or nobody may look."""
+    return _others_may(stat.S_IWOTH, path)
+
+
+def anyone_may_read(path: Path) -> bool:
+    """Whether every user of this machine may read it; not where nothing is, or nobody may look."""
+    return _others_may(stat.S_IROTH, path)
+
+
+def _others_may(right: int, path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & right)
+    except OSError:
+        return False
 
 
 def is_there(path: Path) -> bool:

@@ -16,10 +16,11 @@ import msgspec
 
 from wakeq.protocol.access import Grant, check_pattern, check_token_name
 from wakeq.protocol.errors import BadField, BadName, BadSettings
-from wakeq.storage.files import replace_durably
+from wakeq.storage.files import anyone_may_change, replace_durably
 
 VERSION = 1
 DIGEST_CHARS = 64
+OPEN_HINT = "look whether all of them are yours (`wakeq token list`), then `chmod 600` the file"
 
 Grants = list[Grant]
 
@@ -63,6 +64,8 @@ class TokenFile:
     def change(self, step: Callable[[Grants], Grants]) -> None:
         """Make of the grants what the step returns; nobody else changes them meanwhile."""
         with self._alone():
+            if anyone_may_change(self.path):  # this change would hide that others may have added tokens
+                raise self._unusable("every user of this machine may change them", OPEN_HINT)
             grants = step(self.read())
             content = msgspec.json.format(msgspec.json.encode(_Content(VERSION, grants)), indent=2)
             replace_durably(self.path, content + b"\n")

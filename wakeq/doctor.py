@@ -24,7 +24,7 @@ from wakeq.cluster_plan import plan_of
 from wakeq.monique_config import check_config, read_config
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer import split_address
-from wakeq.security import may_listen
+from wakeq.security import exposure_of, may_listen, shared_key
 from wakeq.settings import Settings
 from wakeq.storage.directory import REUSABLE_SHARE, DataDirectory, is_empty, reserve_on
 from wakeq.storage.files import free_bytes
@@ -102,10 +102,17 @@ def _security(settings: Settings) -> Iterator[Finding]:
     tls = settings.tls
     if tls.cert_file is not None and tls.key_file is not None:
         server_context(tls.cert_file, tls.key_file, tls.peer_ca_file)
+        if text := shared_key(settings):
+            yield Finding(NOTE, "security", text)
         now = datetime.fromtimestamp(time.time(), UTC)
         yield _in_time(tls.cert_file, now, any_will_do=False)
         if tls.peer_ca_file is not None:
             yield _in_time(tls.peer_ca_file, now, any_will_do=True)
+    exposed = [
+        exposure_of(path) for path in (settings.data_dir, *([settings.tokens_path] if settings.auth.required else []))
+    ]
+    for text in filter(None, exposed):
+        yield Finding(NOTE if settings.insecure else BAD, "security", text)
     if settings.auth.required:
         count = len(TokenFile(settings.tokens_path).read())
         if count:

@@ -9,14 +9,16 @@ Must never let somebody in because a file cannot be read.
 import logging
 import ssl
 from collections.abc import Callable
+from pathlib import Path
 
 from wakeq.actors.access import Gate
 from wakeq.actors.door import HANDSHAKE_S_MAX, Admission
 from wakeq.protocol.access import Book
 from wakeq.protocol.addresses import is_this_machine
-from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.errors import BadSettings, WakeqError
 from wakeq.settings import Settings
-from wakeq.storage.tokens import TokenFile
+from wakeq.storage.files import anyone_may_change, anyone_may_read
+from wakeq.storage.tokens import OPEN_HINT, TokenFile
 from wakeq.tls import PeerTls, ServerTls, server_context
 
 logger = logging.getLogger("wakeq.security")
@@ -33,10 +35,13 @@ class Security:
         self._settings = settings
         self._tokens = TokenFile(settings.tokens_path)
         self._limit(settings)
+        self._check_exposure(settings.data_dir)
         if settings.auth.required:
             self.gate = Gate(self._read_tokens(), wall_ms)
         if settings.tls.cert_file is not None:
             self.tls = ServerTls(lambda: _server_context(settings))
+            if text := shared_key(settings):
+                logger.warning("%s", text)
             self.peer_tls = peer_tls_of(settings)
 
     @property
@@ -77,7 +82,16 @@ class Security:
         # Where nobody else can connect, addresses are all the same and not looked at.
         admission.per_address_max = 0 if is_this_machine(settings.host) else settings.connections_per_address_max
 
+    def _check_exposure(self, path: Path) -> None:
+        """Refuse what others may change on this machine, or warn where somebody says that something protects it."""
+        text = exposure_of(path)
+        if text and not self._settings.insecure:
+            raise BadSettings(text)
+        if text:
+            logger.warning("%s", text)
+
     def _read_tokens(self) -> Book:
+        self._check_exposure(self._tokens.path)
         grants = self._tokens.read()
         if grants:
             logger.info("tokens that are good here: %d (%s)", len(grants), self._tokens.path)
@@ -91,6 +105,26 @@ def may_listen(settings: Settings, host: str, *, is_guarded: bool = True) -> boo
     if settings.insecure or is_this_machine(host):
         return True
     return is_guarded and settings.auth.required and settings.tls.cert_file is not None
+
+
+def shared_key(settings: Settings) -> str:
+    """Say so if every user of this machine may read the key of the certificate; else nothing."""
+    key = settings.tls.key_file
+    if key is None or not anyone_may_read(key):
+        return ""
+    return f"{key} is readable by everybody, so every user of this machine can pass for this broker; `chmod o-r` it"
+
+
+def exposure_of(path: Path) -> str:
+    """Say so if every user of this machine may change the data directory, or a file of tokens; else nothing."""
+    if not anyone_may_change(path):
+        return ""
+    if path.is_dir():
+        what = "so every user of this machine can put other messages and tokens there"
+        hint = f"`chmod o-w {path}`, or name a directory within it, which the broker makes for itself alone"
+    else:
+        what, hint = "so every user of this machine can give himself a token", OPEN_HINT
+    return f"{path} is writable by everybody, {what}; {hint}; --insecure if no other user is there"
 
 
 def peer_tls_of(settings: Settings) -> PeerTls | None:

@@ -1,6 +1,6 @@
 """`wakeq token create|list|revoke`: the tokens of a broker, in the file that it reads.
 
-    NAME, patterns, rights --> a new token on standard output, once; its hash in the file
+    NAME, patterns, rights --> a new token on standard output or in a file, once; its hash in the broker's file
 
 They work beside a running broker, which sees the change by itself, and need no token: whoever may write the file may.
 """
@@ -8,17 +8,21 @@ They work beside a running broker, which sees the change by itself, and need no 
 import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TextIO
 
 import click
 
 from wakeq.cli.common import confirm, json_option, yes_option
 from wakeq.cli.output import print_json, print_table, say
 from wakeq.protocol.access import TOKEN_PREFIX, Grant, Right, check_pattern, check_token_name, digest_of
-from wakeq.protocol.errors import BadField
+from wakeq.protocol.errors import BadField, StorageError
 from wakeq.settings import Settings
 from wakeq.settings_layers import load
+from wakeq.storage.files import MODE
 from wakeq.storage.tokens import Grants, TokenFile
 
 TOKEN_BYTES = 32
@@ -66,6 +70,12 @@ def token() -> None:
 @click.option(
     "--expires", metavar="WHEN", help="After 12h, 30d, 8w and so on, or on a date such as 2030-12-31; default: never."
 )
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the token to this new file, which only you can read, instead of printing it.",
+)
 @where_options
 @json_option
 def create(
@@ -73,6 +83,7 @@ def create(
     queues: tuple[str, ...],
     rights: str,
     expires: str | None,
+    out: Path | None,
     data_dir: Path | None,
     config_file: Path | None,
     as_json: bool,
@@ -100,10 +111,15 @@ def create(
             )
         return [*grants, grant]
 
-    TokenFile(settings.tokens_path).change(add)
-    if as_json:
-        print_json({"name": name, "token": secret})
+    if out is None:
+        TokenFile(settings.tokens_path).change(add)
     else:
+        with new_secret_file(out) as file:
+            TokenFile(settings.tokens_path).change(add)
+            file.write(secret + "\n")
+    if as_json:
+        print_json({"name": name, **({"token": secret} if out is None else {"file": str(out)})})
+    elif out is None:
         click.echo(secret)
     if not settings.auth.required:
         say("the broker does not require tokens yet: start it with --auth, or set auth.required")
@@ -138,6 +154,23 @@ def revoke(name: str, data_dir: Path | None, config_file: Path | None, yes: bool
         return left
 
     TokenFile(settings_of(data_dir, config_file).tokens_path).change(remove)
+
+
+@contextmanager
+def new_secret_file(path: Path) -> Iterator[TextIO]:
+    """Make a file that only its owner can read; it is gone again if what is to be in it does not come about."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+    except FileExistsError:
+        raise StorageError(f"{path} exists already; give another name, or remove it") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def rights_of(text: str) -> tuple[Right, ...]:

@@ -111,3 +111,14 @@ def test_the_same_text_without_a_fault_is_read(tmp_path: Path) -> None:
     path.write_text(GOOD)
 
     assert [found.name for found in TokenFile(path).read()] == ["a"]
+
+
+def test_file_that_everybody_may_change_is_not_changed(tmp_path: Path) -> None:
+    file = TokenFile(tmp_path / "tokens.json")
+    file.change(lambda grants: [grant("a")])
+    file.path.chmod(0o666)
+
+    with pytest.raises(BadSettings, match="every user of this machine may change them"):
+        file.change(lambda grants: [])
+
+    assert file.read() == [grant("a")]
