@@ -34,7 +34,7 @@ class Waiter(msgspec.Struct, gc=False, eq=False):
 class Audience:
     """Those who want messages of one queue."""
 
-    __slots__ = ("_ended", "_first_wait_ms", "_waiting", "sleepers", "waiters", "woken")
+    __slots__ = ("_ended", "_first_wait_ms", "_waiting", "always_woken", "sleepers", "waiters", "woken")
 
     def __init__(self) -> None:
         self.waiters: deque[Waiter] | None = None  # first come, first served; may hold some that ended
@@ -42,11 +42,12 @@ class Audience:
         self._first_wait_ms = NEVER
         self._ended = 0  # of the waiters
         self.sleepers: OrderedDict[Any, None] = EMPTY_DICT
+        self.always_woken: dict[Any, None] = EMPTY_DICT  # the sleepers that did not ask to be woken only for a message
         self.woken: dict[Any, int] = EMPTY_DICT  # woken and not fetched yet -> until when we expect it to
 
     def take_over(self, other: "Audience") -> None:
         """Take all of another one, which is not used any more."""
-        self.sleepers, self.woken = other.sleepers, other.woken
+        self.sleepers, self.always_woken, self.woken = other.sleepers, other.always_woken, other.woken
         self.waiters, self._waiting = other.waiters, other._waiting
         self._first_wait_ms, self._ended = other._first_wait_ms, other._ended
 
@@ -97,12 +98,19 @@ class Audience:
 
     # --- who sleeps ------------------------------------------------------------------------------------------------
 
-    def sleep(self, subscriber: Any) -> None:
+    def sleep(self, subscriber: Any, *, only_ready: bool) -> None:
+        """A subscriber sleeps: until any message comes, or with `only_ready` until there is one for it."""
         if self.woken:
             self.woken.pop(subscriber, None)
         if self.sleepers is EMPTY_DICT:
             self.sleepers = OrderedDict()
         self.sleepers[subscriber] = None
+        if not only_ready:
+            if self.always_woken is EMPTY_DICT:
+                self.always_woken = {}
+            self.always_woken[subscriber] = None
+        elif self.always_woken:
+            self.always_woken.pop(subscriber, None)
 
     def fetched(self, subscriber: Any) -> None:
         """A subscriber fetched: it is neither asleep nor still expected."""
@@ -110,6 +118,8 @@ class Audience:
             self.woken.pop(subscriber, None)
         if self.sleepers:
             self.sleepers.pop(subscriber, None)
+        if self.always_woken:
+            self.always_woken.pop(subscriber, None)
 
     def gone(self, subscriber: Any) -> None:
         """Forget a subscriber that ended or left the group."""

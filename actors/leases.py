@@ -6,8 +6,9 @@ Pure: it tells no process anything, and time comes in as a number.  It is built 
 leader and dropped when it no longer is.  It reads the ledger and never changes it.
 
 The wake contract: while messages are available, sleepers are woken until nobody sleeps, or there are as many woken ones
-that have not fetched yet as there are messages.  It holds at every moment, not only when a message comes: `to_wake` is
-asked after every change, and says who is to be woken.
+that have not fetched yet as there are messages; a sleeper that did not ask for this restraint is woken in any case, as
+the original's document says.  It holds at every moment, not only when a message comes: `to_wake` is asked after every
+change, and says who is to be woken.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -360,17 +361,36 @@ class Leases(DueMoments):
         ready = self.ready(now_ms)
         if not ready:
             return []
-        if self.ledger.policies.wake == "all":
-            chosen = list(self.sleepers)
-            self.sleepers.clear()
-            return chosen
-        chosen = []
+        chosen = self._woken_by_any() if self.always_woken or self.ledger.policies.wake == "all" else []
         while self.sleepers and ready > len(self.woken):
             subscriber, _ = self.sleepers.popitem(last=False)
+            if self.always_woken:
+                self.always_woken.pop(subscriber, None)
             if self.woken is EMPTY_DICT:
                 self.woken = {}
             self.woken[subscriber] = now_ms + WOKEN_GRACE_MS
             chosen.append(subscriber)
+        return chosen
+
+    def to_wake_first(self, now_ms: int) -> list[Any]:
+        """Return the sleepers to wake although waiting FETs may get all that is available."""
+        if not self.sleepers or self.ledger.paused_until_ms > now_ms or not self.ready(now_ms):
+            return []
+        return self._woken_by_any()
+
+    def _woken_by_any(self) -> list[Any]:
+        """Take the sleepers that any message wakes, by the queue's wake policy, off the list."""
+        match self.ledger.policies.wake:
+            case "ready":
+                return []
+            case "all":
+                chosen = list(self.sleepers)
+            case "sleeper":
+                chosen = list(self.always_woken)
+        for subscriber in chosen:
+            del self.sleepers[subscriber]
+        if self.always_woken:
+            self.always_woken.clear()
         return chosen
 
 

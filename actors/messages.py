@@ -182,11 +182,12 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sleep(msgspec.Struct, frozen=True, gc=False):
-    """ISLP: wake me when there is something."""
+    """ISLP: wake me when a message comes; with `only_ready` only when there is one for me."""
 
     asker: Asker
     queue: str
     subscribed: bool = False
+    only_ready: bool = False
 
 
 class Subscribe(msgspec.Struct, frozen=True, gc=False):

@@ -298,12 +298,11 @@ class QueueDeliveries(QueueReads):
         leases = self.leases
         assert leases is not None, "only a leader wakes"
         if leases.waiters:
+            if leases.sleepers and (sleepers := leases.to_wake_first(now_ms)):
+                self._wake(sleepers)
             self._serve_waiters(leases, now_ms)
-        if leases.sleepers or leases.woken:
-            woken = Woken(self.name)
-            for subscriber in leases.to_wake(now_ms):
-                self.wakes += 1
-                subscriber.tell(woken)
+        if (leases.sleepers or leases.woken) and (sleepers := leases.to_wake(now_ms)):
+            self._wake(sleepers)
         moment_ms = leases.next_moment_ms()
         if leases.waiters and len(leases.available) and self.ledger.paused_until_ms <= now_ms:
             moment_ms = min(moment_ms, now_ms + LOOK_AGAIN_MS)  # serving was refused for now: see _serve_waiters
@@ -313,6 +312,12 @@ class QueueDeliveries(QueueReads):
                 self._services.timers.set(self, moment_ms)
             else:
                 self._alarm_ms = NEVER
+
+    def _wake(self, sleepers: list[Process]) -> None:
+        self.wakes += len(sleepers)
+        woken = Woken(self.name)
+        for subscriber in sleepers:
+            subscriber.tell(woken)
 
     def _serve_waiters(self, leases: Leases, now_ms: int) -> None:
         if len(leases.available) and self._services.refusal() is not None:
@@ -344,7 +349,7 @@ class QueueDeliveries(QueueReads):
         asker = message.asker
         asker.tell(None)
         if self.leases is not None and asker.process.alive:
-            self.leases.sleep(asker.process)
+            self.leases.sleep(asker.process, only_ready=message.only_ready)
             self._settle(self._now_ms())
 
     def on_subscribe(self, message: Subscribe) -> None:

@@ -118,8 +118,8 @@ class StraightCommands(Requests):
             refusal = Refusal("BUSY", f"one connection may know {QUEUES_MAX} queues")
             self._reply(pending, 0, refused(refusal, command.cmd_id))
             return
-        sleep = Sleep(Asker(self, pending, 0), command.qname, self._is_awaited(command.qname))
-        self._queue(command.qname).tell(sleep)
+        asker, subscribed = Asker(self, pending, 0), self._is_awaited(command.qname)
+        self._queue(command.qname).tell(Sleep(asker, command.qname, subscribed, command.wake == "ready"))
 
     def _is_awaited(self, name: str) -> bool:
         """Whether anybody is subscribed to a queue: then it counts as empty even if it does not exist."""

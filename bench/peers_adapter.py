@@ -50,7 +50,7 @@ class WakeqConn(Conn):
     async def park(self) -> None:
         await self.call(line("SUB"))
         await self.call(line("FET"))
-        await self.call(line("ISLP"))
+        await self.call(line("ISLP", wake="ready"))
 
     @staticmethod
     def ack_line(handle: tuple[bytes, bytes]) -> bytes:
@@ -103,7 +103,7 @@ class SleeperConn(WakeqConn):
     async def wait_one(self) -> tuple[tuple[bytes, bytes], bytes]:
         while b'"nomsg"' in (reply := await self.call(line("FET"))):
             self.awoken.clear()
-            await self.call(line("ISLP"))
+            await self.call(line("ISLP", wake="ready"))
             await self.awoken.wait()
         return self.message_in(reply)
 

@@ -28,7 +28,7 @@ def main(address: str, queue: str) -> None:
                     send("ACK", uid=reply["uid"], lease=reply["lease"])
                     send("FET")
                 case "nomsg":
-                    send("ISLP")
+                    send("ISLP", wake="ready")  # not for every message, only when there is one for this worker
                 case "awk":
                     send("FET")
 

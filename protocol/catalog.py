@@ -45,7 +45,7 @@ class Policies(msgspec.Struct, frozen=True, omit_defaults=True):
     max_deliveries: int = 0  # 0 = deliver until it is acknowledged
     dead_letter: str | None = None  # None = the queue's own name with `.dead`
     retry: Retry = Retry()
-    wake: Literal["all", "ready"] = "ready"
+    wake: Literal["all", "ready", "sleeper"] = "sleeper"
     lease: Literal["fast", "strict"] = "fast"
     on_disconnect: Literal["keep", "release"] = "keep"
 

@@ -10,14 +10,15 @@ here, and nothing else asks for it: an entry of a higher level must never be pro
 
 from typing import Final
 
-from wakeq.protocol.commands import Ack, Claim, Entry, PauseQueue, Requeued, Stash, Unstash
+from wakeq.protocol.commands import Ack, Claim, Entry, PauseQueue, Requeued, Stash, Unstash, UpdateQueue
 from wakeq.protocol.errors import WrongVersion
 
-LEVEL: Final = 2  # the highest that this release knows
+LEVEL: Final = 3  # the highest that this release knows
 LEVEL_MIN: Final = 1  # the lowest at which it can work
 
 STAGING: Final = 2  # staged claims and stashes
 OPERATING: Final = 2  # a queue is paused, messages are moved, or let go at once
+SLEEPERS: Final = 3  # the wake policy `sleeper`; where it is left out, as of a new queue, each release has its own
 
 
 def level_of(entry: Entry) -> int:
@@ -27,6 +28,8 @@ def level_of(entry: Entry) -> int:
             return STAGING
         case PauseQueue() | Requeued() | Ack(moved=True):
             return OPERATING
+        case UpdateQueue(changes={"wake": "sleeper"}):
+            return SLEEPERS
     return LEVEL_MIN
 
 

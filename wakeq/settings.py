@@ -131,7 +131,9 @@ class QueueDefaults:
         None, "The queue for dead letters; unset = `QUEUE.dead`, created on demand", kind=str
     )
     wake: str = setting(
-        "ready", "Whom a message wakes: as many sleepers as there are messages, or all", one_of=("ready", "all")
+        "sleeper",
+        "Whom a message wakes: as many sleepers as there are messages (`ready`), `all`, or as each asked (`sleeper`)",
+        one_of=("sleeper", "ready", "all"),
     )
     lease: str = setting(
         "fast", "`strict`: a delivery leaves only once it is on disk itself", one_of=("fast", "strict")

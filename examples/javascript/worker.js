@@ -29,7 +29,7 @@ function work() {
       }
       send("FET");
     },
-    nomsg: () => send("ISLP"),
+    nomsg: () => send("ISLP", { wake: "ready" }), // not for every message, only when there is one for this worker
     awk: () => send("FET"),
     nok: ({ err, detail }) => {
       console.error(`refused: ${err} ${detail ?? ""}`);

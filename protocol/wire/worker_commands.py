@@ -175,7 +175,10 @@ class Uns(CommandBase, tag="UNS", frozen=True):
 
 
 class Islp(CommandBase, tag="ISLP", frozen=True):
+    """Sleep until `awk`.  With `wake` "ready" only when there is a message for it, else whenever one comes."""
+
     qname: str
+    wake: Literal["all", "ready"] = "all"
 
 
 class Ping(CommandBase, tag="PING", frozen=True):
@@ -201,7 +204,7 @@ class Policies(CommandBase, frozen=True):
     max_deliveries: Size | UnsetType | None = UNSET
     dead_letter: str | UnsetType | None = UNSET
     retry: Retry | UnsetType | None = UNSET
-    wake: Literal["all", "ready"] | UnsetType | None = UNSET
+    wake: Literal["all", "ready", "sleeper"] | UnsetType | None = UNSET
     lease: Literal["fast", "strict"] | UnsetType | None = UNSET
     on_disconnect: Literal["keep", "release"] | UnsetType | None = UNSET
 

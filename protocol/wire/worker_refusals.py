@@ -117,7 +117,6 @@ MUST_BE = {
     "base": f"a number of seconds from 0 to {SECONDS_MAX}",
     "max": f"a number of seconds from 0 to {SECONDS_MAX}",
     "jitter": "a number from 0 to 1",
-    "wake": '"all" or "ready"',
     "on_disconnect": '"keep" or "release"',
     "prefix": _TEXT,
     "state": '"ready", "delayed", "leased" or "any"',
@@ -139,6 +138,8 @@ MUST_BE = {
     "raw": _BOOLEAN,
 }
 _LEASE_MODE = '"fast" or "strict"'
+_WAKE_POLICY = '"all", "ready" or "sleeper"'
+_WAKE_OF_SLEEPER = '"all" or "ready"'
 
 _FIELDS = {name: frozenset(kind.__struct_fields__) for name, kind in COMMANDS.items()}
 _ITEM_FIELDS = frozenset(Item.__struct_fields__)
@@ -252,6 +253,8 @@ def _must_be(names: list[str], path: str, kind: type[CommandBase]) -> str:
     field = names[-1]
     if field == "lease":
         return _LEASE_MODE if issubclass(kind, Policies) else _LEASE
+    if field == "wake":
+        return _WAKE_POLICY if issubclass(kind, Policies) else _WAKE_OF_SLEEPER
     if field == "count":
         most = {Peek: PEEK_COUNT_MAX, Fet: COUNT_MAX}.get(kind, BLOCK_ROWS_MAX)
         return f"a whole number from 1 to {most}"

@@ -44,11 +44,11 @@ def level_of(cluster: Cluster) -> Any:
         return client.ask("CLUSTER")["cluster"]["level"]
 
 
-def stage(cluster: Cluster) -> dict[str, Any]:
+def ask_for_news(cluster: Cluster) -> dict[str, Any]:
     """Ask for something that came with this release."""
     with LineClient(cluster.leader().worker_address) as client:
-        client.ask("PUB", "staged", message="m")
-        return dict(client.ask("STAGE", "staged", source="s", epoch=1))
+        client.ask("PUB", "new", message="m")
+        return dict(client.ask("UPDATE", "new", wake="sleeper"))
 
 
 @pytest.mark.long
@@ -65,7 +65,7 @@ def test_nodes_are_upgraded_one_by_one_and_back_under_load_and_nothing_is_lost(
     async def step() -> None:
         node, release = next(steps)
         assert level_of(cluster) == LEVEL - 1
-        assert stage(cluster)["err"] == "OLDER_NODES"
+        assert ask_for_news(cluster)["err"] == "OLDER_NODES"
         history.crash()  # the moment that counts: what a leader delivered last may be delivered again
         await asyncio.to_thread(stop, node)
         node.command = release
@@ -88,7 +88,7 @@ def test_nodes_are_upgraded_one_by_one_and_back_under_load_and_nothing_is_lost(
     outcome.demand_nothing_broken()
     outcome.demand_valid(ops_per_s_min=OPS_PER_S_MIN)
     eventually(lambda: level_of(cluster) == LEVEL, "the cluster works at the level of this release")
-    assert stage(cluster).get("err") is None
+    assert ask_for_news(cluster).get("err") is None
     refuse_the_release_before(cluster)
 
 

@@ -115,11 +115,11 @@ def test_fault_2_a_woken_worker_always_finds_the_message(publisher: LineClient, 
         assert publisher.recv()["cmd"] == "ok"
 
 
-@pytest.mark.parametrize(("policy", "woken"), [("ready", 1), ("all", 20)])
+@pytest.mark.parametrize(("policy", "woken"), [("ready", 1), ("all", 20), ("sleeper", 20), (None, 20)])
 def test_fault_3_a_publish_wakes_as_many_sleepers_as_the_policy_says(
-    shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str, policy: str, woken: int
+    shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str, policy: str | None, woken: int
 ) -> None:
-    assert publisher.ask("CREATE", queue, wake=policy)["cmd"] == "okcreate"
+    assert publisher.ask("CREATE", queue, **({"wake": policy} if policy else {}))["cmd"] == "okcreate"
     sleepers = [connect(shared_broker) for _ in range(20)]
     for sleeper in sleepers:
         fall_asleep(sleeper, queue)
@@ -127,6 +127,21 @@ def test_fault_3_a_publish_wakes_as_many_sleepers_as_the_policy_says(
     publish(publisher, queue)
 
     assert sum(heard_before_pong(sleeper).count("awk") for sleeper in sleepers) == woken
+
+
+def test_fault_3_a_sleeper_that_asks_for_it_is_woken_only_if_there_is_something_for_it(
+    shared_broker: BrokerProcess, connect: Connect, publisher: LineClient, queue: str
+) -> None:
+    sleepers = [connect(shared_broker) for _ in range(20)]
+    for number, sleeper in enumerate(sleepers):
+        fall_asleep(sleeper, queue)
+        if number % 2:
+            sleeper.ask("ISLP", queue, wake="ready")
+
+    publish(publisher, queue)
+
+    woken = [heard_before_pong(sleeper).count("awk") for sleeper in sleepers]
+    assert (woken[::2], sum(woken[1::2])) == ([1] * 10, 1)
 
 
 def test_fault_3_a_woken_worker_that_dies_passes_the_wake_on(

@@ -39,6 +39,7 @@ class Client:
         self.alive = True
         self.subscribed: set[str] = set()
         self.asleep: set[str] = set()
+        self.choosy: set[str] = set()  # the queues on which it last said to be woken only if there is something for it
         self.woken_ms: dict[str, int] = {}  # by queue: woken at, and not come back since
         self.awks = 0
         self.process = broker.connect(self.door)
@@ -66,6 +67,8 @@ class Client:
         name = command.get("qname", "")
         match command["cmd"]:
             case "FET" | "ISLP":
+                if command["cmd"] == "ISLP":
+                    (self.choosy.add if command.get("wake") == "ready" else self.choosy.discard)(name)
                 self.asleep.discard(name)
                 self.woken_ms.pop(name, None)
             case "SUB":
@@ -113,9 +116,10 @@ class Client:
     def finds_nothing(self, qname: str) -> bool:
         return bool(self.call("FET", qname)["cmd"] == "nomsg")
 
-    def fall_asleep(self, qname: str) -> None:
-        """Subscribe, find nothing, sleep: as the real client does."""
-        words = [r["cmd"] for c in ("SUB", "FET", "ISLP") for r in self.ask({"cmd": c, "qname": qname})]
+    def fall_asleep(self, qname: str, **how: str) -> None:
+        """Subscribe, find nothing, sleep: as the original's client does unless `how` says otherwise."""
+        commands = ({"cmd": "SUB"}, {"cmd": "FET"}, {"cmd": "ISLP", **how})
+        words = [r["cmd"] for c in commands for r in self.ask({"qname": qname, **c})]
         assert words == ["oksub", "nomsg", "okslp"]
 
     def figures(self, qname: str) -> Json:
@@ -270,8 +274,16 @@ class Broker(Machine):
         now_ms = self.now_ms()
         asleep = [c for c in self.clients if c.alive and name in c.asleep and name in c.subscribed]
         if available and asleep:
-            assert ledger.policies.wake == "ready", f"{available} are available and {len(asleep)} sleep"
-            counted_on = [c for c in self.clients if c.alive and now_ms - c.woken_ms.get(name, -(1 << 60)) < 5_000]
+            wake = ledger.policies.wake
+            always_woken = [c for c in asleep if wake == "all" or (wake == "sleeper" and name not in c.choosy)]
+            assert not always_woken, f"{available} are available and {len(always_woken)} sleep"
+            counted_on = [
+                c
+                for c in self.clients
+                if c.alive
+                and now_ms - c.woken_ms.get(name, -(1 << 60)) < 5_000
+                and (wake == "ready" or name in c.choosy)
+            ]
             assert len(counted_on) >= len(available), f"{available}: {len(asleep)} sleep, {len(counted_on)} were woken"
         assert not (available and leases.all_waits()), "a FET waits beside an available message"
         assert ledger.living == len(list(ledger.living_numbers()))

@@ -39,6 +39,7 @@ class World:
     def __init__(self, broker: Broker, policies: Json, messages: int) -> None:
         self.broker = broker
         self.messages = messages
+        self.sleeps = ["islp", "islp-ready"] if policies["wake"] == "sleeper" else ["islp"]
         broker.clients.clear()
         self.name = f"{Q}{next(self.numbers)}"
         self.publisher = broker.client()
@@ -56,7 +57,8 @@ class World:
             found += ["pub"] if self.published else ["pub", "pub delayed"]
         for place, worker in enumerate(self.workers):
             if worker.alive:
-                found += [f"fet {place}", f"islp {place}", f"gone {place}"]
+                found += [f"fet {place}", f"gone {place}"]
+                found += [f"{word} {place}" for word in self.sleeps]
                 found += [f"ack {place}"] if self.held[place] else []
         return found
 
@@ -86,6 +88,8 @@ class World:
                 worker.process.stop()
             case "fet" | "islp":
                 worker.send({"cmd": word.upper(), "qname": self.name})
+            case "islp-ready":
+                worker.send({"cmd": "ISLP", "qname": self.name, "wake": "ready"})
             case "ack":
                 uid = min(held)
                 held.remove(uid)
@@ -128,10 +132,14 @@ class World:
             due_ms = max(0, ledger.due_of(number) - now_ms) if ledger.lives(number) else -1
             messages.append((due_ms, held and (held.until_ms - now_ms, place.get(held.holder))))
         asleep = [place[s] for s in leases.sleepers if s in place]
+        always_woken = sorted(place[s] for s in leases.always_woken if s in place)
         woken = [max(0, leases.woken.get(w.process, 0) - now_ms) for w in workers]
-        known = [(w.alive, self.name in w.asleep, w.woken_ms.get(self.name, 0) > now_ms - 5_000) for w in workers]
+        known = [
+            (w.alive, self.name in w.asleep, self.name in w.choosy, w.woken_ms.get(self.name, 0) > now_ms - 5_000)
+            for w in workers
+        ]
         held_by = [sorted(uid[-1] for uid in held) for held in self.held]
-        return repr((messages, asleep, woken, known, held_by, leases.next_numbers(self.messages)))
+        return repr((messages, asleep, always_woken, woken, known, held_by, leases.next_numbers(self.messages)))
 
     def end(self) -> None:
         for client in self.broker.clients:
@@ -206,6 +214,7 @@ class Explorer:
 
 
 READY: Json = {"wake": "ready"}
+SLEEPER: Json = {"wake": "sleeper"}
 ALL_RELEASE: Json = {"wake": "all", "on_disconnect": "release"}
 
 
@@ -213,6 +222,7 @@ ALL_RELEASE: Json = {"wake": "all", "on_disconnect": "release"}
     ("policies", "messages", "states_min"),
     [
         pytest.param(READY, 1, STATES_MIN, id="ready-1"),
+        pytest.param(SLEEPER, 1, 2 * STATES_MIN, id="sleeper-1"),
         pytest.param(READY, 2, 5 * STATES_MIN, id="ready-2", marks=pytest.mark.long),
         pytest.param(ALL_RELEASE, 2, 5 * STATES_MIN, id="all-release-2", marks=pytest.mark.long),
     ],

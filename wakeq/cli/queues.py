@@ -58,8 +58,8 @@ POLICY_OPTIONS = (
     ),
     click.option(
         "--wake",
-        type=click.Choice(["ready", "all"]),
-        help="Whom a message wakes: as many sleepers as there are messages, or all.",
+        type=click.Choice(["sleeper", "ready", "all"]),
+        help="Whom a message wakes: as many sleepers as there are messages (ready), all, or as each asked (sleeper).",
     ),
     click.option(
         "--lease", type=click.Choice(["fast", "strict"]), help="Whether a delivery waits until it is on disk (strict)."

@@ -196,7 +196,7 @@ def unsubscribe(queue: str) -> Request[None]:
 
 def sleep(queue: str) -> Request[None]:
     """Be woken when there is something."""
-    return Request(wire.Islp(qname=queue), _done(wire.Okslp))
+    return Request(wire.Islp(qname=queue, wake="ready"), _done(wire.Okslp))
 
 
 # Queues ---------------------------------------------------------------------------------------------------

@@ -233,7 +233,7 @@ def test_a_lease_whose_end_was_refused_ends_again() -> None:
 
 
 def _sleeps(leases: Leases) -> None:
-    leases.sleep("somebody")
+    leases.sleep("somebody", only_ready=True)
 
 
 def _waits(leases: Leases) -> None:
@@ -241,7 +241,7 @@ def _waits(leases: Leases) -> None:
 
 
 def _has_been_woken(leases: Leases) -> None:
-    leases.sleep("somebody")
+    leases.sleep("somebody", only_ready=True)
     _publish(leases, Draft(b""))
     leases.to_wake(1)
 

@@ -15,16 +15,16 @@ from wakeq.actors.peer import FromPeer
 from wakeq.protocol import level
 from wakeq.protocol.commands import Entry, PauseQueue
 from wakeq.protocol.errors import WrongVersion
-from wakeq.protocol.level import LEVEL
+from wakeq.protocol.level import LEVEL, LEVEL_MIN
 from wakeq.protocol.raft.messages import Append, SnapshotOffer
 
-OLDER = LEVEL - 1
+OLDER = LEVEL_MIN
 STASH = {"stash": "s", "messages": ["m"]}
 
 
 @pytest.fixture
 def cluster(directory: Path) -> Iterator[HandCluster]:
-    """Three nodes, of which the last is of the release before."""
+    """Three nodes, of which the last is of the oldest release that this one knows."""
     made = HandCluster(directory)
     made.nodes[2].level_max = OLDER
     made.start()
@@ -79,11 +79,13 @@ def test_while_a_node_is_older_what_it_could_not_read_is_refused(cluster: HandCl
     refused = [
         client.call("STAGE", "q", source="s", epoch=1)["err"],
         client.call("STASH", "q", **STASH)["err"],
+        client.call("UPDATE", "q", wake="sleeper")["err"],
         outcome_of(leader, PauseQueue("q", 9)).code,
     ]
 
+    assert client.call("UPDATE", "q", wake="ready")["cmd"] == "okupdate"
     assert levels(cluster) == [OLDER] * 3
-    assert refused == ["OLDER_NODES"] * 3
+    assert refused == ["OLDER_NODES"] * 4
 
 
 def test_what_is_refused_leaves_nothing_behind(cluster: HandCluster) -> None:

@@ -1,5 +1,7 @@
 """QueueProcess: whom it wakes, what a strict queue waits for, and the known faults that need time."""
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.helpers.broker import Broker, Client
@@ -13,7 +15,7 @@ Q = "q"
 def test_a_woken_worker_that_does_not_fetch_is_passed_over(broker: Broker, client: Client) -> None:
     workers = [broker.client() for _ in range(2)]
     for worker in workers:
-        worker.fall_asleep(Q)
+        worker.fall_asleep(Q, wake="ready")
 
     client.publish(Q)
     at_once = [worker.awks for worker in workers]
@@ -63,6 +65,118 @@ def test_fault_3_a_publish_wakes_as_many_as_the_policy_says(
     assert [workers[0].fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
     broker.advance(0.1)  # the deliveries are committed
     assert client.figures(Q)["wakes_per_delivery"] == woken / 2
+
+
+CHOOSY = {"wake": "ready"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "woken"),
+    [
+        (None, ["plain 0", "plain 1", "plain 2", "choosy 0", "choosy 1"]),
+        ("sleeper", ["plain 0", "plain 1", "plain 2", "choosy 0", "choosy 1"]),
+        ("ready", ["plain 0", "choosy 0"]),
+        ("all", ["plain 0", "choosy 0", "plain 1", "choosy 1", "plain 2", "choosy 2"]),
+    ],
+)
+def test_mixed_sleepers_are_woken_as_each_asked_unless_the_policy_decides(
+    broker: Broker, client: Client, policy: str | None, woken: list[str]
+) -> None:
+    client.call("CREATE", Q, **({"wake": policy} if policy else {}))
+    sleepers = {f"{kind} {i}": broker.client() for i in range(3) for kind in ("plain", "choosy")}
+    for name, sleeper in sleepers.items():
+        sleeper.fall_asleep(Q, **({} if "plain" in name else CHOOSY))
+
+    client.call("PUB", Q, messages=["1", "2"])
+
+    assert sorted(name for name, sleeper in sleepers.items() if sleeper.awks) == sorted(woken)
+    assert client.figures(Q)["wakes"] == len(woken)
+    assert client.figures(Q)["sleepers"] == 6 - len(woken)
+
+
+def a_publish(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+
+
+def a_delay_that_ends(broker: Broker, client: Client) -> None:
+    client.publish(Q, delay=5)
+    broker.advance(5)
+
+
+def a_lease_that_ends(broker: Broker, client: Client) -> None:
+    broker.advance(60)
+
+
+def a_nack(broker: Broker, client: Client) -> None:
+    client.call("NACK", Q, uid="0000003_00000001")
+
+
+def a_disconnect(broker: Broker, client: Client) -> None:
+    client.close()
+
+
+def a_publish_that_a_waiting_fetch_gets(broker: Broker, client: Client) -> None:
+    waiter = broker.client()
+    waiter.send({"cmd": "FET", "qname": Q, "wait": 60, "cmd_id": 1})
+    broker.settle()
+    client.publish(Q)
+    assert waiter.words() == ["msg"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        a_publish,
+        a_delay_that_ends,
+        a_lease_that_ends,
+        a_nack,
+        a_disconnect,
+        a_publish_that_a_waiting_fetch_gets,
+    ],
+)
+def test_whatever_makes_a_message_available_wakes_all_plain_sleepers_and_takes_them_off_the_list(
+    broker: Broker, client: Client, event: Callable[[Broker, Client], None]
+) -> None:
+    client.call("CREATE", Q, on_disconnect="release")
+    client.publish(Q)
+    assert client.fetch(Q)["uid"] == "0000003_00000001"
+    sleepers = [broker.client() for _ in range(5)]
+    for sleeper in sleepers:
+        sleeper.fall_asleep(Q)
+
+    event(broker, client)
+    first = [sleeper.awks for sleeper in sleepers]
+    broker.client().publish(Q)
+
+    assert first == [1] * 5
+    assert [sleeper.awks for sleeper in sleepers] == [1] * 5
+
+
+def test_the_last_islp_of_a_connection_says_when_it_is_woken(broker: Broker, client: Client) -> None:
+    changed, other = broker.client(), broker.client()
+    other.fall_asleep(Q, **CHOOSY)
+    changed.fall_asleep(Q)
+    changed.call("ISLP", Q, **CHOOSY)
+
+    client.publish(Q)
+
+    assert (changed.awks, other.awks) == (0, 1)
+
+
+def test_a_plain_sleeper_that_went_away_is_not_kept(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    client.fetch(Q)
+    fetches, leaves, ends = (broker.client() for _ in range(3))
+    for sleeper in (fetches, leaves, ends):
+        sleeper.fall_asleep(Q)
+
+    fetches.call("FET", Q)
+    leaves.call("UNS", Q)
+    ends.close()
+
+    leases = broker.queue(Q).leases
+    assert leases is not None
+    assert (dict(leases.sleepers), dict(leases.always_woken)) == ({}, {})
 
 
 @pytest.mark.parametrize("between", ["restart", "purge"])

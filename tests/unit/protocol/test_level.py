@@ -2,11 +2,13 @@
 
 import pytest
 
+from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import (
     ANY_TOKEN,
     Ack,
     Claim,
     ClaimAction,
+    CreateQueue,
     Delivered,
     Draft,
     Entry,
@@ -18,6 +20,7 @@ from wakeq.protocol.commands import (
     Stash,
     Unstash,
     UnstashAction,
+    UpdateQueue,
 )
 from wakeq.protocol.errors import WrongVersion
 from wakeq.protocol.level import LEVEL, check_level, level_of
@@ -34,6 +37,9 @@ ACK = Ack("q", 3, [1], [ANY_TOKEN], [])
         (Delivered("q", 3, [1], [9], 1), 1),
         (ACK, 1),
         (Members(Config(())), 1),
+        (CreateQueue("q", Policies()), 1),
+        (UpdateQueue("q", {"wake": "ready", "max_size": 1}), 1),
+        (UpdateQueue("q", {"wake": "sleeper", "max_size": 1}), 3),
         (Ack("q", 3, [1], [ANY_TOKEN], [], moved=True), 2),
         (Requeued("q", 3, [1]), 2),
         (PauseQueue("q", 9), 2),

@@ -70,7 +70,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         ({"WAKEQ_WORKER_PORT": "99999"}, "from 0 to 65535"),
         ({"WAKEQ_WORKER_PORT": "x"}, "it must be a whole number"),
         ({"WAKEQ_UPGRADE": "perhaps"}, "true or false"),
-        ({"WAKEQ_QUEUE_WAKE": "some"}, "one of ready, all"),
+        ({"WAKEQ_QUEUE_WAKE": "some"}, "one of sleeper, ready, all"),
         ({"WAKEQ_SWITCH_INTERVAL_S": "nan"}, "a number of s from"),
         ({"WAKEQ_MESSAGE_BYTES_MAX": "1MB"}, "also written as 64MiB"),
         ({"WAKEQ_DATA_DIR": ""}, "a path"),
