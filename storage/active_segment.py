@@ -212,19 +212,24 @@ def recover_active(
 ) -> tuple[Active, Footer | None, int]:
     """Open the active segment and find its end.
 
-    Entries up to `committed` must be there.  With None a node may be writing: what looks damaged may be half a write.
+    Entries up to `committed` must be there.  With None a node may be writing: what is no whole record may become one.
     Returns it with the footer, if sealing had got so far, and with the number of torn bytes behind its end.
     """
     path = directory / ACTIVE_NAME
     descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
     try:
-        active, problem = _walk_active(path, descriptor, identity)
-        tail = reader(descriptor, path)(active.end, active.zeroed - active.end)
-        footer = decode_footer(tail, active.end, seed=active.seed)
+        active = _open_active(path, descriptor, identity)
+        while True:
+            before = active.end
+            problem, tail = _walk(active), reader(descriptor, path)(active.end, active.zeroed - active.end)
+            footer = decode_footer(tail, active.end, seed=active.seed)
+            is_whole = footer is not None or not tail.strip(b"\0")
+            # Beside a node that writes, the walk goes on as long as more is whole than there was a moment ago.
+            if is_whole or committed is not None or active.end == before:
+                break
         torn_bytes = 0
-        if footer is None and tail.strip(b"\0"):
-            if committed is not None:
-                _refuse_damage(active, tail, problem, committed)
+        if not is_whole:
+            _refuse_damage(active, tail, problem, committed or 0)
             if not read_only:
                 active.cut_torn_tail()
             torn_bytes = len(tail.rstrip(b"\0"))
@@ -234,16 +239,21 @@ def recover_active(
         raise
 
 
-def _walk_active(path: Path, descriptor: int, identity: Identity | None) -> tuple[Active, str]:
-    """Read all records, noting blocks and terms; `zeroed` becomes the file's end."""
+def _open_active(path: Path, descriptor: int, identity: Identity | None) -> Active:
+    """Read the header only; `zeroed` becomes the file's end."""
     read = reader(descriptor, path)
     size = os.fstat(descriptor).st_size
     header = decode_header(read(0, HEADER_BYTES), path)
     check_identity(path, 8, header.identity, identity)
-    active = Active(path, descriptor, header, HEADER_BYTES, size, header.first_index, header.previous_term)
-    walk = Walk(read, offset=HEADER_BYTES, end=size, seed=active.seed, next_index=header.first_index)
+    return Active(path, descriptor, header, HEADER_BYTES, size, header.first_index, header.previous_term)
+
+
+def _walk(active: Active) -> str:
+    """Read all records from the end on, noting blocks and terms; return why it ended, as `Walk` says it."""
+    read = reader(active.descriptor, active.path)
+    walk = Walk(read, offset=active.end, end=active.zeroed, seed=active.seed, next_index=active.next_index)
     active.note_records(((index, term, len(payload)) for index, term, payload in walk))
-    return active, walk.problem
+    return walk.problem
 
 
 def _refuse_damage(active: Active, tail: bytes, problem: str, committed: int) -> None:

@@ -79,7 +79,7 @@ def open_segments(
 def look_at_segments(directory: Path, identity: Identity | None, *, committed: int | None, verify: bool) -> Found:
     """Open the log without the right to change anything; None is any identity.
 
-    `committed` is None if a node may be writing: half a write is no damage then.
+    `committed` is None if a node may be writing: its last write may be half there.
     """
     for _ in range(LOOK_AGAIN):
         with suppress(DamagedFile, FileNotFoundError):
@@ -99,7 +99,8 @@ def _look(directory: Path, identity: Identity | None, committed: int | None, *, 
     _check_chain(sealed, active.header, active.path)
     if committed is not None:
         _check_committed(active.path, active.end, active.next_index - 1, committed)
-    return Found(sealed, active, _describe(sealed, active, torn_bytes, fate="are cut off by the next start"))
+    fate = "may still be under way" if committed is None else "are cut off by the next start"
+    return Found(sealed, active, _describe(sealed, active, torn_bytes, fate=fate))
 
 
 def _next_header(sealed: list[Sealed], identity: Identity, first_index: int, previous_term: int) -> SegmentHeader:

@@ -5,7 +5,7 @@ makes nothing, changes nothing; damage is reported as a fact of the file that ha
 would find it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import msgspec
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.opening import METADATA_NAME, SNAPSHOT_NAME
 from wakeq.protocol.catalog import as_dict
-from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.errors import DamagedFile, StorageError, WakeqError, WrongVersion
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.flush import load_asides, load_queues
 from wakeq.storage.metadata import Metadata
@@ -22,6 +22,8 @@ from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.snapshot import snapshot_version, verify_snapshot
 from wakeq.storage.state import StateStore
 from wakeq.storage.store import GRAVES, View
+
+PARTS = ("metadata", "log", "snapshot", "state")
 
 
 def inspect(path: Path) -> dict[str, Any]:
@@ -43,6 +45,18 @@ def inspect(path: Path) -> dict[str, Any]:
         "snapshot": _look(lambda: _snapshot(directory)),
         "state": state,
     }
+
+
+def damage_in(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is wrong by the part that it is wrong with; an unfinished write at the log's end is no damage."""
+    return {part: facts[part]["error"] for part in PARTS if "error" in facts[part]}
+
+
+def status_of(facts: Mapping[str, Any]) -> int:
+    """Return the exit status that a start on this directory would have for the first thing that is wrong, else 0."""
+    codes = [facts[part]["code"] for part in PARTS if "error" in facts[part]]
+    statuses = {kind.code: kind.exit_status for kind in (DamagedFile, WrongVersion)}
+    return statuses.get(codes[0], StorageError.exit_status) if codes else 0
 
 
 def _look(at: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -7,13 +7,13 @@ that is not so, the answer is a backup, and it is said.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wakeq.inspect import inspect
+from wakeq.inspect import damage_in, inspect, status_of
 from wakeq.opening import SNAPSHOT_NAME
-from wakeq.protocol.errors import DirectoryInUse, StorageError
+from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.environment import DATA_FILE
 from wakeq.storage.files import is_there, sync_directory
@@ -37,17 +37,19 @@ class Diagnosis:
     damage: list[str]
     steps: list[Step]
     hopeless: str = ""
+    status: int = 0  # of a start, as far as damage goes
 
 
 def examine(data_dir: Path) -> Diagnosis:
     """Look at a data directory, and say what to do."""
     facts = inspect(data_dir)
     _refuse_if_in_use(data_dir)
-    parts = ("metadata", "log", "snapshot", "state")
-    damage = [f"{part}: {facts[part]['error']}" for part in parts if "error" in facts[part]]
+    damage = [f"{part}: {error}" for part, error in damage_in(facts).items()]
     if facts["log"].get("torn_bytes"):
         damage.append(f"log: {facts['log']['torn_bytes']} bytes at its end were never completed; a start cuts them off")
-    return _diagnose(DataDirectory.read_only(data_dir), facts, damage)
+    found = _diagnose(DataDirectory.read_only(data_dir), facts, damage)
+    status = status_of(facts) or (DamagedFile.exit_status if found.hopeless else 0)
+    return replace(found, status=status)
 
 
 def _refuse_if_in_use(data_dir: Path) -> None:
@@ -57,7 +59,7 @@ def _refuse_if_in_use(data_dir: Path) -> None:
 
 
 def _diagnose(directory: DataDirectory, facts: Mapping[str, Any], damage: list[str]) -> Diagnosis:
-    broken = {part for part in ("metadata", "log", "snapshot", "state") if "error" in facts[part]}
+    broken = set(damage_in(facts))
     if broken & {"metadata", "log"}:
         what = " and ".join(sorted(broken & {"metadata", "log"}))
         return Diagnosis(damage, [], f"the {what} cannot be made again from anything here: {BACKUP}")

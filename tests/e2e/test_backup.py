@@ -253,11 +253,14 @@ def test_a_state_that_is_damaged_is_set_aside_and_made_again_from_the_log(
     state = broker.data_dir / "state" / "data.mdb"
     state.write_bytes(b"\0" * state.stat().st_size)
 
-    assert wakeq(None, "repair", "--dry-run", broker.data_dir) == 0
+    assert wakeq(None, "inspect", broker.data_dir) == 65
+    capsys.readouterr()
+    assert wakeq(None, "repair", "--dry-run", broker.data_dir) == 65
     assert "set aside" in capsys.readouterr().out
     assert state.exists(), "a dry run does nothing"
     assert wakeq(None, "repair", "--yes", broker.data_dir) == 0
 
+    assert wakeq(None, "repair", "--dry-run", broker.data_dir) == 65, "the state is still to be made"
     assert (broker.data_dir / "state.damaged-1" / "data.mdb").exists()
     broker.start()
     with Client(at(broker.worker_address)) as client:
@@ -275,6 +278,8 @@ def test_what_cannot_be_made_again_is_left_alone_and_said(
     before = log.read_bytes()
     damage(log, 200)
     damaged = log.read_bytes()
+    assert wakeq(None, "repair", "--dry-run", broker.data_dir) == 65
+    assert wakeq(None, "inspect", broker.data_dir) == 65
 
     assert wakeq(None, "repair", "--yes", broker.data_dir) == 1
 
@@ -288,3 +293,5 @@ def test_a_sound_directory_needs_nothing(start_broker: StartBroker, capsys: pyte
 
     assert wakeq(None, "repair", "--json", broker.data_dir) == 0
     assert printed(capsys) == [{"damage": [], "steps": [], "hopeless": ""}]
+    assert wakeq(None, "repair", "--dry-run", broker.data_dir) == 0
+    assert wakeq(None, "inspect", broker.data_dir) == 0

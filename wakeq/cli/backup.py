@@ -222,7 +222,7 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Repair a damaged DATA_DIR if that loses nothing.
 
     No broker may be running on it.  Damaged files are renamed, nothing is deleted.  Exit status 1 if it cannot be
-    repaired: restore a backup.
+    repaired: restore a backup.  With --dry-run, 65 if something is damaged, 66 if it is of another release.
     """
     from wakeq.repairing import carry_out, examine
 
@@ -240,4 +240,6 @@ def repair(data_dir: Path, dry_run: bool, yes: bool, as_json: bool) -> int:
         confirm("Do that?", yes=yes)
         done = carry_out(data_dir, found)
         print_json(facts | {"done": done}) if as_json else click.echo("\n".join(done))
+    if dry_run:
+        return found.status
     return EXIT_FAILED if found.hopeless else 0

@@ -15,14 +15,17 @@ TOTAL_COLUMNS = ("published", "delivered", "acked", "released", "expired", "dead
 @click.command()
 @click.argument("data_dir", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @json_option
-def inspect(data_dir: Path, as_json: bool) -> None:
+def inspect(data_dir: Path, as_json: bool) -> int:
     """Show what is in DATA_DIR without changing anything.
 
-    Queues are shown as of the state store's applied index; --json includes their policies.
+    Queues are shown as of the state store's applied index; --json includes their policies.  Exit status 65 if something
+    is damaged, 66 if it is of another release.
     """
     from wakeq.inspect import inspect as look_into
+    from wakeq.inspect import status_of
 
     facts = look_into(data_dir)
+    status = status_of(facts)
     if as_json:
         print_json(facts)
     else:
@@ -30,6 +33,7 @@ def inspect(data_dir: Path, as_json: bool) -> None:
         print_facts(facts)
         if queues is not None:
             print_table((*QUEUE_COLUMNS, *TOTAL_COLUMNS), map(_row, queues))
+    return status
 
 
 def _row(queue: dict[str, Any]) -> list[object]:

@@ -139,7 +139,8 @@ STATUSES = {
     EXIT_USAGE: "The command line is wrong.",
     EXIT_NOTHING: "Nothing there: no message to fetch, or for `work --once` to handle; "
     "or the message to ack, nack or touch is gone, or not with a worker.",
-    65: "A file of the data directory is damaged.",
+    65: "A file of the data directory is damaged. `inspect` and `repair --dry-run` say so of the directory that they "
+    "look at.",
     66: "The data directory is of another release.",
     69: "No broker answers or serves, or the connection ended; or something that the command needs is not installed.",
     70: "The data directory cannot be used or trusted; or a bug ended the broker (standard error says where).",

@@ -19,8 +19,8 @@ from tests.helpers.written_log import (
     write,
 )
 from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
-from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity, decode_header, encode_header
-from wakeq.storage import segments
+from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity, Read, decode_header, encode_header
+from wakeq.storage import active_segment, segments
 from wakeq.storage.raft_log import SegmentedLog
 
 # What a crash leaves --------------------------------------------------------------------------------------------------
@@ -213,6 +213,38 @@ def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     paths[1].unlink()
 
     refused(tmp_path, match="expected 11, for a segment is missing between, found first index 21")
+
+
+def test_log_that_is_written_while_it_is_looked_at_has_no_torn_tail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    three_batches(tmp_path)
+    now, written = 0, (4, 17, 30)  # records, as each look finds them
+
+    def reader(descriptor: int, path: Path) -> Read:
+        def read(offset: int, size: int) -> bytes:
+            nonlocal now
+            data = os.pread(descriptor, size, offset)
+            if offset == 0:
+                return data
+            end = max(0, offset_of(written[min(now, 2)] + 1) - offset)
+            now += 1
+            return data[:end] + bytes(len(data) - min(end, len(data)))
+
+        return read
+
+    monkeypatch.setattr(active_segment, "reader", reader)
+    log = SegmentedLog.open(tmp_path, None, committed_at_least=None, read_only=True)
+
+    assert (log.last_index, log.recovered.torn_bytes) == (30, 0)
+
+
+def test_damage_in_the_log_of_a_running_node_is_no_unfinished_write(tmp_path: Path) -> None:
+    path = three_batches(tmp_path)
+    flip(path, offset_of(15) + 30)
+
+    with pytest.raises(DamagedFile, match=r"expected record 15, for record 21 .* was written after it had been synced"):
+        SegmentedLog.open(tmp_path, None, committed_at_least=None, read_only=True)
 
 
 @pytest.mark.parametrize(("empty", "found"), [(False, "no such file"), (True, "an empty file")])
