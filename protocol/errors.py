@@ -254,6 +254,12 @@ class SparkFailed(WakeqError):
     code = "SPARK"
 
 
+class OnEventLoop(WakeqError, RuntimeError):
+    """A call that waits was made where an event loop runs, which would stand still for as long."""
+
+    code = "ON_EVENT_LOOP"
+
+
 class BrokerUnreachable(WakeqError):
     code = "UNREACHABLE"
     exit_status = 69

@@ -128,6 +128,7 @@ MEANINGS = {
     "LISTEN": "A port is taken, or the address is not this machine's (yet). It may succeed later.",
     "NOT_INSTALLED": "This command needs a package, or Java; the message says which, and how to get it.",
     "SPARK": "A Spark job failed for a reason that wakeq does not know; the message has its first line.",
+    "ON_EVENT_LOOP": "A call that waits was made where an event loop runs; the message says what to await instead.",
     "UNREACHABLE": "No broker answers at the address.",
     "DISCONNECTED": "The connection ended before the answer; it may have been done or not.",
 }

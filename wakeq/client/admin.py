@@ -17,6 +17,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from wakeq.client.credentials import context_of, token_source
+from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.errors import BY_CODE, BadSettings, BrokerUnreachable, Busy, Disconnected, NotLeader, Refused
 
 HTTP_PORT = 8080
@@ -112,6 +113,7 @@ class AdminClient:
         return size
 
     def _request(self, method: str, target: str, body: Mapping[str, Any] | None) -> http.client.HTTPResponse:
+        refuse_on_loop("a call of AdminClient", "await asyncio.to_thread(...) with the call")
         token = self._token()
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         data = None

@@ -31,6 +31,8 @@ T = TypeVar("T")
 class Client:
     """A connection to a broker, made again by itself when it breaks."""
 
+    _waits = True  # for the broker; where an event loop runs, calls are refused then
+
     def __init__(
         self,
         address: str | None = None,
@@ -49,7 +51,9 @@ class Client:
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._connect_timeout_s = connect_timeout_s
         self._context = context_of(tls)
-        self._caller = Caller(address or default_address(), timeouts, self._dial, token_source(token))
+        self._caller = Caller(
+            address or default_address(), timeouts, self._dial, token_source(token), waits=self._waits
+        )
 
     @property
     def address(self) -> str:

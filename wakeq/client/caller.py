@@ -19,6 +19,7 @@ from math import inf
 from typing import TypeVar
 
 from wakeq.client.credentials import TokenSource, no_token
+from wakeq.client.on_loop import refuse_client_on_loop
 from wakeq.client.question import repeatable
 from wakeq.client.requests import Request
 from wakeq.client.route import Route, elsewhere
@@ -51,9 +52,18 @@ class Caller:
     """One conversation with the broker, over as many connections as it takes."""
 
     def __init__(
-        self, addresses: str, timeouts: Timeouts, dial: Callable[[str], Wire], token: TokenSource = no_token
+        self,
+        addresses: str,
+        timeouts: Timeouts,
+        dial: Callable[[str], Wire],
+        token: TokenSource = no_token,
+        *,
+        waits: bool = True,
     ) -> None:
-        """Connect; raise what is in the way."""
+        """Connect; raise what is in the way.  Without `waits` every answer is there at once, as in memory."""
+        self._waits = waits
+        if waits:
+            refuse_client_on_loop("Client")
         self._route = Route(addresses, reconnect_for_s=timeouts.reconnect_for_s)
         self._timeouts = timeouts
         self._dial = dial
@@ -83,6 +93,8 @@ class Caller:
 
     def call(self, request: Request[T]) -> T:
         """Ask, and wait for the answer through as many connections as it takes."""
+        if self._waits:
+            refuse_client_on_loop("Client")
         waiting = Waiting()
         with self._lock:
             if self._closed.is_set():

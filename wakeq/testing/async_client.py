@@ -53,4 +53,4 @@ class MemoryAsyncClient(AsyncClient):
 
     def __init__(self, machine: Machine) -> None:
         timeouts = Timeouts(CONNECT_TIMEOUT_S, ANSWER_TIMEOUT_S, RECONNECT_FOR_S)
-        self._caller = AnsweredAtOnce(Caller(ADDRESS, timeouts, lambda address: MemoryConnection(machine)))
+        self._caller = AnsweredAtOnce(Caller(ADDRESS, timeouts, lambda address: MemoryConnection(machine), waits=False))

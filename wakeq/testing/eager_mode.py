@@ -13,7 +13,6 @@ from typing import Any
 
 from wakeq.client.message import Body, Received, bytes_of_body
 from wakeq.protocol.wire import worker as wire
-from wakeq.testing.loops import outside_of_loop
 from wakeq.worker import Worker
 from wakeq.worker.call import run, run_async
 from wakeq.worker.task import Task
@@ -70,10 +69,7 @@ class EagerOutbox:
         return [self.publish(queue, body, **options) for body in bodies]
 
     def _run(self, task: Task[..., Any], message: Received) -> None:
-        if task.mode == "coroutine":
-            current = outside_of_loop(lambda: asyncio.run(run_async(task, message)))
-        else:
-            current = outside_of_loop(lambda: run(task, message))
+        current = asyncio.run(run_async(task, message)) if task.mode == "coroutine" else run(task, message)
         for followup in current.done().then:
             content = wire.followup_content(followup)
             self.publish(followup.qname, content.body, priority=content.priority, headers=content.headers)

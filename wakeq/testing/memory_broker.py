@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from wakeq.client.blocking import Client
 from wakeq.testing.connection import ADDRESS, RECONNECT_FOR_S, MemoryConnection
+from wakeq.testing.loops import outside_of_loop
 from wakeq.testing.machine import MemoryMachine
 from wakeq.testing.manual_time import ManualTime
 
@@ -36,6 +37,8 @@ class MemoryClient(Client):
 class Broker(MemoryClient):
     """A broker in memory, and a client of it.  Made by `broker()`; over at the end of its `with` block."""
 
+    _waits = False  # it is the test's own, which may drive it from a coroutine
+
     def __init__(self, machine: MemoryMachine) -> None:
         super().__init__(machine)
         self._adopted = ExitStack()
@@ -48,8 +51,11 @@ class Broker(MemoryClient):
         self._machine.close()
 
     def client(self) -> Client:
-        """Return one more client of this broker, for code under test that takes one."""
-        return MemoryClient(self._machine)
+        """Return one more client of this broker, for code under test that takes one.
+
+        As with a real one, its calls are refused where an event loop runs.
+        """
+        return outside_of_loop(lambda: MemoryClient(self._machine))
 
     def async_client(self) -> "AsyncClient":
         """Return an AsyncClient of this broker, for code under test that awaits."""

@@ -10,7 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -85,19 +85,28 @@ class Parameters:
         except TypeError as error:  # it does not say of what
             raise TypeError(f"{self._handler.__qualname__}: {error}") from None
         try:
-            return json_of(arguments)
+            body = json_of(arguments)
         except BadField as error:
             raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
+        try:
+            self._read(body)  # what the worker would refuse is refused here, where it can be mended
+        except Misfit as error:
+            raise TypeError(f"{self._handler.__qualname__}: the arguments cannot be a message: {error}") from error
+        return body
 
     def decode(self, body: bytes) -> dict[str, Any]:
         """The arguments that a body stands for.  Raise Misfit if it does not fit."""
-        try:
-            fields = msgspec.structs.asdict(self._decoder.decode(body))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._shown()}: {error}") from None
+        fields = msgspec.structs.asdict(self._read(body))
         if self._has_defaults:
             return {name: value for name, value in fields.items() if value is not msgspec.UNSET}
         return fields
+
+    def _read(self, body: bytes) -> msgspec.Struct:
+        """The body in the types of the parameters.  Raise Misfit if it does not fit."""
+        try:
+            return cast(msgspec.Struct, self._decoder.decode(body))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Misfit(f"the body does not fit {self._handler.__qualname__}{self._shown()}: {error}") from None
 
     def _shown(self) -> inspect.Signature:
         """What it takes, for people: with the types themselves, for annotations may be text."""

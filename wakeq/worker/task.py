@@ -16,6 +16,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from wakeq.client.message import Body, Message, bytes_of_body
+from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
@@ -84,6 +85,7 @@ class Publisher(Generic[P]):
 
     def publish(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """Queue one call of the handler and return the uid of its message, which is stored then."""
+        self._refuse_on_loop("publish")
         settings = self.settings
         body = self.task.body_of(args, kwargs)
         return self.task.outbox().publish(
@@ -122,6 +124,7 @@ class Publisher(Generic[P]):
 
     def publish_many(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """Queue many calls, each a mapping of arguments by name: all of them or none.  Return the uids."""
+        self._refuse_on_loop("publish_many")
         settings = self.settings
         bodies = [self.task.body_of((), mapping_of(arguments)) for arguments in calls]
         return self.task.outbox().publish_many(
@@ -138,6 +141,11 @@ class Publisher(Generic[P]):
     async def publish_many_async(self, calls: Iterable[Mapping[str, Any]]) -> list[str]:
         """The same for a coroutine, as publish_async."""
         return await in_thread(lambda: self.publish_many(calls))
+
+    def _refuse_on_loop(self, method: str) -> None:
+        """Also with an outbox that never waits: a test must not pass what stops a loop later."""
+        name = name_of(self.task.handler)
+        refuse_on_loop(f"{name}.{method}", f"write `await {name}.{method}_async(...)`")
 
     def followup(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> wire.Followup:
         """The message as part of an acknowledgement."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from wakeq.client.aio import AsyncClient
 from wakeq.client.credentials import Tls
+from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
 from wakeq.worker.coroutines import CoroutinePool
@@ -180,6 +181,7 @@ class Worker:
 
         Only for the main thread.  The first signal stops as `stop` does, the second at once.
         """
+        refuse_on_loop("worker.run()", "call it outside of the loop, or start the worker before the loop begins")
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 "worker.run() listens to signals, which only the main thread can; in another thread say "
@@ -205,6 +207,7 @@ class Worker:
 
     def start(self) -> None:
         """Begin to work in the background; BrokerUnreachable if there is no broker."""
+        refuse_on_loop("worker.start()", "write `await asyncio.to_thread(worker.start)`, and the same for worker.stop")
         service = self._prepare()
         try:
             service.start()

@@ -18,6 +18,7 @@ from wakeq.client.monique import posts
 from wakeq.client.monique.line import Line
 from wakeq.client.monique.posts import CREATOR, Data, Post
 from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
+from wakeq.client.on_loop import refuse_client_on_loop
 from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, was_closed
 from wakeq.client.transport import Wire, dial
 from wakeq.protocol.errors import Busy, Disconnected, WakeqError
@@ -46,6 +47,7 @@ class MoniqueClient:
         `creator` is the name under which messages are made; `token` and `tls` are those of Client (wss:// is TLS too).
         Raises BrokerUnreachable if there is nobody.
         """
+        refuse_client_on_loop("MoniqueClient")
         self.creator = creator
         self._timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
         self._line = Line(address, self._timeouts, token=token, tls=tls, cookies=cookies)
@@ -91,6 +93,7 @@ class MoniqueClient:
 
     def receive(self, timeout: float | None = None) -> Post | None:
         """The next message; None if none came in so many seconds.  Without a number it waits."""
+        refuse_client_on_loop("MoniqueClient")
         until_s = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             self._wait(lambda: bool(self._session.inbox), until_s)
@@ -154,6 +157,7 @@ class MoniqueClient:
 
     def _call(self, say: Callable[[Session], int | None]) -> None:
         """Say something, and wait until it is answered."""
+        refuse_client_on_loop("MoniqueClient")
         with self._lock:
             ticket = say(self._session)
             if ticket is None:

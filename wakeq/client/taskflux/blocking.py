@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar, assert_never, cast
 
 from wakeq.client.credentials import Tls, context_of, token_source
+from wakeq.client.on_loop import refuse_client_on_loop
 from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.course import DEFAULT_ADDRESS, Course, Dial, Hang, Hear, Link, Pause, Say, Step, Steps
 from wakeq.client.taskflux.records import Cluster, QueueInfo, Record
@@ -124,6 +125,7 @@ class TaskFluxClient:
 
     def _run(self, steps: Steps[T]) -> T:
         """Take the steps of a call, one after the other; between them others may take theirs."""
+        refuse_client_on_loop("TaskFluxClient")
         advance: Callable[[], Step] = lambda: next(steps)  # noqa: E731
         while True:
             try:

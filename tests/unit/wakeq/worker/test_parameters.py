@@ -8,11 +8,13 @@ from enum import Enum
 from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
+import msgspec
 import pytest
 from freezegun import freeze_time
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeq.client.encoding import json_of
 from wakeq.worker.parameters import BadHandler, Misfit, Parameters
 
 T = TypeVar("T")
@@ -106,6 +108,26 @@ def test_a_body_that_does_not_fit_is_told_with_the_types_that_do_however_they_ar
 
     with pytest.raises(Misfit, match=r"send\(to: str, copies: list\[int\] \| None = None\): "):
         Parameters(send).decode(b"{}")
+
+
+def test_argument_of_another_type_is_refused_by_the_publisher_as_the_worker_would() -> None:
+    def send(to: str, when: datetime, copies: Annotated[int, msgspec.Meta(ge=1)] = 1) -> None: ...
+
+    parameters, now = Parameters(send), datetime(2026, 11, 18, tzinfo=UTC)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"to": 5, "when": now}, r"Expected `str`, got `int` - at `\$.to`"),
+        ({"to": "a", "when": "soon"}, r"Invalid RFC3339 encoded datetime - at `\$.when`"),
+        ({"to": "a", "when": now, "copies": 0}, r"Expected `int` >= 1 - at `\$.copies`"),
+        ({"to": "a", "when": now, "copies": None}, r"got `null` - at `\$.copies`"),
+    ]
+
+    for arguments, complaint in wrong:
+        with pytest.raises(
+            TypeError, match=rf"send: the arguments cannot be a message: .*send\(to: str, .*{complaint}"
+        ):
+            parameters.encode((), arguments)
+        with pytest.raises(Misfit):
+            parameters.decode(json_of(arguments))
 
 
 def test_an_argument_that_json_cannot_carry_is_refused_by_the_publisher() -> None:

@@ -253,10 +253,11 @@ def test_calls_with_other_options_are_other_calls(options: dict[str, Any]) -> No
 
 NAMES_OF = """
 from datetime import UTC, datetime
+from typing import Any
 from wakeq.worker import Worker
 worker = Worker()
 @worker.task("reports")
-def report(kinds: object) -> None: ...
+def report(kinds: Any) -> None: ...
 worker.schedule(report, 60, arguments={"kinds": {1: {"a", "b", "c", "d"}, 2: frozenset("efgh")}})
 print(worker.schedules[0].id_at(datetime(2026, 11, 18, tzinfo=UTC)))
 """
