@@ -14,7 +14,7 @@ import msgspec
 
 from wakeq.actors.images import DropImage, FetchImage, ImageBroken, ImageFailed, ImageFetched, ImageOffer, WantImage
 from wakeq.actors.leader_watch import LeaderWatch
-from wakeq.actors.log_entries import answer
+from wakeq.actors.log_entries import TAKEN_BACK, answer
 from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.log_levels import LogLevels
 from wakeq.actors.messages import Applied, Asker, Follow, Item, Propose, Refusal, Started, Throttle, Tick
@@ -90,6 +90,17 @@ class LogDriver(LogLevels):
         if is_open and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
         return self._not_leader()
+
+    def withdrawal(self, term: int) -> Refusal | None:
+        """Return why a delivery that was made in a term may no longer be sent, None if it may.
+
+        To be asked in the turn that sends: the message may be another worker's by now, or done.
+        """
+        if term != self._led_term:
+            return TAKEN_BACK if self._led_term else self._not_leader()
+        if self._serves_alone or self.core.may_serve(self._monotonic_ms()):
+            return None  # also while a successor gets ready: what was handed out before is in the log
+        return self.refusal()
 
     def _not_leader(self) -> Refusal:
         leader = self.other_leader

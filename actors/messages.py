@@ -8,7 +8,7 @@ The cut:    Collect (to each queue) -> Collected -> (state store) -> Flushed;  r
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -144,6 +144,19 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     until_ms: int
 
 
+class Leased(Protocol):
+    """What a queue knows a delivery by."""
+
+    @property
+    def queue_id(self) -> int: ...
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def token(self) -> Token: ...
+
+
 class HandedOver(msgspec.Struct, frozen=True, gc=False):
     """Messages that are gone once they are handed out, so that nobody needs their uids or tokens."""
 
@@ -206,6 +219,13 @@ class Leaving(msgspec.Struct, frozen=True, gc=False):
     queue_id: int
     numbers: list[int]
     undone: bool = False
+
+
+class Unsent(msgspec.Struct, frozen=True, gc=False):
+    """Deliveries that never left, because their node might lead no longer; if it does they are ready again at once."""
+
+    queue: str
+    leases: Sequence[Leased]
 
 
 class Gone(msgspec.Struct, frozen=True, gc=False):

@@ -69,7 +69,7 @@ class Answers(QueueUser):
                 self._under_way = []
                 self._ask()
             elif ticket is not None and ticket is self._question:
-                if isinstance(answer, Refusal):
+                if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
                     self._services.timers.set(self, self._services.now_ms() + LOOK_AGAIN_MS)
                 else:
                     self._pass_on(answer or [])

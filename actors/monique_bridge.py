@@ -161,9 +161,9 @@ class Bridge(QueueUser):
                 self._fetched(answer)
 
     def _fetched(self, answer: list[Delivery] | Refusal | None) -> None:
-        if isinstance(answer, Refusal):
+        if isinstance(answer, Refusal) or (answer and not self._may_pass_on(self._name, answer)):
             self._fetches_again_ms = self._wake_in(LOOK_AGAIN_MS)
-        elif answer is not None:
+        elif answer:
             self._give(answer)
         self._ask()
         self._maybe_stop()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from wakeq.actors.door import DOOR_MONIQUE
-from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Want
+from wakeq.actors.messages import Asker, Delivery, EndWaits, Fetch, Leaving, Nack, Propose, Refusal, Unsent, Want
 from wakeq.actors.monique_tally import Tally
 from wakeq.actors.operator_messages import Scan
 from wakeq.actors.runtime import Process, Timers
@@ -36,6 +36,7 @@ class QueueServices(NamedTuple):
     exists: Callable[[str], bool]  # whether a queue is in the catalog by now
     defaults: Policies | None  # of a queue that is made here; None: those that are built in
     body_bytes_max: int
+    withdrawal: Callable[[int], Refusal | None] = lambda term: None  # why a delivery of a term may not leave any more
 
 
 class Placed(Protocol):
@@ -95,6 +96,13 @@ class QueueUser(Process):
         """Ask for up to so many; a queue that does not exist yet is empty."""
         want = Want(None, count, wait_ms)
         self._queue(queue).tell(Fetch(queue, self, ticket, [want], self._worker, DOOR_MONIQUE, subscribed=True))
+
+    def _may_pass_on(self, queue: str, deliveries: Sequence[Delivery]) -> bool:
+        """Whether deliveries are still good; those that a deposed leader has in its mail end without being seen."""
+        if self._services.withdrawal(deliveries[0].token[0]) is None:
+            return True
+        self._queue(queue).tell(Unsent(queue, deliveries))
+        return False
 
     def _look_at(self, queue: str, after: int, *, leased_only: bool = False) -> None:
         """Ask for the messages behind that number; the answer to Looked is a Page."""

@@ -47,6 +47,7 @@ from wakeq.actors.messages import (
     Stats,
     Subscribe,
     Touch,
+    Unsent,
     Verdict,
     Woken,
 )
@@ -338,6 +339,7 @@ _HANDLERS: dict[type, Callable[[QueueProcess, Any], None]] = {
     Subscribe: QueueProcess.on_subscribe,
     Touch: QueueProcess.on_touch,
     Nack: QueueProcess.on_nack,
+    Unsent: QueueProcess.on_unsent,
     Gone: QueueProcess.on_gone,
     EndWaits: QueueProcess.on_end_waits,
     Alarm: QueueProcess.on_alarm,

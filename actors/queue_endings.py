@@ -23,6 +23,7 @@ from wakeq.actors.messages import (
     Propose,
     Refusal,
     Touch,
+    Unsent,
 )
 from wakeq.actors.queue_deliveries import QueueDeliveries
 from wakeq.actors.runtime import Alarm
@@ -114,6 +115,20 @@ class QueueEndings(QueueDeliveries):
             error=message.error,
             asker=Asker(asker.process, asker.ticket, places),
         )
+
+    def on_unsent(self, message: Unsent) -> None:
+        """Nobody has seen these deliveries.  Whether they end is decided by the log, as nobody else can know."""
+        leases = self.leases
+        if leases is None:
+            return  # who leads now lets them time out
+        numbers, tokens = [], []
+        for lease in message.leases:
+            number, held = lease.number, leases.held.get(lease.number)
+            is_ours = lease.queue_id == self.ledger.id and number not in leases.leaving
+            if is_ours and held is not None and held.token == lease.token:
+                numbers.append(number)
+                tokens.append(lease.token)
+        self._end_deliveries(numbers, tokens, Reason.RETURNED)
 
     def _end_deliveries(
         self,

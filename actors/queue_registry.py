@@ -30,6 +30,7 @@ from wakeq.actors.messages import (
     Stats,
     Subscribe,
     Touch,
+    Unsent,
     Woken,
 )
 from wakeq.actors.queue import ASKED, QueueProcess
@@ -303,7 +304,7 @@ class QueueRegistry(Process):
                 return
         self._answer(listing.asker, listing.rows)
 
-    def on_nothing(self, message: Gone | Leaving | EndWaits) -> None:
+    def on_nothing(self, message: Gone | Leaving | EndWaits | Unsent) -> None:
         """Pass mail on that was sent here because its queue had no process; it may have one by now."""
         process = self._processes.get(message.queue)
         if process is not None:

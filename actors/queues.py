@@ -34,6 +34,7 @@ from wakeq.actors.messages import (
     Outcome,
     Stats,
     Tick,
+    Unsent,
     Verdict,
 )
 from wakeq.actors.queue import REFUSED_ID, QueueProcess
@@ -317,6 +318,7 @@ _HANDLERS: dict[type, Callable[[Queues, Any], None]] = {
     Gone: Queues.on_nothing,
     Leaving: Queues.on_nothing,
     EndWaits: Queues.on_nothing,
+    Unsent: Queues.on_nothing,
     Crashed: Queues.on_crashed,
     Deserted: Queues.on_deserted,
     Reread: Queues.on_reread,

@@ -17,7 +17,7 @@ import msgspec
 from wakeq.actors.access import STRANGER, Gate
 from wakeq.actors.door import Door
 from wakeq.actors.in_flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
-from wakeq.actors.messages import Leaving, Outcome, Refusal
+from wakeq.actors.messages import Delivery, Leaving, Outcome, Refusal, Unsent
 from wakeq.actors.runtime import Process
 from wakeq.actors.worker_replies import (
     REPLIES,
@@ -34,6 +34,7 @@ from wakeq.protocol.uid import parse
 from wakeq.protocol.wire import worker as wire
 
 JOINED_MAX = 1_024  # parked commands that may be joined into one run
+_DELIVERING = frozenset({wire.Fet, wire.FetBlock})
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -52,6 +53,7 @@ class Services(msgspec.Struct, frozen=True):
     exists: Callable[[str], bool] = lambda name: True  # whether a queue is in the catalog
     defaults: Policies | None = None  # of a queue that a publish creates; None: the built-in ones
     refusal: Callable[[], Refusal | None] = lambda: None  # why this node may not serve at this moment
+    withdrawal: Callable[[int], Refusal | None] = lambda term: None  # why a delivery of a term may not leave any more
     gate: Gate | None = None  # None: whoever can connect may do everything
 
 
@@ -63,6 +65,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     missing: int
     busy: tuple[str, ...] = ()  # queues that it may still change
     waits: tuple[str, ...] = ()  # queues in which a FET without cmd_id waits
+    unsent: list[tuple[int, Sequence[Delivery]]] | None = None  # deliveries in its replies, by place
 
 
 class Part(msgspec.Struct, gc=False):
@@ -203,9 +206,13 @@ class Requests(Process):
                     ticket.replies[place] = reply_publish(command, answer)
                     continue
                 ticket.replies[place] = self._reply_to(command, answer)
+                if type(command) in _DELIVERING and type(answer) is list:
+                    if ticket.unsent is None:
+                        ticket.unsent = []
+                    ticket.unsent.append((place, answer))
                 if len(ticket.commands) == 1 and self._is_apart(ticket):
                     self._in_flight -= 1
-                    self._door.send(ticket.replies)
+                    self._door.send(self._replies_of(ticket))
         self._send()
 
     def _is_apart(self, pending: Pending) -> bool:
@@ -270,11 +277,12 @@ class Requests(Process):
             pendings = self._pendings
             while pendings and not pendings[0].missing:
                 pending = pendings.popleft()
-                out += pending.replies
+                out += self._replies_of(pending)
                 self._in_flight -= len(pending.commands)
                 if pending.busy:
                     self._free(pending.busy)
-                pending.commands, pending.replies = (), []  # free them now: askers are kept until the next cut
+                # Free them now: askers are kept until the next cut.
+                pending.commands, pending.replies, pending.unsent = (), [], None
             if out:
                 self._door.send(out)
             if not self._start_parked():
@@ -286,6 +294,19 @@ class Requests(Process):
         if self._paused and self._in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
             self._paused = False
             self._door.resume()
+
+    def _replies_of(self, pending: Pending) -> list[Any]:
+        """Return the replies that leave now, without deliveries that came to this node's memory before it was deposed.
+
+        They waited for what stands before them, or in the mail.  Nobody has seen them.
+        """
+        for place, deliveries in pending.unsent or ():
+            refusal = self._services.withdrawal(deliveries[0].token[0])
+            if refusal is not None:
+                command = pending.commands[place]
+                pending.replies[place] = refused(refusal, command.cmd_id)
+                self._queue(command.qname).tell(Unsent(command.qname, deliveries))
+        return pending.replies
 
     def _finish_if_answered(self) -> None:
         if self._pendings or self._parked:

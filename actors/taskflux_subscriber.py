@@ -27,6 +27,7 @@ from wakeq.actors.messages import (
     Refusal,
     Stats,
     Touch,
+    Unsent,
     Want,
 )
 from wakeq.actors.operator_messages import Describe
@@ -82,6 +83,7 @@ class Services(NamedTuple):
     now_ms: Callable[[], int]
     known: Known
     gate: Gate | None = None  # None: whoever can connect may do everything
+    withdrawal: Callable[[int], Refusal | None] = lambda term: None  # why a delivery of a term may not leave any more
 
 
 class Asked(NamedTuple):
@@ -178,6 +180,7 @@ class TaskFluxSubscriber(Process):
             if not conversation.under_way:
                 self.stop()
             return
+        self._withdraw()
         answers = conversation.answers()
         if answers:
             self._door.send(answers)
@@ -189,6 +192,19 @@ class TaskFluxSubscriber(Process):
         self._bound()
         if conversation.finished:
             self._finish()
+
+    def _withdraw(self) -> None:
+        """Keep a record from leaving that was delivered before this node was deposed, unless its client has taken it.
+
+        One that is acknowledged unseen may be removed by now, so nobody else would get it.
+        """
+        unseen = self._conversation.unseen
+        if unseen is None:
+            return
+        answer = self._services.withdrawal(unseen.handle.token[0])
+        if answer is not None:
+            self._conversation.withdraw(refusal(answer, self._services.known))
+            self._queue(unseen.queue).tell(Unsent(unseen.queue, [unseen.handle]))
 
     def _finish(self) -> None:
         """Everything is said."""

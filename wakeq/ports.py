@@ -86,6 +86,7 @@ class Ports:
             exists=assembly.queues.exists,
             defaults=self._defaults,
             refusal=assembly.raft_log.refusal,
+            withdrawal=assembly.raft_log.withdrawal,
             gate=security.gate,
         )
 
@@ -127,7 +128,13 @@ class Ports:
             payload_bytes_max=settings.taskflux_payload_bytes_max,
         )
         services = TaskFluxServices(
-            assembly.raft_log, assembly.queues, assembly.timers, self._services.now_ms, known, security.gate
+            assembly.raft_log,
+            assembly.queues,
+            assembly.timers,
+            self._services.now_ms,
+            known,
+            security.gate,
+            assembly.raft_log.withdrawal,
         )
 
         def make_subscriber(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
@@ -179,6 +186,7 @@ class Ports:
             exists=assembly.queues.exists,
             defaults=self._defaults,
             body_bytes_max=settings.message_bytes_max,
+            withdrawal=assembly.raft_log.withdrawal,
         )
         services = MoniqueServices(
             assembly.runtime,

@@ -127,7 +127,14 @@ class HandNode:
             self.runtime.run_until_idle()
         self._start_clock(self.assembly.clock_ms)
         raft_log, queues = self.assembly.raft_log, self.assembly.queues
-        self.services = Services(raft_log, queues, Limits(), queues.exists, refusal=raft_log.refusal)
+        self.services = Services(
+            raft_log,
+            queues,
+            Limits(),
+            queues.exists,
+            refusal=raft_log.refusal,
+            withdrawal=raft_log.withdrawal,
+        )
         self.assembly.begin()
         self._beat()
 

@@ -12,6 +12,7 @@ import msgpack
 
 from tests.helpers.broker import Broker
 from tests.helpers.monique_by_hand import HandMonique, transfer
+from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_answers import FIRST_AFTER_MS, Answers
 from wakeq.actors.monique_bridge import Bridge
 from wakeq.actors.monique_exchange import MoniqueExchange, Rules
@@ -56,6 +57,7 @@ class Place:
 
     def __init__(self, broker: Broker, *, defaults: Policies | None = None) -> None:
         self.broker = broker
+        self.withdrawal: Refusal | None = None  # why no delivery may be passed on
         workers = iter(range(100, 1_000))
         self.services = QueueServices(
             broker.raft_log,
@@ -66,6 +68,7 @@ class Place:
             broker.queues.exists,
             defaults,
             BODY_BYTES_MAX,
+            lambda term: self.withdrawal,
         )
         runtime = broker.runtime
         self.tally = Tally(broker.now_ms)

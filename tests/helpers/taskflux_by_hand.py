@@ -93,7 +93,8 @@ class HandTaskFlux:
             nodes or (lambda: ClusterMetadataResponse(addresses, len(addresses) - 1, 0)),
             PAYLOAD_BYTES_MAX,
         )
-        services = Services(broker.raft_log, broker.queues, broker.timers, broker.now_ms, known)
+        log = broker.raft_log
+        services = Services(log, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal)
         self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
         self.say(AuthorizationRequest(), BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0))
         self.take()

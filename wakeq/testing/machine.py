@@ -103,7 +103,12 @@ class Machine(ABC):
             self._drive(self.assembly.lead())
             raft_log, queues = self.assembly.raft_log, self.assembly.queues
             self._services = Services(
-                raft_log, queues, Limits(version=__version__), queues.exists, refusal=raft_log.refusal
+                raft_log,
+                queues,
+                Limits(version=__version__),
+                queues.exists,
+                refusal=raft_log.refusal,
+                withdrawal=raft_log.withdrawal,
             )
             self._workers = 0
             if self._disk_is_full:

@@ -35,6 +35,9 @@ class Answers:
     def __len__(self) -> int:
         return len(self._queue)
 
+    def __contains__(self, intent: Intent) -> bool:
+        return intent in self._queue
+
     def add(self, answer: Response | Intent) -> None:
         """Take what comes next, or what will bring it."""
         self._queue.append(answer)

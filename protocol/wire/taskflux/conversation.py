@@ -54,7 +54,7 @@ class Conversation:
     """See the head of this file.  `closing` says why the connection is about to close, or is empty."""
 
     __slots__ = (
-        "_answers", "_ended", "_handshake", "_held", "_is_dry", "_parked", "_payload_bytes_max", "_together",
+        "_answers", "_ended", "_handshake", "_held", "_is_dry", "_parked", "_payload_bytes_max", "_record", "_together",
         "_under_way", "closing", "dialect",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class Conversation:
         self._answers = Answers()
         self._together = 0  # packets under way that have no intent of their own
         self._held: Enqueue | Remove | None = None  # what an Ack or Nack decides about
+        self._record: Intent | None = None  # brings the record that is held, and has not been sent yet
         self._is_dry = False  # there was nothing for the Dequeue that is next: it goes by itself, and waits
         self._ended = False  # the client says nothing more
 
@@ -90,6 +91,11 @@ class Conversation:
     def held(self) -> Remove | None:
         """What an Ack would do now, if the client holds a record."""
         return self._held if isinstance(self._held, Remove) else None
+
+    @property
+    def unseen(self) -> Remove | None:
+        """What the client holds and cannot know of: its record waits behind other answers."""
+        return None if self._record is None else self.held
 
     @property
     def is_deciding(self) -> bool:
@@ -123,7 +129,16 @@ class Conversation:
 
     def answers(self) -> list[Response]:
         """Return, once, what can be sent: all answers before the first that is not known."""
-        return self._answers.take()
+        answers = self._answers.take()
+        if self._record is not None and self._record not in self._answers:
+            self._record = None
+        return answers
+
+    def withdraw(self, instead: Response) -> None:
+        """Answer this instead of a record that is `unseen`: the client holds nothing then."""
+        assert self._record is not None, "there is one"
+        self._record.answer = in_dialect(instead, self.dialect)
+        self._held = self._record = None
 
     def hold_up(self) -> None:
         """The client does not read: begin nothing more that brings it much, until it does."""
@@ -200,7 +215,7 @@ class Conversation:
 
     def _decide(self, held: Enqueue | Remove, packet: Packet | Bad) -> None:
         """Take the second phase of an Enqueue or Dequeue."""
-        self._held = None
+        self._held = self._record = None
         match held, packet:
             case Enqueue(), Ack():
                 self._store(held)
@@ -356,7 +371,7 @@ class Conversation:
         if self.closing:
             self._give_back(remove, Reason.RETURNED)  # he never saw it
         else:
-            self._held = remove
+            self._held, self._record = remove, intent
 
     def _taken(self, intent: Intent, take: Take, outcome: Outcome) -> None:
         """Dequeues are over as far as there were records for them; the others have their turn again."""
@@ -379,7 +394,7 @@ class Conversation:
         """Forget a record to be stored, give back one that was taken."""
         if isinstance(self._held, Remove):
             self._give_back(self._held, Reason.DISCONNECT)
-        self._held = None
+        self._held = self._record = None
 
 
 _STEPS: dict[type, Callable[[Conversation, Any], None]] = {

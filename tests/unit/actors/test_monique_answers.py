@@ -7,6 +7,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.monique_by_hand import push, subscribe
 from tests.helpers.monique_place import TASK, TIMEOUT_S, Place
+from wakeq.actors.messages import Refusal
 from wakeq.actors.monique_answers import FIRST_AFTER_MS
 from wakeq.actors.monique_exchange import _HANDLERS as HANDLERS
 from wakeq.actors.monique_exchange import FamilyEnded
@@ -53,6 +54,20 @@ def test_answers_wait_until_those_who_lost_their_connection_can_be_there_again(
 
     assert len(client.pushed()) == 1
     assert worker.figures("monique.answers")["size"] == 0
+
+
+def test_answer_in_the_mail_of_a_deposed_leader_does_not_go_out(broker: Broker, place: Place, worker: Client) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+    place.withdrawal = Refusal("NOT_LEADER", "node 2 leads; connect to it")
+    worker.publish("monique.answers", "1", headers={"monique-tag": "config:sum_it:t1::me"})
+    place.serve_answers()
+    assert (client.pushed(), worker.figures("monique.answers")["ready"]) == ([], 1)
+
+    place.withdrawal = None  # it was a silence of the others, and this node leads on
+    broker.advance(2)
+
+    assert len(client.pushed()) == 1
 
 
 @pytest.mark.parametrize("how", ["stopped", "failed"])

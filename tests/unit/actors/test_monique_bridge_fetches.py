@@ -50,6 +50,21 @@ def test_what_components_can_no_longer_take_when_it_comes_goes_back_at_once(plac
     assert failures_of(worker.fetch("sums")) == 0
 
 
+def test_task_in_the_mail_of_a_deposed_leader_is_given_to_no_component(
+    broker: Broker, place: Place, worker: Client
+) -> None:
+    place.bridge()
+    place.withdrawal = Refusal("NOT_LEADER", "node 2 leads; connect to it")
+    place.client().ask(push(TASK, id="t1"))
+    broker.settle()
+    assert (place.port.ids(), worker.figures("sums")["ready"]) == ([], 1)
+
+    place.withdrawal = None  # it was a silence of the others, and this node leads on
+    broker.advance(2)
+
+    assert place.port.ids() == ["t1"]
+
+
 def test_no_more_is_fetched_than_components_can_take(place: Place, worker: Client) -> None:
     place.port.full = {1, 3}
     bridge = place.bridge(3)
