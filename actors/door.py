@@ -42,7 +42,7 @@ class Received(Struct, Generic[CommandT], frozen=True, gc=False):
     """What one read of the connection brought, in its order.  After one that ends the stream nothing comes."""
 
     commands: list[CommandT]
-    size_bytes: int = 0  # of what was read; bounds what is under way, so it need not be exact
+    size_bytes: int = 0  # of the commands themselves, however many reads they came in; bounds what is under way
 
 
 class Closed(Struct, frozen=True, gc=False):

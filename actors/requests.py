@@ -311,8 +311,7 @@ class Requests(Process):
     def _finish_if_answered(self) -> None:
         if self._pendings or self._parked:
             return
-        if self._closing:
-            reason, self._closing = self._closing, ""
-            self._door.close(reason)
+        if self._closing:  # it stays: more may have been read before the connection was closed
+            self._door.close(self._closing)
         elif self._ended:
             self._door.hang_up()

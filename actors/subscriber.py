@@ -21,12 +21,18 @@ from wakeq.actors.operator_messages import Describe
 from wakeq.actors.permissions import refusals
 from wakeq.actors.staged_commands import StagedCommands
 from wakeq.actors.worker_replies import refused
-from wakeq.protocol.errors import Refused, Unauthorized
+from wakeq.protocol.errors import BadCommand, BadJson, NotSpoken, Refused, Unauthorized
 from wakeq.protocol.wire import worker as wire
+
+BAD_LINES_MAX = 1_000  # lines that are no command, of a client that is known; then its connection ends
+GOOD_FOR_BAD = 10  # commands for which one such line is forgiven
 
 
 class Subscriber(StagedCommands):
     """See the head of this file."""
+
+    _is_known = False  # whether the peer has sent a command of the protocol, obeyed or refused
+    _debt = 0  # GOOD_FOR_BAD for each bad line, less 1 for each command behind it
 
     def on_receive(self, message: Any) -> None:
         kind = type(message)
@@ -95,6 +101,12 @@ class Subscriber(StagedCommands):
 
     def _begin_alike(self, run: Sequence[Any]) -> None:
         kind = type(run[0])
+        if kind is wire.Bad:
+            self._bad(run)
+            return
+        self._is_known = True
+        if self._debt:
+            self._debt = max(0, self._debt - len(run))
         if kind not in _ANYWHERE:
             refusal = self._services.refusal()
             if refusal is not None:
@@ -139,14 +151,32 @@ class Subscriber(StagedCommands):
         self._door.welcome()
 
     def _bad(self, run: Sequence[Any]) -> None:
-        pending = self._begin(run)
-        for place, bad in enumerate(run):
-            self._reply(pending, place, wire.nok(bad.error, bad.cmd_id))
-        if run[-1].error.closes:
-            self._closing = run[-1].error.code  # once all earlier commands are answered
+        """Refuse commands, as far as none of the refusals ends the connection."""
+        refusals: list[wire.Reply] = []
+        for bad in run:
+            error = self._judge(bad.error)
+            refusals.append(wire.nok(error, bad.cmd_id))
+            if error.closes:
+                self._closing = error.code  # once all earlier commands are answered
+                break
+        pending = self._begin(run[: len(refusals)])
+        for place, refusal in enumerate(refusals):
+            self._reply(pending, place, refusal)
+
+    def _judge(self, error: Refused) -> Refused:
+        """Return what is wrong, and whether it ends the connection: a stranger's mistake, or one too many."""
+        if not isinstance(error, BadJson | BadCommand):
+            self._is_known = True
+        elif not self._is_known and isinstance(error, BadJson):
+            return NotSpoken(f"{error}; a connection begins with a command, so this one ends")
+        else:
+            self._debt += GOOD_FOR_BAD
+            if self._debt > GOOD_FOR_BAD * BAD_LINES_MAX:
+                return NotSpoken(f"{error}; after {BAD_LINES_MAX} lines that are no command the connection ends")
+        return error
 
 
-_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Bad, wire.Uns, wire.Cluster})  # answered even by a follower
+_ANYWHERE = frozenset({wire.Ping, wire.Hello, wire.Uns, wire.Cluster})  # answered even by a follower
 
 _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.Pub: Subscriber._publish,
@@ -177,5 +207,4 @@ _BEGIN: dict[type, Callable[[Subscriber, Sequence[Any]], None]] = {
     wire.PeekBlock: Subscriber._look_in_blocks,
     wire.FetBlock: Subscriber._fetch_block,
     wire.Cluster: Subscriber._look,
-    wire.Bad: Subscriber._bad,
 }

@@ -29,6 +29,12 @@ class BadJson(Refused):
     code = "BAD_JSON"
 
 
+class NotSpoken(BadJson):
+    """A peer that does not speak the protocol: a web page can make a browser post lines to a port."""
+
+    closes = True
+
+
 class BadCommand(Refused):
     """A command that this broker does not know."""
 

@@ -63,7 +63,7 @@ from wakeq.protocol.wire.worker_commands import (
     Update,
     policies_of,
 )
-from wakeq.protocol.wire.worker_refusals import Bad, decode_alone
+from wakeq.protocol.wire.worker_refusals import Bad, decode_alone, is_object
 from wakeq.protocol.wire.worker_replies import (
     Awk,
     Block,
@@ -206,6 +206,7 @@ def _framed(value: object) -> msgspec.Raw:
 
 _ENCODER = msgspec.json.Encoder()
 _REPLY_ENCODER = msgspec.json.Encoder(enc_hook=_framed)
+_OBJECT = ("{", b"{")
 _UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
@@ -254,6 +255,8 @@ def _decode_each(lines: bytes) -> list[Command | Bad]:
 
 
 def _decode_one(text: bytes | str) -> Command | Bad:
+    if text[:1] not in _OBJECT and not is_object(text):
+        return decode_alone(text)
     try:
         command = _COMMANDS.decode(text)
     except _UNDECODABLE:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from wakeq.protocol.access import TOKEN_CHARS_MAX
-from wakeq.protocol.errors import BadCommand, BadField, BadJson, Refused
+from wakeq.protocol.errors import BadCommand, BadField, BadJson, NotSpoken, Refused
 from wakeq.protocol.wire.worker_checks import CHECKS
 from wakeq.protocol.wire.worker_commands import (
     BLOCK_ROWS_MAX,
@@ -49,6 +49,8 @@ from wakeq.protocol.wire.worker_commands import (
 )
 
 DEPTH_MAX = 32
+_SPACE = (" \t\r\n", b" \t\r\n")  # that JSON allows before an object
+_HTTP_END_BYTES = len(" HTTP/1.1\r")
 SHOWN_CHARS_MAX = 40
 
 
@@ -149,6 +151,8 @@ _RETRY_FIELDS = frozenset(Retry.__struct_fields__)
 
 def decode_alone(line: bytes | str) -> Command | Bad:
     """Decode one object that did not decode together with others: obey it after all, or say why not."""
+    if not is_object(line):
+        return _no_object(line)
     try:
         given = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -158,6 +162,19 @@ def decode_alone(line: bytes | str) -> Command | Bad:
     if _is_deeper(given, DEPTH_MAX):
         return Bad(BadJson(f"the object is nested deeper than {DEPTH_MAX}"))
     return _decode_object(given)
+
+
+def is_object(line: bytes | str) -> bool:
+    """Whether a line begins like a JSON object: nothing else is worth parsing."""
+    return line.lstrip(_SPACE[1])[:1] == b"{" if isinstance(line, bytes) else line.lstrip(_SPACE[0])[:1] == "{"
+
+
+def _no_object(line: bytes | str) -> Bad:
+    """Refuse a line without parsing it; that of a request by HTTP also ends the connection."""
+    end = line[-_HTTP_END_BYTES:]
+    if " HTTP/" in (end if isinstance(end, str) else end.decode("latin-1")):
+        return Bad(NotSpoken("this port does not speak HTTP; it takes JSON objects, one a line"))
+    return Bad(BadJson("not JSON, or no object: a command is a JSON object"))
 
 
 def _decode_object(given: dict[str, Any]) -> Command | Bad:

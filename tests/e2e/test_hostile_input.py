@@ -59,6 +59,7 @@ def test_a_line_that_is_meant_to_hurt_is_one_refusal(
     shared_broker: BrokerProcess, honest: Honest, connect: Connect, line: bytes
 ) -> None:
     client = connect(shared_broker)
+    client.ask("PING")
     before_s = cpu_s(shared_broker)
 
     client.send_raw(line + b"\n")

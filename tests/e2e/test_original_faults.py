@@ -452,6 +452,7 @@ def test_numbers_published_as_strings_come_back_as_strings(
 
 @pytest.mark.parametrize("line", [b'{"cmd":\n', b"[1]\n", b'{"cmd":"XYZ"}\n', b'{"cmd":"FET"}\n', b"\xff\xfe\n"])
 def test_bad_input_is_refused_and_the_connection_stays_open(worker: LineClient, line: bytes) -> None:
+    assert worker.ask("PING")["cmd"] == "pong"
     worker.send_raw(line)
 
     refused = worker.recv()

@@ -75,7 +75,9 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
         if self.presumes:
             self.expel("too much was begun before the handshake")
             return
+        size_bytes = self._reader.waiting_bytes + len(data)
         packets = self._reader.receive(data)
+        size_bytes -= self._reader.waiting_bytes
         if self.unfinished_bytes:
             self._watched()
             self._hold()
@@ -84,7 +86,7 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
                 self.stop_receiving()
         if packets:
             self._port.heard_of(self)
-            self._subscriber.arrive(Received(packets, len(data)))
+            self._subscriber.arrive(Received(packets, size_bytes))
 
     def send(self, replies: Sequence[Response]) -> None:
         if self._transport is None:

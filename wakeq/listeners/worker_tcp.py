@@ -50,10 +50,16 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def data_received(self, data: bytes) -> None:
         if not self.receives:
             return
-        is_whole = self._reader is None and data.endswith(b"\n") and len(data) <= self._line_bytes_max
-        commands = decode_lines(data) if is_whole and not may_hold_frames(data) else self._cut(data)
+        size_bytes = len(data)
+        is_whole = self._reader is None and data.endswith(b"\n") and size_bytes <= self._line_bytes_max
+        if is_whole and not may_hold_frames(data):
+            commands = decode_lines(data)
+        else:
+            size_bytes += self.unfinished_bytes
+            commands = self._cut(data)
+            size_bytes -= self.unfinished_bytes
         if commands and self._subscriber is not None:
-            self._subscriber.arrive(Received(commands, len(data)))
+            self._subscriber.arrive(Received(commands, size_bytes))
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
         """Decode data that begins or ends in the middle of a line, or has frames."""

@@ -9,6 +9,7 @@ from tests.helpers.by_hand import Json
 from wakeq.actors import requests
 from wakeq.actors.door import Received
 from wakeq.actors.in_flight import IN_FLIGHT_MAX
+from wakeq.actors.subscriber import BAD_LINES_MAX, GOOD_FOR_BAD
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.lines import LineTooLong
 
@@ -432,3 +433,90 @@ def test_only_like_commands_join_and_all_are_answered_in_their_order(broker: Bro
 
     assert [reply["cmd"] for reply in replies] == ["ok", "msg", "msg", "pong", "ok", "ok", "msg"]
     assert [reply["msg"] for reply in replies if reply["cmd"] == "msg"] == ["1", "2", "3"]
+
+
+# Lines that are no command ----------------------------------------------------------------------------------------
+
+POST = b"POST / HTTP/1.1\r\n"
+REST = b"Host: localhost:2601\r\nContent-Type: text/plain\r\n\r\n"
+PUBLISH = b'{"cmd":"PUB","qname":"q","message":"forged"}\r\n'
+UNKNOWN = b'{"cmd":"XYZ"}\n'
+
+
+NO_OBJECTS = (b"x\n", b"[]\n", b'"{}"\n', b'{"cmd":\n', b"\xff\xfe\n", b" \n\tx\n", REST, POST)
+
+
+@pytest.mark.parametrize("first", NO_OBJECTS)
+def test_first_line_that_is_no_object_ends_the_connection(broker: Broker, client: Client, first: bytes) -> None:
+    client.send(first + PUBLISH)
+    client.send(PUBLISH)
+
+    (refusal,) = client.take()
+
+    assert refusal["err"] == "BAD_JSON"
+    assert client.door.closed == "BAD_JSON"
+    assert client.words() == []
+    assert broker.client().call("FET", Q)["err"] == "Q_NOT_FOUND"
+
+
+@pytest.mark.parametrize("first", [b'{"cmd":"PING"}\n', b' {"cmd":"FET","qname":"q"}\n', b'{"cmd":"PUB"}\n'])
+def test_line_that_is_no_object_behind_a_known_command_is_only_refused(client: Client, first: bytes) -> None:
+    client.send(first + b"x\n")
+    client.send(b"[]\n")
+
+    assert [reply.get("err") for reply in client.take()][1:] == ["BAD_JSON", "BAD_JSON"]
+    assert client.words() == []
+    assert client.call("PING")["cmd"] == "pong"
+
+
+def test_object_that_is_no_known_command_leaves_a_stranger_a_stranger(client: Client) -> None:
+    client.send(UNKNOWN)
+    client.send(b"x\n" + PUBLISH)
+
+    assert [reply["err"] for reply in client.take()] == ["BAD_COMMAND", "BAD_JSON"]
+    assert client.door.closed == "BAD_JSON"
+
+
+@pytest.mark.parametrize("request_line", [POST, b"GET /?" + b"x" * 5000 + b" HTTP/1.0\n", b"PRI * HTTP/2.0\r\n"])
+def test_request_by_http_ends_the_connection_of_a_known_client_too(client: Client, request_line: bytes) -> None:
+    client.call("PING")
+
+    client.send(b'{"cmd":"PING"}\n' + request_line + REST + PUBLISH)
+
+    assert client.words() == ["pong", "nok"]
+    assert client.door.closed == "BAD_JSON"
+
+
+def test_one_bad_line_more_than_a_thousand_ends_the_connection(client: Client) -> None:
+    client.call("PING")
+
+    client.send(b"x\n" * (BAD_LINES_MAX - 1) + UNKNOWN)
+    allowed = client.words()
+    closed = client.door.closed
+    client.send(b"x\n" + PUBLISH)
+
+    assert (allowed, closed) == (["nok"] * BAD_LINES_MAX, "")
+    assert client.words() == ["nok"]
+    assert client.door.closed == "BAD_JSON"
+
+
+def test_bad_line_is_forgiven_for_each_ten_commands(client: Client) -> None:
+    client.call("PING")
+    client.send(b"x\n" * BAD_LINES_MAX)
+
+    client.ask(*[PING] * (GOOD_FOR_BAD - 1))
+    client.ask(PING)
+    client.send(b"x\n")
+    forgiven, closed = client.words(), client.door.closed
+    client.send(b"x\n")
+    client.take()
+
+    assert (forgiven, closed) == (["nok"], "")
+    assert client.door.closed == "BAD_JSON"
+
+
+def test_refused_commands_are_no_bad_lines(client: Client) -> None:
+    client.send(b'{"cmd":"PUB","qname":" ","message":"x"}\n' * (BAD_LINES_MAX + 1))
+
+    assert client.words() == ["nok"] * (BAD_LINES_MAX + 1)
+    assert client.call("PING")["cmd"] == "pong"

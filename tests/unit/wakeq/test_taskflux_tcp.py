@@ -157,6 +157,23 @@ def test_a_connection_that_is_gone_is_looked_after_no_more_whatever_is_still_kep
     run(test)
 
 
+def test_packet_that_comes_in_many_reads_has_its_own_size(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.greet()
+            wire = encode([Enqueue("", 1, bytes(300_000))], SPEC)
+
+            writer.write(wire[:-1])
+            while subscriber.door.unfinished_bytes < len(wire) - 1:
+                await asyncio.sleep(0)
+            writer.write(wire[-1:] + wire[:10])
+            await subscriber.until_told(Received)
+
+            assert [told.size_bytes for told in subscriber.told if isinstance(told, Received)] == [len(wire)]
+
+    run(test)
+
+
 def test_the_last_answer_arrives_although_the_client_goes_on_talking(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:

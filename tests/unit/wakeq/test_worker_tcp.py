@@ -43,6 +43,23 @@ def test_a_line_in_pieces_is_told_when_it_is_whole(run: Run) -> None:
     run(test)
 
 
+def test_line_that_comes_in_many_reads_has_its_own_size(run: Run) -> None:
+    async def test() -> None:
+        async with listening() as port:
+            _, writer, subscriber = await port.ask()
+            line = b'{"cmd":"PUB","qname":"q","msg":"' + b"x" * 300_000 + b'"}\n'
+
+            writer.write(line[:-1])
+            while subscriber.door.unfinished_bytes < len(line) - 1:
+                await asyncio.sleep(0)
+            writer.write(line[-1:] + b'{"cmd":"FET"')
+            await subscriber.until(lambda: bool(subscriber.commands))
+
+            assert [told.size_bytes for told in subscriber.told if isinstance(told, Received)] == [len(line)]
+
+    run(test)
+
+
 def test_answers_come_in_one_write_and_in_order(run: Run) -> None:
     async def test() -> None:
         async with listening() as port:
