@@ -24,7 +24,7 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
-from wakeq.protocol.raft.messages import Append, Fetch, OwnEntry, Ready, Write
+from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Write
 from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.wire.peer import Entries
@@ -166,6 +166,8 @@ class LogDriver(LogLevels):
             self._watch.loses(led)
             self._stand_down(led)
         if self._led_term and led != self._led_term:
+            if self._neighbours is not None:
+                self._neighbours.clock.lead(core.leader().clocks)
             self._watch.wins(self._led_term)
         if core.leads:
             self._parks = self._is_throttled or not core.accepts or self._is_ahead()
@@ -340,6 +342,8 @@ class LogDriver(LogLevels):
             elif type(wanted) is Fetch:
                 assert self._images is not None, "started first"
                 self._images.tell(FetchImage(self._peers[message.node_id], wanted.stream))
+            elif type(said) is Heartbeat:
+                self._follow_clock(said)
         if self.core.disowned:
             node = self.core.me.node_id
             raise DiskDisowned(
@@ -366,10 +370,16 @@ class LogDriver(LogLevels):
                 entry, at_ms = decode_entry(payload)
                 asker = self._orphans.pop((index, term), None) if self._orphans else None
                 self._uncommitted.append((index, term, at_ms, entry, asker))
-        is_recent = append.commit < append.last_index  # not an old entry: it was not committed when it was sent
-        if self._neighbours is not None and (is_recent or at_ms > self._stamp_ms()):
-            self._neighbours.follow_clock(at_ms)
+        assert self._neighbours is not None, "only in a cluster"
+        self._neighbours.clock.reach(at_ms)
         self._flush_soon()
+
+    def _follow_clock(self, heartbeat: Heartbeat) -> None:
+        """Take the time from the leader, unless the core has refused what it said."""
+        core = self.core
+        is_leaders = heartbeat.sender == core.leader_id and heartbeat.term == core.term
+        if is_leaders and heartbeat.clock_ms and self._neighbours is not None:
+            self._neighbours.clock.follow(heartbeat.clock_ms)
 
     def _truncate(self, index: int) -> None:
         """Drop entries that the leader does not have."""

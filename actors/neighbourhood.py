@@ -4,11 +4,13 @@
     Introduced --> where that node's doors for clients are
     messages of the core, with the entries at hand --> the processes of their receivers
 
+The cluster clock goes along with heartbeats and votes, as it is when they leave.
+
 It decides nothing and waits for nothing.  What is said to a node without a connection is lost, as on any network.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,8 +18,10 @@ from wakeq.actors.payloads import Payloads
 from wakeq.actors.peer import Connected, Outgoing, PeerDoor
 from wakeq.actors.runtime import Process
 from wakeq.protocol.raft.membership import Config
-from wakeq.protocol.raft.messages import AnyMessage, Append
+from wakeq.protocol.raft.messages import AnyMessage, Append, Heartbeat, VoteAnswer
 from wakeq.protocol.wire.peer import Hello
+
+CARRIES_CLOCK = (Heartbeat, VoteAnswer)
 
 
 class Introduced(msgspec.Struct, frozen=True, gc=False):
@@ -27,12 +31,32 @@ class Introduced(msgspec.Struct, frozen=True, gc=False):
     hello: Hello
 
 
+class SharedClock(Protocol):
+    """The cluster clock, as the nodes tell each other of it."""
+
+    def now_ms(self) -> int:
+        """Return the moment."""
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether it was set by a leader since this node started; leading counts."""
+
+    def follow(self, at_ms: int) -> None:
+        """Go on from the moment that the leader has told."""
+
+    def reach(self, stamp_ms: int) -> None:
+        """Be no earlier than an entry of the log."""
+
+    def lead(self, votes: Sequence[tuple[int, bool]]) -> None:
+        """Begin to lead; each voter has told its moment, and whether that was heard from a leader."""
+
+
 class Neighbours(NamedTuple):
     """How a node of a cluster reaches the others."""
 
     new_peer: Callable[[int], Process]
     dial: Callable[[int, str], None]  # connect to that node at this address, now and whenever it is lost
-    follow_clock: Callable[[int], None]  # go on from this moment, which the leader has stamped
+    clock: SharedClock
     start_again: Callable[[], None]  # an image is to be installed: the node begins anew with it
 
 
@@ -91,7 +115,18 @@ class Neighbourhood:
             payloads = None
             if type(message) is Append and message.last_index > message.prev_index:
                 payloads = at_hand.get(message.prev_index + 1, message.last_index)
+            elif type(message) in CARRIES_CLOCK:
+                message = self._with_clock(message)
             batches.setdefault(message.receiver, []).append((message, payloads))
         for node_id, batch in batches.items():
             if node_id in self.peers:
                 self.peers[node_id].tell(Outgoing(batch))
+
+    def _with_clock(self, message: Any) -> AnyMessage:
+        """Put the cluster clock into a message that leaves now."""
+        assert self._neighbours is not None, "only in a cluster"
+        clock = self._neighbours.clock
+        if type(message) is VoteAnswer:
+            return msgspec.structs.replace(message, clock_ms=clock.now_ms(), has_heard=clock.has_heard)
+        told: AnyMessage = msgspec.structs.replace(message, clock_ms=clock.now_ms())
+        return told

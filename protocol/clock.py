@@ -7,18 +7,66 @@ itself, and nothing monotonic ever leaves it.
 Stalled or idle?  A gap between two readings does not tell.  So the owner calls `now` from a timer at
 least every `HEARTBEAT_MS` while it runs, whether there is work or not; then a gap beyond `PAUSE_MS` means
 that the process stood still (stopped, swapped out, a frozen machine).  Such a gap counts as `PAUSE_MS` at
-once; the rest is leaned in, so that leases and delays do not all fall due in the moment of waking.  At
-the start nothing is held back.
+once; the rest is leaned in, so that leases and delays do not all fall due in the moment of waking.
+
+A start adds what was really spent down and no more.  A lease that was given while the clock lagged behind the wall
+clock must not end early because of a restart.  So a node keeps a `Mark` on its disk: where the clock stood beside the
+clocks of the machine.  Before an entry is stamped by a clock that has moved against them, the mark is written anew.
+
+Of nodes that agree on a leader, all have its clock: it goes with every heartbeat.  A new leader begins with
+`clock_to_lead_by`, so that a node with a wrong clock of its own does not bring it along.
 
 While it leans forward it runs ahead of true time, and a delay counted by it would end early.  So a delay that begins
 then is counted as a `span_on`, by the same 1 % longer, and takes as long as it was to take.
 """
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 HEARTBEAT_MS = 500  # the owner reads the clock at least so often
 PAUSE_MS = 2_000  # a longer gap is a pause, and adds no more than this at once
 STEP_REPORT_MS = 1_000  # a change of the distance to the wall clock that is worth a report
 NEAR_MS = 2  # of the wall clock: readings in whole milliseconds do not tell more
 UNITS = 100  # the clock counts hundredths of a millisecond, so 1 % of a millisecond is one
+MOVE_MS = 100  # against the clocks of the machine, which is written down before anything is stamped by it
+
+
+class Mark(NamedTuple):
+    """Where the cluster clock stood beside the clocks of a machine, at one instant."""
+
+    cluster_ms: int
+    wall_ms: int
+    boot_ms: int  # since the machine was started, those included in which it was suspended
+    boot_id: bytes  # which start of the machine that was; empty if it is not known
+
+    def has_moved(self, since: "Mark") -> bool:
+        """Whether the cluster clock has moved against another clock, or against those of another boot."""
+        return (
+            self.boot_id != since.boot_id
+            or abs((self.wall_ms - self.cluster_ms) - (since.wall_ms - since.cluster_ms)) > MOVE_MS
+            or abs((self.boot_ms - self.cluster_ms) - (since.boot_ms - since.cluster_ms)) > MOVE_MS
+        )
+
+    def cluster_ms_at(self, wall_ms: int, boot_ms: int, boot_id: bytes) -> int:
+        """Return where the cluster clock is by now.
+
+        Within one boot nothing counts but the time that has passed, for the wall clock may have been set.  After
+        another boot only the wall clock knows how long the machine was off.
+        """
+        if boot_id and boot_id == self.boot_id and boot_ms >= self.boot_ms:
+            return self.cluster_ms + boot_ms - self.boot_ms
+        return self.cluster_ms + wall_ms - self.wall_ms
+
+
+def clock_to_lead_by(clocks: Sequence[tuple[int, bool]]) -> int:
+    """Return where a new leader begins, by its own clock and those of its voters.
+
+    Beside each stands whether a leader has set it since that node started.  The last leader's heartbeats were answered
+    by a majority, so one of these voters has its time, unless all have started again since: then the lowest of them
+    can end no lease early.
+    """
+    heard = [at_ms for at_ms, has_heard in clocks if has_heard]
+    return max(heard) if heard else min(at_ms for at_ms, _ in clocks)
 
 
 def span_on(clock_behind_ms: int, true_ms: int) -> int:
@@ -31,20 +79,18 @@ class ClusterClock:
 
     __slots__ = ("_monotonic_ms", "_reported_ms", "_time", "_wall_ms")
 
-    def __init__(self, last_stamp_ms: int, wall_ms: int, monotonic_ms: int) -> None:
-        self._time = max(last_stamp_ms, wall_ms) * UNITS
-        self._wall_ms = wall_ms
-        self._monotonic_ms = monotonic_ms
+    def __init__(self, at_ms: int, wall_ms: int, monotonic_ms: int) -> None:
         self._reported_ms = 0
+        self.set(at_ms, wall_ms, monotonic_ms)
 
-    def follow(self, stamp_ms: int, monotonic_ms: int) -> None:
-        """Go on from another leader's stamp, whatever the wall clock says; for each batch that is applied.
+    def set(self, at_ms: int, wall_ms: int, monotonic_ms: int) -> None:
+        """Go on from this moment, whatever the wall clock says: a leader has told it, or an entry of the log.
 
-        A node that comes to lead then measures from the last stamp by its own monotonic clock: no lease is
-        cut short because its wall clock is ahead.
+        A node that comes to lead then measures from there by its own monotonic clock: no lease is cut short because its
+        wall clock is ahead.
         """
-        self._time = stamp_ms * UNITS
-        self._wall_ms = stamp_ms
+        self._time = at_ms * UNITS
+        self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
 
     def now(self, wall_ms: int, monotonic_ms: int) -> int:

@@ -1,7 +1,8 @@
 """Metadata: `raft.metadata`, what a node must never forget about its own promises (docs/files.md).
 
     in   term, vote, the highest index known to be committed, the node's incarnation
-         (and the number of the disk, drawn once: by it the others know a data directory that was emptied)
+         (and the number of the disk, drawn once: by it the others know a data directory that was emptied),
+         where the cluster clock stood beside the clocks of the machine
     out  the same after any crash
 
 Two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first, then the
@@ -18,16 +19,18 @@ from struct import Struct
 from typing import Final, Self
 from zlib import crc32
 
+from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DamagedFile, SyncFailed, WrongVersion
 from wakeq.protocol.log_format import MARKER, Identity, check_prefix
 from wakeq.storage.files import replace_durably, sync_data, write_all
 from wakeq.storage.segments import check_identity, open_file, reader
 
 NAME = "raft.metadata"
-VERSION = 3
-# marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation, disk
-SLOT = Struct(">4siQ16si?3xiQQQQ")
-SIZES = {2: SLOT.size - 8, VERSION: SLOT.size}  # version 2 had no number of the disk
+VERSION = 4
+# marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation, disk,
+# then the mark of the clock: cluster clock, wall clock, time since the boot, boot
+SLOT = Struct(">4siQ16si?3xiQQQQQQQ16s")
+SIZES = {2: 68, 3: 76, VERSION: SLOT.size}  # version 2 had no number of the disk, version 3 no mark of the clock
 SLOT_BYTES = SLOT.size + 4
 SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
 FILE_BYTES = 8192
@@ -42,6 +45,7 @@ class _Keep:
 
 
 KEEP: Final = _Keep()
+NO_MARK: Final = Mark(0, 0, 0, b"")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,7 @@ class State:
     committed: int = 0
     incarnation: int = 0
     disk_id: int = 0  # 0 only in a file of version 2
+    clock: Mark | None = None  # None: none was kept, or an operator has had it forgotten
 
 
 class Metadata:
@@ -109,6 +114,10 @@ class Metadata:
         """The number of this data directory among all that were ever made for its node."""
         return self.state.disk_id
 
+    @property
+    def clock(self) -> Mark | None:
+        return self.state.clock
+
     def save(self, *, term: int | None = None, vote: int | _Keep | None = KEEP, committed: int | None = None) -> None:
         """Make a change durable; when this returns, it is.  A new term without a vote has none."""
         state = self.state
@@ -128,6 +137,10 @@ class Metadata:
         """
         self._write(replace(self.state, incarnation=max(self.state.incarnation + 1, now_ms)))
         return self.state.incarnation
+
+    def keep_clock(self, mark: Mark | None) -> None:
+        """Make it durable where the cluster clock stands; None: the next start begins with the wall clock."""
+        self._write(replace(self.state, clock=mark))
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -161,9 +174,11 @@ class Metadata:
 
 
 def _slot(identity: Identity, sequence: int, state: State) -> bytes:
+    clock = state.clock or NO_MARK
     body = SLOT.pack(
         MARKER, VERSION, sequence, identity.cluster_id, identity.node_id,
         state.vote is not None, state.vote or 0, state.term, state.committed, state.incarnation, state.disk_id,
+        *clock,
     )  # fmt: skip
     return body + crc32(body).to_bytes(4, "big")
 
@@ -189,21 +204,25 @@ def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, in
     if len(good) < len(slots) or good[0] != good[1]:
         which = next(i for i, other in enumerate(slots) if _whole(other) != slot)
         bad = f"the slot at offset {SLOT_OFFSETS[which]} was torn or out of date"
-    cluster, node, voted, vote, term, committed, incarnation, disk_id = SLOT.unpack_from(slot)[3:]
+    cluster, node, voted, vote, term, committed, incarnation, disk_id, *clock = SLOT.unpack_from(slot)[3:]
     return (
         Identity(cluster, node),
         sequence,
-        State(term, vote if voted else None, committed, incarnation, disk_id),
+        State(term, vote if voted else None, committed, incarnation, disk_id, _mark(*clock)),
         bad,
     )
 
 
 def _whole(slot: bytes) -> bytes:
-    """Return the fields of a slot as version 3 has them, nothing if the slot is not whole."""
+    """Return the fields of a slot as this version has them, nothing if the slot is not whole."""
     size = SIZES.get(int.from_bytes(slot[4:8], "big"), 0)
     if not size or slot[:4] != MARKER or crc32(slot[:size]) != int.from_bytes(slot[size : size + 4], "big"):
         return b""
     return slot[:size].ljust(SLOT.size, b"\0")
+
+
+def _mark(cluster_ms: int, wall_ms: int, boot_ms: int, boot_id: bytes) -> Mark | None:
+    return Mark(cluster_ms, wall_ms, boot_ms, boot_id if any(boot_id) else b"") if cluster_ms else None
 
 
 def _drawn() -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from wakeq.actors.images import Images
 from wakeq.actors.log_files import LogServices
 from wakeq.actors.messages import Committed, Item, Loaded, Started
-from wakeq.actors.neighbourhood import Neighbours
+from wakeq.actors.neighbourhood import Neighbours, SharedClock
 from wakeq.actors.peer import Peer
 from wakeq.actors.queue_reads import Services
 from wakeq.actors.queue_registry import Settings
@@ -24,8 +24,9 @@ from wakeq.actors.queues import Queues
 from wakeq.actors.raft_log import RaftLog
 from wakeq.actors.runtime import Down, Process, Runtime, Timers
 from wakeq.actors.runtime.clock import elapsed_ms
+from wakeq.actors.runtime.timers import Wake
 from wakeq.actors.snapshots import Snapshots
-from wakeq.protocol.clock import span_on
+from wakeq.protocol.clock import Mark, span_on
 from wakeq.protocol.commands import Kind, Members, SetAside
 from wakeq.protocol.errors import DamagedFile
 from wakeq.protocol.level import check_level
@@ -89,7 +90,7 @@ class Cluster:
 
     initial: Config
     dial: Callable[[int, str], None]
-    follow_clock: Callable[[int], None]
+    clock: SharedClock
     settings: RaftSettings
 
 
@@ -157,10 +158,11 @@ class Assembly:
 
     def _spawn_raft_log(self) -> RaftLog:
         files, around, cluster = self.files, self._around, self._cluster
+        self._log_disk = around.new_disk("wakeq-log")
         services = LogServices(
             log=files.log,
             metadata=files.metadata,
-            disk=around.new_disk("wakeq-log"),
+            disk=self._log_disk,
             stamp_ms=around.stamp_ms,
             behind_ms=around.behind_ms,
             call_later=around.call_later,
@@ -173,7 +175,7 @@ class Assembly:
             neighbours = Neighbours(
                 new_peer=self._spawn_peer,
                 dial=cluster.dial,
-                follow_clock=cluster.follow_clock,
+                clock=cluster.clock,
                 start_again=lambda: around.failed(StateReplaced("the state on disk is to be another one")),
             )
         return self.runtime.spawn(RaftLog, self._make_core(), services, neighbours)
@@ -280,6 +282,21 @@ class Assembly:
                 process.tell(Loaded(numbers, result, ticket))
 
         self.reader_disk.submit(lambda: store.get_many(keys), done)
+
+    # What the clock asks for ------------------------------------------------------------------------------------
+
+    def keep_clock(self, mark: Mark) -> None:
+        """Have the mark of the clock on disk before anything that is put into the log from now on."""
+
+        def kept(result: object) -> None:
+            if isinstance(result, BaseException):
+                self._around.failed(result)
+
+        self._log_disk.submit(lambda: self.files.metadata.keep_clock(mark), kept)
+
+    def wake_timers(self) -> None:
+        """The clock was set: what falls due, and how long to sleep, is to be seen anew."""
+        self.timers.tell(Wake())
 
     # Up to date -------------------------------------------------------------------------------------------------
 

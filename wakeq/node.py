@@ -113,7 +113,7 @@ class Node:
     def _build(self, loop: asyncio.AbstractEventLoop, files: Opened) -> None:
         """Make the processes; none has mail yet."""
         settings, dedup = self.settings, self.settings.dedup
-        time = self._time = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms)
+        time = self._time = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.clock)
         self.assembly = Assembly(
             self.runtime,
             Files(files.directory.identity, files.metadata, files.log, files.store, files.snapshot_path),
@@ -156,7 +156,7 @@ class Node:
         return Cluster(
             plan.initial(),
             self._dial,
-            self._time.follow,
+            self._time,
             RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
         )
 
@@ -186,7 +186,7 @@ class Node:
             logger.info("%d entries of the log are not in the state yet, as after a crash; they are applied", behind)
         for _ in self.assembly.recover():
             await self._turn()
-        self._time.start(self.assembly.clock_ms)
+        self._time.begin(self.assembly)
 
     async def _turn(self) -> None:
         """Let the processes go on; raise what one of them died of."""
@@ -236,14 +236,7 @@ class Node:
         """Read the clock often enough to tell a pause, and look at the disk."""
         self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_MS / 1000, self._beat)
         self._time.now_ms()
-        step_ms = self._time.take_step_ms()
-        if step_ms:
-            logger.warning(
-                "the wall clock is %d ms %s the cluster clock, which makes good 1 %% of the time that goes by%s",
-                abs(step_ms),
-                "ahead of" if step_ms > 0 else "behind",
-                ": what is delayed comes late; a restart begins with the wall clock" if step_ms > 0 else "",
-            )
+        self._look_at_step()
         try:
             self._headroom.look()
         except StorageError as error:
@@ -255,6 +248,20 @@ class Node:
         self._beats += 1
         if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
             self.assembly.reader_disk.submit(self.files.store.reader_check, self._checked)
+
+    def _look_at_step(self) -> None:
+        """Report that the cluster clock differs from the wall clock, if this node's is the one that counts."""
+        if self.raft_log.refusal() is not None:
+            return
+        step_ms = self._time.take_step_ms()
+        if step_ms is None:
+            return
+        logger.warning(
+            "the wall clock is %d ms %s the cluster clock, which makes good 1 %% of the time that goes by%s",
+            abs(step_ms),
+            "ahead of" if step_ms > 0 else "behind",
+            ": delays, timeouts and expiries that a pause has held up end late until then" if step_ms > 0 else "",
+        )
 
     def reload(self, settings: Settings) -> None:
         """Take other settings while it runs; only those that can be reloaded differ."""

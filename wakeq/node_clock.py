@@ -1,39 +1,110 @@
 """NodeClock: the cluster clock as the processes of a node read it: one moment for each of their turns.
 
-    wall clock, monotonic clock, turn --> now_ms, stamp_ms        stamps of another node that leads --> follow
+    wall clock, monotonic clock, turn --> now_ms, stamp_ms        what other nodes tell --> follow, reach, lead
+    the mark that was kept --> where a start begins               a moved clock --> another mark to keep
 
 Somebody must read it every HEARTBEAT_MS, or it takes a gap for a pause.
 """
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock
-from wakeq.protocol.clock import ClusterClock
+from wakeq.protocol.clock import ClusterClock, Mark, clock_to_lead_by
+
+FOLLOWER_KEEPS_MS = 1_000  # a mark of a follower each so often: heartbeats that come late move its clock to and fro
+
+
+class Keeper(Protocol):
+    """What a clock that has moved has to be told to."""
+
+    @property
+    def clock_ms(self) -> int:
+        """The last moment that the log knows."""
+
+    def keep_clock(self, mark: Mark) -> None:
+        """Have the mark on disk before any entry that is stamped from now on."""
+
+    def wake_timers(self) -> None:
+        """The moment may be later than those who sleep believe."""
 
 
 class NodeClock:
     """See the head of this file."""
 
-    def __init__(self, clock: Clock, runtime: Runtime, last_ms: int) -> None:
+    def __init__(self, clock: Clock, runtime: Runtime, last_ms: int, kept: Mark | None = None) -> None:
+        self.has_heard = False  # it was set by a leader since the start, or has led
         self._clock = clock
         self._runtime = runtime
+        self._kept = kept
+        self._keeper: Keeper | None = None
+        self._follows = False
+        self._keeps_at_ms = 0  # the monotonic moment from which a follower may keep another mark
+        self._start(last_ms)
+
+    def begin(self, keeper: Keeper) -> None:
+        """Begin behind the last moment that the log knows, now that it has been read."""
+        self._start(keeper.clock_ms)
+        self._keeper = keeper
+
+    def _start(self, last_ms: int) -> None:
+        self._last_ms = last_ms
+        clock, kept = self._clock, self._kept
+        at_ms = wall_ms = clock.wall_ms()
+        if kept is not None:
+            at_ms = kept.cluster_ms_at(wall_ms, clock.boot_ms(), clock.boot_id)
+        self._time = ClusterClock(max(last_ms, at_ms), wall_ms, clock.monotonic_ms())
         self._moment_turn, self._moment_ms = -1, 0
-        self.start(last_ms)
 
-    def start(self, last_ms: int) -> None:
-        """Begin behind the last moment that the log knows."""
-        self._time = ClusterClock(last_ms, self._clock.wall_ms(), self._clock.monotonic_ms())
+    # --- what other nodes tell --------------------------------------------------------------------------------------
 
-    def follow(self, stamp_ms: int) -> None:
-        """Another node leads: its stamps are the time."""
-        self._time.follow(stamp_ms, self._clock.monotonic_ms())
+    def follow(self, at_ms: int) -> None:
+        """Another node leads: its clock is the time."""
+        self.has_heard = self._follows = True
+        self._set(at_ms)
+
+    def reach(self, stamp_ms: int) -> None:
+        """An entry of the log is of this moment, so it cannot be earlier."""
+        if stamp_ms > self._last_ms:
+            self._last_ms = stamp_ms
+            if stamp_ms > self.now_ms():
+                self._set(stamp_ms)
+
+    def lead(self, votes: Sequence[tuple[int, bool]]) -> None:
+        """This node leads from now on; see `clock_to_lead_by`."""
+        at_ms = clock_to_lead_by([(self.now_ms(), self.has_heard), *votes])
+        self.has_heard, self._follows = True, False
+        self._set(max(at_ms, self._last_ms))
+        if self._keeper is not None:
+            self._keeper.wake_timers()
+
+    def _set(self, at_ms: int) -> None:
+        self._time.set(at_ms, self._clock.wall_ms(), self._clock.monotonic_ms())
+        self._moment_turn = -1
+
+    # --- reading ----------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
         """Return the moment; within one turn of the processes it is one moment."""
         turn = self._runtime.turn_id
         if turn != self._moment_turn or not turn & 1:
             self._moment_turn = turn
-            self._moment_ms = self._time.now(self._clock.wall_ms(), self._clock.monotonic_ms())
+            wall_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
+            self._moment_ms = self._time.now(wall_ms, monotonic_ms)
+            if self._keeper is not None:
+                self._keep(self._keeper, wall_ms, monotonic_ms)
         return self._moment_ms
+
+    def _keep(self, keeper: Keeper, wall_ms: int, monotonic_ms: int) -> None:
+        """Have the clock's mark written if it has moved: whatever is stamped by this moment is written behind it."""
+        mark = Mark(self._moment_ms, wall_ms, self._clock.boot_ms(), self._clock.boot_id)
+        if self._kept is not None and not mark.has_moved(self._kept):
+            return
+        if self._follows and monotonic_ms < self._keeps_at_ms:
+            return
+        self._kept, self._keeps_at_ms = mark, monotonic_ms + FOLLOWER_KEEPS_MS
+        keeper.keep_clock(mark)
 
     def stamp_ms(self) -> int:
         """Return a moment that is not before the true one: a delay counted from it never ends early."""

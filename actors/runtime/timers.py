@@ -122,7 +122,7 @@ class Timers(Process):
         self._compact_at = 2 * len(kept) + STALE_ENTRIES_MAX
 
     def _fire(self) -> None:
-        self._handle = None
+        self._sleep_not()  # whoever set the clock may have told Wake before the sleep was over
         now_ms = self._now_ms()
         alarm = Alarm(now_ms)
         heap, deadlines = self._heap, self._deadlines

@@ -24,6 +24,7 @@ class Candidate:
         self._forced = forced
         self._term = core.term + 1 if pre else core.term
         self._ballots: dict[int, bool] = {}
+        self._clocks: list[tuple[int, bool]] = []  # of those who voted for it, for the driver
         span_ms = core.settings.election_ms
         self.deadline_ms = core.now_ms + span_ms + int(span_ms * core.chance())
 
@@ -46,6 +47,8 @@ class Candidate:
         if message.pre is not self.pre or not self.core.members.knows(message.sender, message.disk_id):
             return
         if not message.granted or message.term == self._term:
+            if message.granted and message.clock_ms:
+                self._clocks.append((message.clock_ms, message.has_heard))
             self._count(message.sender, is_granted=message.granted)
 
     def _count(self, voter: int, *, is_granted: bool) -> None:
@@ -54,7 +57,7 @@ class Candidate:
             case True if self.pre:
                 self.core.campaign(pre=False)
             case True:
-                self.core.become_leader()
+                self.core.become_leader(self._clocks)
             case False:
                 self.core.become_follower(self.core.term)
 

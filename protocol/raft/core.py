@@ -254,11 +254,11 @@ class Core:
         self.role = Candidate(self, pre=pre, forced=forced)
         self.role.begin()
 
-    def become_leader(self) -> None:
+    def become_leader(self, clocks: Sequence[tuple[int, bool]]) -> None:
         """A majority wants this node (section 5.2); its first entry is a no-op (section 8)."""
         assert self.state == self._saved, "led before its own vote was on disk"
         self.leader_id = self.me.node_id
-        self.role = Leader(self)
+        self.role = Leader(self, clocks)
         self.put_own_entry(None)
 
     # --- proposals --------------------------------------------------------------------------------------------------

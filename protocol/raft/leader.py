@@ -8,6 +8,7 @@ terms, and never itself before its own write is on disk.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -39,8 +40,9 @@ ROUNDS_OPEN_MAX: Final = 64  # heartbeat rounds under way; more barriers wait fo
 class Leader:
     """See the head of this file."""
 
-    def __init__(self, core: "Core") -> None:
+    def __init__(self, core: "Core", clocks: Sequence[tuple[int, bool]]) -> None:
         self.core = core
+        self.clocks = clocks  # the cluster clock of each voter, and whether it had that from a leader: for the driver
         self.first_index = core.log.last_index + 1  # of its own term: the no-op
         self.peers: dict[int, Progress] = {}
         self._elected_ms = core.now_ms

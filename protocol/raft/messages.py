@@ -2,7 +2,8 @@
 
 Every message names its sender's disk and incarnation, so that what an emptied disk or a former life says is known
 for what it is.  Payloads are never in here: an Append says which entries travel, the driver puts their bytes beside
-it.  No message carries a reading of a clock.
+it.  No message carries a reading of a node's own clocks.  Heartbeats and granted votes carry the cluster clock: the
+driver puts it in when they leave, and the core decides nothing by it.
 """
 
 from typing import Any
@@ -48,6 +49,8 @@ class VoteAnswer(Message, frozen=True, gc=False, array_like=True, tag=2):
 
     granted: bool
     pre: bool = False
+    clock_ms: int = 0  # the voter's cluster clock; 0: not told
+    has_heard: bool = False  # whether the voter has had it from a leader since its start
 
 
 class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
@@ -82,6 +85,7 @@ class Heartbeat(Message, frozen=True, gc=False, array_like=True, tag=5):
 
     round: int
     commit: int
+    clock_ms: int = 0  # the leader's cluster clock; 0: not told
 
 
 class HeartbeatAnswer(Message, frozen=True, gc=False, array_like=True, tag=6):

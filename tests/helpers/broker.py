@@ -12,15 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.helpers.by_hand import HandDisk, HandDoor, HandTime, Json
+from tests.helpers.by_hand import HandClock, HandDisk, HandDoor, HandTime, Json
 from wakeq.actors.door import Closed, Received
 from wakeq.actors.messages import Asker, Propose
 from wakeq.actors.operator import Operator
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.assembly import Files
+from wakeq.node_clock import NodeClock
 from wakeq.opening import KEEP_NOTHING, open_all
-from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.wire import worker as wire
 from wakeq.storage.journal import Keep
@@ -150,6 +150,7 @@ class Broker(Machine):
     ) -> None:
         settings = QueuesSettings(limits, flush_after_ms, flush_bytes)
         super().__init__(HandTime(), settings, snapshot_bytes_min=snapshot_bytes_min)
+        self.clock = HandClock(self.time)
         self.path = path
         self.chance = 0.0  # what every draw of chance comes out as
         self.may_fail = False
@@ -175,11 +176,18 @@ class Broker(Machine):
         disks = {"log": self.log_disk, "state": self.state_disk, "reader": self.reader_disk}
         return disks.get(name.removeprefix("wakeq-"), self.snapshot_disk)
 
-    def start_clock(self, last_ms: int) -> None:
-        self.cluster_clock = ClusterClock(last_ms, self.time.wall_ms(), self.time.monotonic_ms())
+    def start_clock(self) -> None:
+        files = self.files
+        self.cluster_clock = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.clock)
+
+    def begin_clock(self) -> None:
+        self.cluster_clock.begin(self.assembly)
 
     def now_ms(self) -> int:
-        return self.cluster_clock.now(self.time.wall_ms(), self.time.monotonic_ms())
+        return self.cluster_clock.now_ms()
+
+    def behind_ms(self) -> int:
+        return self.cluster_clock.behind_ms()
 
     def draw(self) -> float:
         return self.chance

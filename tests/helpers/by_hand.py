@@ -1,6 +1,7 @@
 """What stands between a broker and the world, by hand: time, a disk, a connection.
 
-    advance, stall, step_ms --> HandTime      submit, complete --> HandDisk      replies --> HandDoor
+    advance, stall, step_ms --> HandTime      step_ms, reboot --> HandClock
+    submit, complete --> HandDisk             replies --> HandDoor
 
 None of them waits, starts a thread or reads a clock.
 """
@@ -34,6 +35,33 @@ class HandTime(ManualTime):
         """Let time pass for everybody but this process: nothing is called meanwhile."""
         self._passed_us += round(seconds * 1_000_000)
         self.advance(0)
+
+
+class HandClock:
+    """The clocks of one machine: on the time of all, with a wall clock and with boots of its own."""
+
+    rounding_ms = 0
+
+    def __init__(self, time: HandTime) -> None:
+        self.step_ms = 0  # of its wall clock, beside that of all
+        self._time = time
+        self._boots = 0
+        self.reboot()
+
+    def reboot(self) -> None:
+        """The machine was switched off and on again."""
+        self._boots += 1
+        self.boot_id = self._boots.to_bytes(16, "big")
+        self._booted_ms = self._time.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        return self._time.wall_ms() + self.step_ms
+
+    def monotonic_ms(self) -> int:
+        return self._time.monotonic_ms()
+
+    def boot_ms(self) -> int:
+        return self._time.monotonic_ms() - self._booted_ms
 
 
 class HandDisk:

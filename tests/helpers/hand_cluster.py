@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.helpers.broker import Client
-from tests.helpers.by_hand import HandDisk, HandTime
+from tests.helpers.by_hand import HandClock, HandDisk, HandTime
 from tests.helpers.taskflux_by_hand import HandTaskFlux
 from wakeq.actors.door import Door
 from wakeq.actors.neighbourhood import Introduced
@@ -23,9 +23,9 @@ from wakeq.actors.requests import Limits, Services
 from wakeq.actors.runtime import Process, Runtime, Timers
 from wakeq.actors.subscriber import Subscriber
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.node_clock import NodeClock
 from wakeq.opening import KEEP_NOTHING, open_all
 from wakeq.places import Places
-from wakeq.protocol.clock import ClusterClock
 from wakeq.protocol.level import LEVEL
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
@@ -70,6 +70,7 @@ class HandNode:
         self.network, self.number, self.path = network, number, path
         self.failures: list[BaseException] = []
         self.clients: list[Client] = []
+        self.machine_clock = HandClock(network.time)
         self.is_up = False
         self.workers = 0
         self.level_max = LEVEL  # that it says it knows
@@ -107,11 +108,11 @@ class HandNode:
         opened = self.opened
         files = Files(opened.directory.identity, opened.metadata, opened.log, opened.store, opened.snapshot_path)
         self.log_disk = HandDisk()
-        self._start_clock(opened.store.applied().clock_ms)
+        self.clock = NodeClock(self.machine_clock, self.runtime, opened.store.applied().clock_ms, opened.metadata.clock)
         around = Surroundings(
             now_ms=self.now_ms,
             stamp_ms=self.now_ms,
-            behind_ms=lambda: self.clock.behind_ms,
+            behind_ms=self.clock.behind_ms,
             call_later=self.time.call_later,
             new_disk=lambda name: self.log_disk if name == "wakeq-log" else HandDisk(),
             new_snapshot_disk=HandDisk,
@@ -120,12 +121,12 @@ class HandNode:
             chance=lambda: self.number * 0.3,
         )
         settings = RaftSettings(int(ELECTION_S * 1000), int(ELECTION_S * 100))
-        cluster = Cluster(self.network.config, lambda *_: None, self._follow_clock, settings)
+        cluster = Cluster(self.network.config, lambda *_: None, self.clock, settings)
         self.assembly = Assembly(self.runtime, files, around, Settings(), snapshot_bytes_min=1 << 40, cluster=cluster)
         self.is_up = True
         for _ in self.assembly.recover():
             self.runtime.run_until_idle()
-        self._start_clock(self.assembly.clock_ms)
+        self.clock.begin(self.assembly)
         raft_log, queues = self.assembly.raft_log, self.assembly.queues
         self.services = Services(
             raft_log,
@@ -143,14 +144,8 @@ class HandNode:
         if self.is_up:
             self.time.call_later(BEAT_S, self._beat)
 
-    def _start_clock(self, last_ms: int) -> None:
-        self.clock = ClusterClock(last_ms, self.time.wall_ms(), self.time.monotonic_ms())
-
-    def _follow_clock(self, stamp_ms: int) -> None:
-        self.clock.follow(stamp_ms, self.time.monotonic_ms())
-
     def now_ms(self) -> int:
-        return self.clock.now(self.time.wall_ms(), self.time.monotonic_ms())
+        return self.clock.now_ms()
 
     def kill(self) -> None:
         """Lose the processes and whatever was not synced."""

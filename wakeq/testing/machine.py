@@ -73,13 +73,21 @@ class Machine(ABC):
         """Return what stands for the thread of that name."""
         return InlineDisk()
 
-    def start_clock(self, last_ms: int) -> None:
-        """Go on from the last moment that the log knows, which is never ahead of time by hand."""
-        assert last_ms <= self.now_ms()
+    def start_clock(self) -> None:
+        """Make the clock by what the files know, which is never ahead of time by hand."""
+        assert self.files.store.applied().clock_ms <= self.now_ms()
+
+    def begin_clock(self) -> None:
+        """Go on from the last moment that the log knows."""
+        assert self.assembly.clock_ms <= self.now_ms()
 
     def now_ms(self) -> int:
         """Return the moment by the broker's clock."""
         return self.time.now_ms()
+
+    def behind_ms(self) -> int:
+        """Return how far that clock has still to lean forward."""
+        return 0
 
     def draw(self) -> float:
         """Return a chance: always the same, so that a test can know when a retry is due."""
@@ -96,10 +104,10 @@ class Machine(ABC):
             self.files = self.open_files()
             self.is_up = True
             self.time.settle = self._rest
-            self.start_clock(self.files.store.applied().clock_ms)
+            self.start_clock()
             self.assembly = self._assemble()
             self._drive(self.assembly.recover())
-            self.start_clock(self.assembly.clock_ms)
+            self.begin_clock()
             self._drive(self.assembly.lead())
             raft_log, queues = self.assembly.raft_log, self.assembly.queues
             self._services = Services(
@@ -119,6 +127,7 @@ class Machine(ABC):
         around = Surroundings(
             now_ms=lambda: self.now_ms(),  # looked up each time: a test may put another clock in its place
             stamp_ms=lambda: self.now_ms(),
+            behind_ms=lambda: self.behind_ms(),
             call_later=self.time.call_later,
             new_disk=self.new_disk,
             new_snapshot_disk=lambda: self.new_disk("wakeq-snapshot"),

@@ -267,7 +267,7 @@ def test_the_clock_does_not_go_back_to_that_of_a_node_that_has_caught_up(
 ) -> None:
     away = cluster.others(leader)[1]
     away.kill()
-    leader._follow_clock(leader.now_ms() + HOUR_MS)  # as if it had been started with a wrong one
+    leader.clock.reach(leader.now_ms() + HOUR_MS)  # as if it had been started with a wrong one
     leader.client().publish(Q)
     stamped_ms = leader.now_ms()
     cluster.advance(0.5)

@@ -7,7 +7,6 @@ from freezegun import freeze_time
 
 from tests.helpers.broker import Broker, Client
 from wakeq.actors.runtime.clock import SystemClock
-from wakeq.protocol.clock import ClusterClock
 
 Q = "q"
 
@@ -201,7 +200,7 @@ def test_a_timeout_is_kept_by_the_clock_of_the_machine(
         machine = SystemClock()
         monkeypatch.setattr(broker.time, "wall_ms", machine.wall_ms)
         monkeypatch.setattr(broker.time, "monotonic_ms", machine.monotonic_ms)
-        broker.cluster_clock = ClusterClock(0, machine.wall_ms(), machine.monotonic_ms())
+        broker.start_clock()
         client.publish(Q, timeout=60)
         client.fetch(Q)
         found = []

@@ -10,14 +10,23 @@ from hypothesis import strategies as st
 
 from tests.helpers.manual_clock import ManualClock
 from wakeq.actors.runtime.clock import Clock, SystemClock
-from wakeq.protocol.clock import HEARTBEAT_MS, PAUSE_MS, STEP_REPORT_MS, ClusterClock, span_on
+from wakeq.protocol.clock import (
+    HEARTBEAT_MS,
+    MOVE_MS,
+    PAUSE_MS,
+    STEP_REPORT_MS,
+    ClusterClock,
+    Mark,
+    clock_to_lead_by,
+    span_on,
+)
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
 
 def started(source: Clock, last_stamp_ms: int = 0) -> ClusterClock:
-    return ClusterClock(last_stamp_ms, source.wall_ms(), source.monotonic_ms())
+    return ClusterClock(max(last_stamp_ms, source.wall_ms()), source.wall_ms(), source.monotonic_ms())
 
 
 def read(clock: ClusterClock, source: Clock) -> int:
@@ -30,13 +39,6 @@ def run(clock: ClusterClock, source: ManualClock, span_ms: int, beat_ms: int = H
         source.advance(beat_ms)
         read(clock, source)
     return read(clock, source)
-
-
-@pytest.mark.parametrize(("last_stamp_ms", "expected"), [(START_MS - 9, START_MS), (START_MS + 9, START_MS + 9)])
-def test_it_starts_at_the_later_of_last_stamp_and_wall_clock(last_stamp_ms: int, expected: int) -> None:
-    source = ManualClock(START_MS)
-
-    assert read(started(source, last_stamp_ms), source) == expected
 
 
 def test_it_runs_with_the_wall_clock_while_nothing_happens() -> None:
@@ -116,7 +118,7 @@ def test_an_idle_owner_that_keeps_its_heartbeat_never_looks_paused() -> None:
 def test_a_new_leader_goes_on_from_the_last_stamp_by_its_own_monotonic_clock() -> None:
     source = ManualClock(START_MS + HOUR_MS)  # this node's wall clock is an hour ahead
     clock = started(source)
-    clock.follow(START_MS, source.monotonic_ms())
+    clock.set(START_MS, source.wall_ms(), source.monotonic_ms())
 
     assert run(clock, source, 10_000) == START_MS + 10_000 + 100
 
@@ -128,7 +130,7 @@ def test_who_follows_a_leader_of_another_time_says_so_once() -> None:
 
     for _ in range(10):
         source.advance(HEARTBEAT_MS)
-        clock.follow(source.wall_ms() + 5_000, source.monotonic_ms())
+        clock.set(source.wall_ms() + 5_000, source.wall_ms(), source.monotonic_ms())
         read(clock, source)
         reported.append(clock.take_step_ms())
 
@@ -183,8 +185,77 @@ def test_a_span_is_no_shorter_in_true_time_while_the_clock_leans(
     assert true_ms <= took_ms <= true_ms * 1.01 + 1 + SystemClock.rounding_ms + max(beats_ms)
 
 
+def test_distance_is_told_right_after_the_clock_was_set() -> None:
+    source = ManualClock(START_MS)
+    clock = started(source)
+
+    clock.set(START_MS - 5_000, source.wall_ms(), source.monotonic_ms())
+
+    assert clock.step_ms == 5_000
+
+
+BOOT, OTHER_BOOT = b"boot 1..........", b"boot 2.........."
+KEPT = Mark(START_MS, START_MS + 10_000, 500_000, BOOT)
+
+
+@pytest.mark.parametrize("by_ms", [0, HOUR_MS, -HOUR_MS])
+def test_within_one_boot_a_start_adds_what_was_spent_whatever_the_wall_clock_did(by_ms: int) -> None:
+    assert KEPT.cluster_ms_at(KEPT.wall_ms + 700 + by_ms, KEPT.boot_ms + 700, BOOT) == START_MS + 700
+
+
+@pytest.mark.parametrize("boot_id", [OTHER_BOOT, b""])
+def test_after_another_boot_a_start_keeps_the_distance_to_the_wall_clock(boot_id: bytes) -> None:
+    assert KEPT.cluster_ms_at(KEPT.wall_ms + HOUR_MS, 3_000, boot_id) == START_MS + HOUR_MS
+
+
+def test_boot_that_is_not_known_is_never_the_same_boot() -> None:
+    kept = KEPT._replace(boot_id=b"")
+
+    assert kept.cluster_ms_at(KEPT.wall_ms + HOUR_MS, KEPT.boot_ms, b"") == START_MS + HOUR_MS
+
+
+def test_boot_time_that_went_back_is_that_of_another_boot() -> None:
+    assert KEPT.cluster_ms_at(KEPT.wall_ms + HOUR_MS, KEPT.boot_ms - 1, BOOT) == START_MS + HOUR_MS
+
+
+@pytest.mark.parametrize(
+    ("cluster_ms", "wall_ms", "boot_ms", "expected"),
+    [
+        (700, 700, 700, False),
+        (700, 700 + MOVE_MS, 700, False),
+        (700, 700 + MOVE_MS + 1, 700, True),
+        (700, 700 - MOVE_MS - 1, 700, True),
+        (700, 700, 700 + MOVE_MS, False),
+        (700, 700, 700 + MOVE_MS + 1, True),
+        (700, 700, 700 - MOVE_MS - 1, True),
+    ],
+)
+def test_clock_has_moved_beyond_a_bound_against_wall_clock_or_boot_time(
+    cluster_ms: int, wall_ms: int, boot_ms: int, expected: bool
+) -> None:
+    later = Mark(KEPT.cluster_ms + cluster_ms, KEPT.wall_ms + wall_ms, KEPT.boot_ms + boot_ms, BOOT)
+
+    assert later.has_moved(KEPT) is expected
+    assert later._replace(boot_id=OTHER_BOOT).has_moved(KEPT)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "expected"),
+    [
+        ([(5, False)], 5),
+        ([(9, False), (5, False), (7, False)], 5),
+        ([(9, False), (5, True), (4, False)], 5),
+        ([(9, False), (5, True), (7, True)], 7),
+    ],
+)
+def test_new_leader_begins_at_the_latest_heard_clock_or_the_lowest_of_all(
+    clocks: list[tuple[int, bool]], expected: int
+) -> None:
+    assert clock_to_lead_by(clocks) == expected
+
+
 def test_a_monotonic_reading_that_goes_back_stops_the_clock_and_no_more() -> None:
-    clock = ClusterClock(0, START_MS, 5_000)
+    clock = ClusterClock(START_MS, START_MS, 5_000)
 
     assert clock.now(START_MS, 4_000) == START_MS
     assert clock.now(START_MS + 100, 5_100) == START_MS + 100

@@ -3,14 +3,17 @@
 import errno
 import os
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
+from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DamagedFile, StorageError, SyncFailed, WrongVersion
 from wakeq.protocol.log_format import Identity
 from wakeq.storage.metadata import SLOT_BYTES, SLOT_OFFSETS, Metadata
 
 IDENTITY = Identity(bytes(range(16)), 3)
+MARK = Mark(1_700_000_000_000, 1_700_000_010_000, 86_400_000, bytes(range(16, 32)))
 
 
 def saved(path: Path) -> Path:
@@ -66,6 +69,47 @@ def test_what_is_committed_never_falls(tmp_path: Path) -> None:
     metadata.save(committed=40)
 
     assert metadata.committed == 41
+
+
+def test_mark_of_the_clock_is_there_after_reopening_and_other_saves_keep_it(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    metadata = Metadata.open(path, IDENTITY)
+    assert metadata.clock is None
+
+    metadata.keep_clock(MARK)
+    metadata.save(term=8, vote=1)
+    metadata.begin_incarnation(70)
+
+    assert Metadata.open(path, IDENTITY).clock == MARK
+    metadata.keep_clock(None)
+    assert Metadata.open(path, IDENTITY).clock is None
+
+
+def test_boot_that_is_not_known_stays_unknown(tmp_path: Path) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    metadata.keep_clock(MARK._replace(boot_id=b""))
+
+    assert Metadata.open(metadata.path, IDENTITY).clock == MARK._replace(boot_id=b"")
+
+
+@pytest.mark.parametrize(("version", "size"), [(2, 68), (3, 76)])
+def test_file_of_an_earlier_version_is_read_and_written_as_this_one(tmp_path: Path, version: int, size: int) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    content = bytearray(path.read_bytes())
+    for offset in SLOT_OFFSETS:
+        body = content[offset : offset + 4] + version.to_bytes(4, "big") + content[offset + 8 : offset + size]
+        content[offset : offset + SLOT_BYTES] = (body + crc32(body).to_bytes(4, "big")).ljust(SLOT_BYTES, b"\0")
+    path.write_bytes(content)
+
+    metadata = Metadata.open(path, IDENTITY)
+
+    assert values(metadata) == (7, 0, 41)
+    assert metadata.disk_id
+    assert metadata.clock is None
+    metadata.keep_clock(MARK)
+    again = Metadata.open(path, IDENTITY)
+    assert (values(again), again.disk_id, again.clock) == ((7, 0, 41), metadata.disk_id, MARK)
 
 
 def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
@@ -142,8 +186,8 @@ def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None
     [
         ("1276ad55", DamagedFile, "expected file prefix 2f6f0f2f, found 1276ad55"),
         ("2f0f6f2f", DamagedFile, "little-endian"),
-        ("2f6f0f2f00000001", WrongVersion, "expected version 3, found 1"),
-        ("2f6f0f2f00000004", WrongVersion, "expected version 3, found 4"),
+        ("2f6f0f2f00000001", WrongVersion, "expected version 4, found 1"),
+        ("2f6f0f2f00000005", WrongVersion, "expected version 4, found 5"),
     ],
 )
 def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exception], match: str) -> None:

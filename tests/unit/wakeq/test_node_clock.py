@@ -1,10 +1,43 @@
 """The clock of a node: one moment in a turn, never behind what the log knows, and the leader's while it follows."""
 
+import pytest
+
 from tests.helpers.manual_clock import ManualClock
 from wakeq.actors.runtime import Runtime
-from wakeq.node_clock import NodeClock
+from wakeq.node_clock import FOLLOWER_KEEPS_MS, NodeClock
+from wakeq.protocol.clock import HEARTBEAT_MS, Mark
 
 START_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+
+
+class Kept:
+    """What a clock is kept by: the marks, in order."""
+
+    def __init__(self, clock_ms: int = 0) -> None:
+        self.clock_ms = clock_ms
+        self.marks: list[Mark] = []
+        self.woken = 0
+
+    def keep_clock(self, mark: Mark) -> None:
+        self.marks.append(mark)
+
+    def wake_timers(self) -> None:
+        self.woken += 1
+
+
+def begun(source: ManualClock, keeper: Kept, kept: Mark | None = None) -> NodeClock:
+    clock = NodeClock(source, Turns(), keeper.clock_ms, kept)
+    clock.begin(keeper)
+    clock.now_ms()
+    return clock
+
+
+def beat(clock: NodeClock, source: ManualClock, seconds: float) -> int:
+    for _ in range(int(seconds * 1000) // HEARTBEAT_MS):
+        source.advance(HEARTBEAT_MS)
+        clock.now_ms()
+    return clock.now_ms()
 
 
 class Turns(Runtime):
@@ -43,3 +76,132 @@ def test_it_begins_behind_the_last_moment_of_the_log_and_follows_the_leader() ->
 
     assert begun_ms == START_MS + 60_000
     assert clock.now_ms() == START_MS - 5_000 + 10
+
+
+def test_clock_that_keeps_its_distance_is_kept_once_a_boot() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+
+    beat(clock, source, 3_600)
+    begun(source, keeper, keeper.marks[-1])
+
+    assert keeper.marks == [Mark(START_MS, START_MS, 5_000, source.boot_id)]
+
+
+def test_leaning_clock_is_kept_every_ten_seconds() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+
+    source.step_wall(HOUR_MS)
+    beat(clock, source, 100)
+
+    assert 10 <= len(keeper.marks) <= 12
+
+
+def test_mark_is_kept_before_the_first_moment_after_a_pause_is_returned() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+
+    source.advance(12_000)
+    stamp_ms = clock.stamp_ms()
+
+    assert keeper.marks[-1].cluster_ms == stamp_ms
+    assert keeper.marks[-1].boot_ms == source.boot_ms()
+
+
+def test_suspended_machine_is_noticed_though_the_wall_clock_was_set_back_meanwhile() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+
+    source.suspend(10_000)
+    source.step_wall(-10_000)
+    clock.now_ms()
+
+    assert len(keeper.marks) == 2
+
+
+@pytest.mark.parametrize("by_ms", [0, HOUR_MS, -HOUR_MS])
+def test_lag_outlives_a_restart_whatever_the_wall_clock_does(by_ms: int) -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+    source.advance(12_000)
+    before_ms = clock.now_ms()
+
+    source.step_wall(by_ms)
+    source.advance(400)
+    after_ms = begun(source, Kept(before_ms), keeper.marks[-1]).now_ms()
+
+    assert after_ms == before_ms + 400
+
+
+def test_lag_outlives_a_boot_by_the_distance_to_the_wall_clock() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+    source.advance(12_000)
+    before_ms = clock.now_ms()
+    after_boot = ManualClock(source.wall_ms() + 60_000)
+    after_boot.boot_id = b"another boot...."
+
+    assert begun(after_boot, Kept(before_ms), keeper.marks[-1]).now_ms() == before_ms + 60_000
+
+
+def test_new_leader_takes_the_latest_clock_that_was_heard_and_wakes_the_timers() -> None:
+    source, keeper = ManualClock(START_MS + HOUR_MS), Kept()
+    clock = begun(source, keeper)
+
+    clock.lead([(START_MS - 5, True), (START_MS, True), (START_MS + 2 * HOUR_MS, False)])
+
+    assert clock.now_ms() == START_MS
+    assert (clock.has_heard, keeper.woken) == (True, 1)
+
+
+def test_own_clock_counts_as_heard_once_a_leader_has_set_it() -> None:
+    source = ManualClock(START_MS)
+    clock = begun(source, Kept())
+    was_heard = clock.has_heard
+    clock.follow(START_MS + 700)
+
+    clock.lead([(START_MS, True)])
+
+    assert (was_heard, clock.now_ms()) == (False, START_MS + 700)
+
+
+def test_new_leader_is_never_before_the_last_stamp_of_its_log() -> None:
+    source = ManualClock(START_MS)
+    clock = begun(source, Kept())
+    clock.reach(START_MS + 700)
+    reached_ms = clock.now_ms()
+    clock.follow(START_MS)
+
+    clock.lead([])
+
+    assert reached_ms == clock.now_ms() == START_MS + 700
+
+
+def test_old_entry_does_not_move_the_clock() -> None:
+    clock = begun(ManualClock(START_MS), Kept())
+
+    clock.reach(START_MS - 700)
+
+    assert clock.now_ms() == START_MS
+
+
+def test_follower_keeps_no_more_than_a_mark_a_second() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+
+    for late_ms in (0, 200) * 50:
+        source.advance(20)
+        clock.follow(source.wall_ms() - late_ms)
+        clock.now_ms()
+
+    assert 1 < len(keeper.marks) <= 1 + 2_000 // FOLLOWER_KEEPS_MS
+
+
+def test_distance_of_a_follower_is_that_to_the_leaders_clock() -> None:
+    source = ManualClock(START_MS)
+    clock = begun(source, Kept())
+
+    clock.follow(START_MS - 5_000)
+
+    assert clock.step_ms() == 5_000

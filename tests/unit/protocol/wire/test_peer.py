@@ -41,11 +41,11 @@ APPEND = Append(*HEADER, 4, 8, 6, ((5, 8), (6, 9)), 4, 30, ((6, CONFIG),))
 FRAMES: list[Frame] = [
     HELLO,
     RequestVote(*HEADER, 4, 8, True, False),
-    VoteAnswer(*HEADER, True),
+    VoteAnswer(*HEADER, True, False, 1_700_000_000_000, True),
     Append(*HEADER, 4, 8, 4, (), 4),
     Entries(APPEND, [b"five", b"six"]),
     AppendAnswer(*HEADER, 0, 4, 3, 2),
-    Heartbeat(*HEADER, 12, 4),
+    Heartbeat(*HEADER, 12, 4, 1_700_000_000_000),
     HeartbeatAnswer(*HEADER, 12),
     SnapshotOffer(*HEADER, 4, 8, CONFIG, 99),
     SnapshotRefused(*HEADER, 99),
