@@ -1,6 +1,7 @@
 """Snapshots: has an image of the state written when it is due, and the log cut behind it.
 
     StateWritten (queues) --> due? --> a thread of its own writes the image from a view --> Cut (raft log)
+    CheckImage (a start)  --> a thread of its own reads the last image, slowly --> another image if it is damaged
 
 It is due when the log has grown enough, or when most of what the last one holds is gone.  One at a time, with a
 deadline that grows with the live data.  Must never hold up the loop or the state's writer, nor take the room that is
@@ -18,11 +19,11 @@ import msgspec
 
 from wakeq.actors.log_files import Cut
 from wakeq.actors.runtime import Process
-from wakeq.protocol.errors import Busy, DiskFull
+from wakeq.protocol.errors import Busy, DiskFull, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.snapshot import BLOCK_BYTES, SnapshotHeader, write_snapshot
+from wakeq.storage.snapshot import BLOCK_BYTES, SnapshotHeader, verify_snapshot, write_snapshot
 from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
 
 NEVER_BYTES = -(1 << 62)
@@ -30,6 +31,7 @@ DEADLINE_S_MIN = 60.0
 HOLLOW_SHARE = 2  # an image of which less than one part in so many still lives is worth another one ...
 HOLLOW_BYTES_SHARE = 8  # ... if it is not small: than one part in so many of what the log must grow by
 SMALL_BLOCKS = 2  # an image of so many is written in any case: it may be the one that makes room
+CHECK_PAUSE_S = 0.05  # behind each block, so that a check leaves disk and processor to others: 20 MiB a second at most
 BYTES_A_SECOND_MIN = 4 << 20  # slower than this and the snapshot is given up: its reader pins pages
 
 logger = logging.getLogger("wakeq.snapshots")
@@ -66,6 +68,17 @@ class ImageWritten(msgspec.Struct, frozen=True, gc=False):
     index: int
 
 
+class CheckImage(msgspec.Struct, frozen=True, gc=False):
+    """Read the last image to its end: a start reads its beginning only, and it would be missed when it is needed."""
+
+
+class Checked(msgspec.Struct, frozen=True, gc=False):
+    """The thread's report: what is wrong with the image that was the last one when so many had been taken."""
+
+    taken: int
+    error: BaseException | None
+
+
 class Snapshots(Process):
     """See the head of this file."""
 
@@ -95,10 +108,15 @@ class Snapshots(Process):
         self._begun_bytes = NEVER_BYTES  # of the log when the last one was begun
         self._askers: list[Process] = []
         self._thread: Disk | None = None
+        self._checking: Disk | None = None
 
     def on_receive(self, message: Any) -> None:
         if isinstance(message, Written):
             self._written(message)
+        elif isinstance(message, CheckImage):
+            self._check()
+        elif isinstance(message, Checked):
+            self._checked(message)
         elif isinstance(message, WriteImage):
             self._askers.append(message.reply_to)
             if self._thread is None:
@@ -169,6 +187,31 @@ class Snapshots(Process):
             logger.warning("%s", message.error)
         else:
             raise message.error
+
+    def _check(self) -> None:
+        """Read the last image beside everything else, if there is one."""
+        if self._checking is not None or not self._last_bytes:
+            return
+        self._checking = self._new_thread()
+        path, identity, taken = self._path, self._identity, self.taken
+
+        def work() -> None:
+            verify_snapshot(path, identity, check=lambda: time.sleep(CHECK_PAUSE_S))
+
+        self._checking.submit(work, lambda error: self.tell(Checked(taken, error)))
+
+    def _checked(self, message: Checked) -> None:
+        """Replace an image that is damaged: the state that it was made of is here."""
+        assert self._checking is not None, "begun before"
+        self._checking.close(wait=False)
+        self._checking = None
+        if message.error is None or message.taken != self.taken:  # another one has taken its place
+            return
+        if not isinstance(message.error, StorageError):
+            raise message.error
+        logger.error("%s; the state is sound, and another image is written in its place", message.error)
+        if self._thread is None:
+            self._begin()
 
 
 def living_items(view: View) -> Iterator[tuple[int, bytes, bytes]]:

@@ -188,13 +188,16 @@ def check_header(path: Path, identity: Identity | None) -> None:
         os.close(descriptor)
 
 
-def verify_snapshot(path: Path, identity: Identity | None) -> SnapshotHeader:
-    """Check an image to its last byte without making its items."""
+def verify_snapshot(
+    path: Path, identity: Identity | None, *, check: Callable[[], None] | None = None
+) -> SnapshotHeader:
+    """Check an image to its last byte without making its items; `check` is called behind each block."""
+    go_on = check or _go_on
     descriptor = open_file(path, os.O_RDONLY)
     try:
         header = _read_header(path, reader(descriptor, path), identity)
         for _payload in _read_blocks(path, descriptor):
-            pass
+            go_on()
     finally:
         os.close(descriptor)
     return header

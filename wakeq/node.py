@@ -14,6 +14,7 @@ from wakeq.actors.messages import HandOver, Propose
 from wakeq.actors.queue_registry import Settings as QueuesSettings
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
+from wakeq.actors.snapshots import CheckImage
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of
 from wakeq.headroom import Headroom
@@ -187,6 +188,7 @@ class Node:
         for _ in self.assembly.recover():
             await self._turn()
         self._time.begin(self.assembly)
+        self.assembly.snapshots.tell(CheckImage())
 
     async def _turn(self) -> None:
         """Let the processes go on; raise what one of them died of."""

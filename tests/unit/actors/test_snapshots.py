@@ -9,9 +9,9 @@ import pytest
 
 from tests.helpers.broker import Broker
 from wakeq.actors.queues import _HANDLERS
-from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, ImageWritten, StateWritten, WriteImage
+from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, CheckImage, ImageWritten, StateWritten, WriteImage
 from wakeq.protocol.errors import Busy, DiskFull
-from wakeq.storage.snapshot import read_snapshot
+from wakeq.storage.snapshot import read_snapshot, verify_snapshot
 from wakeq.storage.store import INDEX, MESSAGES
 
 Q = "q"
@@ -203,3 +203,29 @@ def test_work_goes_on_while_a_snapshot_is_written(broker: Broker) -> None:
     assert waiting == 1
     assert message["uid"] == uids[0]
     assert broker.snapshots.taken == 1
+
+
+def test_damaged_image_is_found_after_a_start_and_replaced(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    fill(broker, 100)
+    path, taken = broker.files.snapshot_path, broker.snapshots.taken
+    sound = path.read_bytes()
+    path.write_bytes(sound[:-500] + bytes([sound[-500] ^ 1]) + sound[-499:])
+
+    broker.snapshots.tell(CheckImage())
+    broker.advance(1)
+
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert f"{path}: at offset" in caplog.text
+    assert "another image is written in its place" in caplog.text
+    assert broker.snapshots.taken == taken + 1
+    verify_snapshot(path, broker.files.identity)
+
+
+def test_sound_image_is_left_as_it_is_after_a_start(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    fill(broker, 100)
+    taken = broker.snapshots.taken
+
+    broker.snapshots.tell(CheckImage())
+    broker.advance(1)
+
+    assert (broker.snapshots.taken, caplog.messages) == (taken, [])
