@@ -191,7 +191,7 @@ class Nack(msgspec.Struct, frozen=True, gc=False):
     tokens: list[Token]
     delay_ms: int | None
     error: str = ""
-    reason: Reason = Reason.NACK  # or RETURNED, or REJECTED
+    reason: Reason = Reason.NACK  # or RETURNED, or REJECTED, or EXHAUSTED
 
 
 class Sleep(msgspec.Struct, frozen=True, gc=False):

@@ -164,7 +164,7 @@ class QueueEndings(QueueDeliveries):
         if reason is Reason.RETURNED:
             return False
         allowed = self.ledger.policies.max_deliveries
-        return reason is Reason.REJECTED or 0 < allowed <= self._failures_of(number)
+        return reason >= Reason.REJECTED or 0 < allowed <= self._failures_of(number)
 
     def _failures_of(self, number: int) -> int:
         """Return how often a message has failed, counting the delivery that ends now."""

@@ -187,7 +187,7 @@ def settled_by(command: wire.Settle) -> tuple[list[str], list[Token]]:
 def reason_of(command: wire.Nack) -> Reason:
     """Return why the deliveries that a NACK is about end."""
     if command.dead:
-        return Reason.REJECTED
+        return Reason.EXHAUSTED if command.exhausted else Reason.REJECTED
     return Reason.NACK if command.failed else Reason.RETURNED
 
 

@@ -71,6 +71,7 @@ class Reason(IntEnum):
     DISCONNECT = 3
     RETURNED = 4  # given back by a worker; does not count as a failure
     REJECTED = 5  # a worker wants it to be a dead letter at once; so it never stands in Released
+    EXHAUSTED = 6  # the same, because a worker has tried it as often as it may
 
 
 class Result(IntEnum):

@@ -11,7 +11,7 @@ from wakeq.protocol.rows import Side
 ORIGIN = "wakeq-origin"  # the queue, by which a redrive finds back
 ORIGIN_UID = "wakeq-origin-uid"
 DELIVERIES = "wakeq-deliveries"
-REASON = "wakeq-reason"  # nack, timeout, disconnect or rejected
+REASON = "wakeq-reason"  # nack, timeout, disconnect, rejected or exhausted
 ERROR = "wakeq-error"  # the last error that a worker gave
 REDRIVEN = "wakeq-redriven"  # how often it was brought back
 OWN_PREFIX = "wakeq-"

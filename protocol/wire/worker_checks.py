@@ -194,6 +194,8 @@ def check_nack(command: Nack) -> Nack:
     check_settle(command)
     if command.dead and command.delay is not None:
         raise BadField("give delay or dead, not both: a dead letter does not come back")
+    if command.exhausted and not command.dead:
+        raise BadField("exhausted says why a message becomes a dead letter: give dead, too")
     if command.dead and not command.failed:
         raise BadField("give dead or failed false, not both: a dead letter has failed")
     if command.error is not None and len(command.error) > ERROR_CHARS_MAX:

@@ -160,6 +160,7 @@ class Nack(Settle, tag="NACK", frozen=True):
     error: str | None = None
     failed: bool = True
     dead: bool = False
+    exhausted: bool = False
 
 
 class Touch(Settle, tag="TOUCH", frozen=True):

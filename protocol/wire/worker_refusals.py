@@ -106,6 +106,7 @@ MUST_BE = {
     "error": _TEXT,
     "failed": _BOOLEAN,
     "dead": _BOOLEAN,
+    "exhausted": _BOOLEAN,
     "session": f"text of 1 to {SESSION_CHARS_MAX} characters",
     "token": f"text of 1 to {TOKEN_CHARS_MAX} characters",
     "max_size": _SIZE,

@@ -159,14 +159,14 @@ def test_each_end_of_a_handler_reaches_the_broker(broker: BrokerProcess, start_p
 
         until("all came to an end", lambda: not left_in(client, "ends") + left_in(client, "dies"))
         until("the dead letters are there", lambda: [one for one in client.queues("ends.dead") if one["size"] == 3])
-        reasons = [one.headers["wakeq-error"] for one in client.fetch_many("ends.dead", 10, wait=5)]
+        letters = [one.headers for one in client.fetch_many("ends.dead", 10, wait=5)]
         (died,) = client.fetch_many("dies.dead", 10, wait=5)
         (audit,) = client.fetch_many("audit", 10, wait=5)
 
-    assert sorted(reason.partition(":")[0] for reason in reasons) == [
-        "never",
-        "still failing after 2 retries",
-        "the body does not fit end(how",
+    assert sorted((one["wakeq-error"].partition(":")[0], one["wakeq-reason"]) for one in letters) == [
+        ("never", "rejected"),
+        ("still failing after 2 retries", "exhausted"),
+        ("the body does not fit end(how", "rejected"),
     ]
     assert died.headers["wakeq-error"] == "still failing after 1 retry: its process ended with exit code 3"
     assert audit.json()["uid"]

@@ -147,12 +147,14 @@ class AsyncClient:
         error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
+        exhausted: bool = False,
     ) -> bool:
         """Give messages back, to be delivered after `delay` seconds, or as the queue's retry policy says.
 
-        `failed=False`: it counts as no failure.  `dead=True`: they become dead letters now.  False: one was gone.
+        `failed=False`: it counts as no failure.  `dead=True`: they become dead letters now; `exhausted=True` says of
+        them that they were tried as often as they may.  False: one was gone.
         """
-        ending = requests.Ending(delay, error, failed, dead)
+        ending = requests.Ending(delay, error, failed, dead, exhausted)
         return await self._caller.call(requests.nack(queue, uids, lease, ending))
 
     async def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool:
@@ -171,9 +173,10 @@ class AsyncClient:
         error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
+        exhausted: bool = False,
     ) -> Settled:
         """Give messages of one queue back, each by its own lease, in one step."""
-        ending = requests.Ending(delay, error, failed, dead)
+        ending = requests.Ending(delay, error, failed, dead, exhausted)
         return await self._caller.call(requests.nack_many(messages, ending)) if messages else Settled()
 
     async def touch_many(self, messages: Sequence[AsyncMessage], *, timeout: int | None = None) -> Settled:

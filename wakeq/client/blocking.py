@@ -140,12 +140,14 @@ class Client:
         error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
+        exhausted: bool = False,
     ) -> bool:
         """Give messages back, to be delivered after `delay` seconds, or as the queue's retry policy says.
 
-        `failed=False`: it counts as no failure.  `dead=True`: they become dead letters now.  False: one was gone.
+        `failed=False`: it counts as no failure.  `dead=True`: they become dead letters now; `exhausted=True` says of
+        them that they were tried as often as they may.  False: one was gone.
         """
-        ending = requests.Ending(delay, error, failed, dead)
+        ending = requests.Ending(delay, error, failed, dead, exhausted)
         return self._caller.call(requests.nack(queue, uids, lease, ending))
 
     def touch(self, queue: str, *uids: str, timeout: int | None = None, lease: str | None = None) -> bool:
@@ -164,9 +166,10 @@ class Client:
         error: Reason | None = None,
         failed: bool = True,
         dead: bool = False,
+        exhausted: bool = False,
     ) -> Settled:
         """Give messages of one queue back, each by its own lease, in one step."""
-        ending = requests.Ending(delay, error, failed, dead)
+        ending = requests.Ending(delay, error, failed, dead, exhausted)
         return self._caller.call(requests.nack_many(messages, ending)) if messages else Settled()
 
     def touch_many(self, messages: Sequence[Message], *, timeout: int | None = None) -> Settled:

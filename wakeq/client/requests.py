@@ -78,12 +78,14 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
     error: Reason | None
     failed: bool
     dead: bool
+    exhausted: bool = False
 
     def fields(self) -> dict[str, Any]:
         """As the fields of a command."""
         delay = _seconds("delay", self.delay)
         error = None if self.error is None else text_of_reason(self.error)
-        return {"delay": delay, "error": error, "failed": self.failed, "dead": self.dead}
+        said = {"delay": delay, "error": error, "failed": self.failed, "dead": self.dead}
+        return said | ({"exhausted": True} if self.exhausted else {})
 
 
 def publish(queue: str, body: Body, options: Options) -> Request[str]:

@@ -46,8 +46,9 @@ class Awaited:
         error: str | None = None,
         failed: bool = True,
         dead: bool = False,
+        exhausted: bool = False,
     ) -> Settled:
-        return self._client.nack_many(messages, delay=delay, error=error, failed=failed, dead=dead)
+        return self._client.nack_many(messages, delay=delay, error=error, failed=failed, dead=dead, exhausted=exhausted)
 
 
 def work(client: Client, tasks: Sequence[Task[..., Any]]) -> int:

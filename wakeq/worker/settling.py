@@ -38,6 +38,7 @@ class Settler(Protocol):
         error: str | None = None,
         failed: bool = True,
         dead: bool = False,
+        exhausted: bool = False,
     ) -> Awaitable[Any]: ...
 
 

@@ -32,9 +32,10 @@ class Failed(Struct, frozen=True):
 
 
 class Dead(Struct, frozen=True):
-    """To the dead-letter queue."""
+    """To the dead-letter queue: for good, or because there are no retries left."""
 
     error: str
+    exhausted: bool = False
 
 
 class Returned(Struct, frozen=True):
@@ -56,7 +57,7 @@ def nack_of(verdict: GivenBack) -> dict[str, Any]:
         case Failed():
             return {"delay": verdict.delay_s, "error": verdict.error}
         case Dead():
-            return {"error": verdict.error, "dead": True}
+            return {"error": verdict.error, "dead": True} | ({"exhausted": True} if verdict.exhausted else {})
         case Returned():
             return {"delay": verdict.delay_s, "error": verdict.reason, "failed": False}
 
@@ -106,7 +107,9 @@ def failed(error: str, policy: Retry | None, failures: int, drawn: float) -> Fai
     if policy is None:
         return Failed(error)
     if policy.over(failures):
-        return Dead(f"still failing after {failures} {'retry' if failures == 1 else 'retries'}: {error}")
+        return Dead(
+            f"still failing after {failures} {'retry' if failures == 1 else 'retries'}: {error}", exhausted=True
+        )
     return Failed(error, policy.delay_after(failures, drawn=drawn))
 
 

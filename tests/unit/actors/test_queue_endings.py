@@ -120,8 +120,9 @@ def test_a_dead_letter_is_not_refused_by_a_full_queue(broker: Broker, client: Cl
 
 @pytest.mark.parametrize("stored", [False, True], ids=["body in memory", "body in the store"])
 @pytest.mark.parametrize("allowed", [0, 5])
+@pytest.mark.parametrize("reason", ["rejected", "exhausted"])
 def test_a_rejected_message_is_a_dead_letter_at_once(
-    broker: Broker, client: Client, allowed: int, stored: bool
+    broker: Broker, client: Client, allowed: int, stored: bool, reason: str
 ) -> None:
     client.call("CREATE", Q, max_deliveries=allowed)
     uid = client.publish(Q, "body")
@@ -131,12 +132,13 @@ def test_a_rejected_message_is_a_dead_letter_at_once(
         broker.flush()
         assert broker.queue(Q).bodies.missing([1]) == [1]
 
-    reply = client.call("NACK", Q, uid=uid, lease=lease, dead=True, error="it is no order")
+    why = {"exhausted": True} if reason == "exhausted" else {}
+    reply = client.call("NACK", Q, uid=uid, lease=lease, dead=True, error="it is no order", **why)
 
     assert reply == {"cmd": "oknack", "uid": uid, "qname": Q}
     assert client.finds_nothing(Q)
     letter = client.fetch("q.dead")
-    assert (letter["msg"], letter["headers"]["wakeq-reason"]) == ("body", "rejected")
+    assert (letter["msg"], letter["headers"]["wakeq-reason"]) == ("body", reason)
     assert (letter["headers"]["wakeq-deliveries"], letter["headers"]["wakeq-error"]) == ("1", "it is no order")
 
 

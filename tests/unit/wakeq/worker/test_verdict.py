@@ -28,10 +28,10 @@ POLICY = Retry(max=2, delay=10, jitter=0)
         (ValueError(), None, 0, Failed("ValueError")),
         (ValueError("no"), POLICY, 0, Failed("ValueError: no", 10)),
         (ValueError("no"), POLICY, 1, Failed("ValueError: no", 10)),
-        (ValueError("no"), POLICY, 2, Dead("still failing after 2 retries: ValueError: no")),
+        (ValueError("no"), POLICY, 2, Dead("still failing after 2 retries: ValueError: no", exhausted=True)),
         (SystemExit(3), POLICY, 0, Failed("SystemExit: 3", 10)),
         (Retry("busy", delay=30, jitter=0), POLICY, 0, Failed("busy", 30)),
-        (Retry("busy", delay=30, jitter=0), POLICY, 2, Dead("still failing after 2 retries: busy")),
+        (Retry("busy", delay=30, jitter=0), POLICY, 2, Dead("still failing after 2 retries: busy", exhausted=True)),
         (Retry("busy", delay=30, jitter=0), None, 99, Failed("busy", 30)),
         (Retry(), POLICY, 0, Failed("to be tried again", 10)),
         (Retry(max=9), POLICY, 2, Failed("to be tried again", 10)),
@@ -75,6 +75,7 @@ def test_verdicts_survive_the_way_between_processes() -> None:
 def test_a_verdict_is_said_with_the_words_of_the_client() -> None:
     assert nack_of(Failed("x")) == {"delay": None, "error": "x"}
     assert nack_of(Dead("x")) == {"error": "x", "dead": True}
+    assert nack_of(Dead("x", exhausted=True)) == {"error": "x", "dead": True, "exhausted": True}
     assert nack_of(Returned("x", 3)) == {"delay": 3, "error": "x", "failed": False}
 
 
