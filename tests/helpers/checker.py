@@ -5,9 +5,10 @@
 Q1 lost · Q2 invented or altered · Q3 delivered after a confirmed ack · Q4 two holders at once · Q5 before
 its delay · Q6 after its expiry · Q7 attempt numbers · Q8 too many deliveries, dead letters · Q9 acks and
 receipts · Q10 one id, two tasks · Q11 order. Only what is certain is flagged: an operation happened
-somewhere between its invoke and its answer, an unknown one perhaps never. It never looks at the broker, and
-never forgives by default: the only exception is a delivery on a queue that is not strict whose entry may
-have died with the broker.
+somewhere between its invoke and its answer, an unknown one perhaps never. An answer does not travel for
+long: a delivery that was asked for before an ack and arrives well after it left the broker after it. The
+checker never looks at the broker, and never forgives by default: the only exception is a delivery on a
+queue that is not strict whose entry may have died with the broker.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,6 +24,7 @@ from tests.helpers.stories import Delivery, Operation, Stories, Story
 CRASH_WINDOW_S = 0.5  # a delivery is on disk this long after its answer (20 ms, a sync, and a busy machine)
 CLOCK_TOLERANCE = 0.01  # the cluster clock never runs faster than real time by more than this
 EXPIRY_TICK_S = 0.25  # how late the broker may notice that a message has expired
+ARRIVAL_S = 0.5  # an answer is here this long after it left the broker, on a busy machine
 LOST_FETCH_S = 5.0  # a fetch whose answer was lost may have claimed what was published this long after it
 
 
@@ -182,8 +184,15 @@ class _Checker:
             for delivery in deliveries:
                 if delivery.start_s > gone_s:
                     self._flag("Q3", story, f"fetched at {delivery.start_s:.3f}, acknowledged at {gone_s:.3f}")
+                elif delivery.end_s > gone_s + ARRIVAL_S and not self._is_acknowledged(story, delivery):
+                    self._flag("Q3", story, f"arrived at {delivery.end_s:.3f}, acknowledged at {gone_s:.3f}")
                 elif delivery.end_s > gone_s:
                     self.report.seen["overlap_ack"] += 1
+
+    @staticmethod
+    def _is_acknowledged(story: Story, delivery: Delivery) -> bool:
+        """Whether it is this very delivery that was acknowledged: then it had arrived by then, somewhere."""
+        return any(ack.start.lease == delivery.lease for ack in story.acks_of(delivery.queue))
 
     def _q4_two_holders(self, story: Story) -> None:
         for first, second in _pairs(story.deliveries):

@@ -183,6 +183,24 @@ def delivered_after_it_was_called_gone(run: Run) -> None:
 
 
 @bad("Q3")
+def a_deposed_leader_sent_what_the_next_one_was_told_to_be_done(run: Run) -> None:
+    run.publish("a")
+    run.crash(1.5)
+    run.deliver("a", at_s=2, lease="2.1")
+    run.ack("a", at_s=3, lease="2.1")
+    run.deliver("a", at_s=1, end_s=4, lease="1.1")  # it stood behind what was never committed
+
+
+@bad("Q3")
+def a_fetch_that_waited_got_what_was_acknowledged_meanwhile(run: Run) -> None:
+    run.publish("a", timeout_s=5)
+    run.deliver("a", at_s=1, lease="L1")
+    run.deliver("a", at_s=7, lease="L2", count=1)
+    run.ack("a", at_s=8, lease="L2")
+    run.deliver("a", at_s=2, end_s=20, lease="L3", count=2)
+
+
+@bad("Q3")
 def a_dead_letter_came_back_after_its_ack(run: Run) -> None:
     run.publish("a", max_deliveries=1, dead_letter="d")
     run.deliver("a")

@@ -13,6 +13,7 @@ from tests.helpers.history import History, Kind
 from wakeq.actors.messages import HandOver
 
 KINDS: dict[str, Kind] = {"PUB": "publish", "FET": "deliver", "ACK": "ack", "NACK": "nack"}
+DEPOSED = ("NOT_LEADER", "NO_QUORUM")  # a FET that was refused so may have been counted, for its delivery was not sent
 SETTLED = {"ok": ("uid",), "okack": ("known",), "oknack": ()}  # by reply: what of it the history keeps
 
 
@@ -40,7 +41,7 @@ class Asked:
         elif cmd in SETTLED:
             facts = {name: reply.get(name, True) for name in SETTLED[cmd]}
             history.ok(self.kind, self.op, task=self.task, **facts)
-        elif reply.get("err") == "UNKNOWN":
+        elif reply.get("err") == "UNKNOWN" or (self.kind == "deliver" and reply.get("err") in DEPOSED):
             history.unknown(self.kind, self.op)
         else:
             history.fail(self.kind, self.op)

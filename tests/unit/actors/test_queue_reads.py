@@ -206,9 +206,10 @@ def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
 ) -> None:
     uid = client.publish(Q)
     begin_to_read(broker, worker)
-    broker.queue(Q).tell(Follow(broker.queue(Q).term, Refusal("NOT_LEADER", "another one leads")))
+    term = broker.queue(Q).term
+    broker.queue(Q).tell(Follow(term, Refusal("NOT_LEADER", "another one leads")))
     if leads_again:
-        broker.queue(Q).tell(Lead(7))
+        broker.queue(Q).tell(Lead(term, first_sequence=7))
 
     end_reading(broker)
 
