@@ -4,7 +4,7 @@
                                              passed_on <-- Answered <-- exchange
 
 They filter by themselves, so they are told everything.  What a component would die of is kept from them, unless the
-settings say that messages are encrypted: then nobody can know.  Whoever sent it hears nothing; it is logged.
+settings say that messages are encrypted: then nobody can know.  It is logged; a WebSocket client was refused it before.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,7 +63,7 @@ class Components(Process):
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
         everything = (Subscription(ANY, ANY),)
-        self._exchange.tell(Do(self, [Intent(Subscribe(everything), Subscribed(everything))]))
+        self._exchange.tell(Do(self, [Intent(Subscribe(everything), Subscribed(everything))], self._checks))
         self._exchange.tell(JoinTechnical(self))
 
     def on_receive(self, message: Any) -> None:

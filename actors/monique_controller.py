@@ -49,7 +49,7 @@ class Controller(Process):
     def on_start(self) -> None:
         self.runtime.monitor(self, self._exchange)
         tasks = (Subscription(self._spec, "config"),)
-        self._exchange.tell(Do(self, [Intent(Subscribe(tasks), Subscribed(tasks))]))
+        self._exchange.tell(Do(self, [Intent(Subscribe(tasks), Subscribed(tasks))], self._checks))
 
     def on_receive(self, message: Any) -> None:
         kind = type(message)

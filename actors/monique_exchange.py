@@ -73,6 +73,7 @@ class MoniqueExchange(Process):
         self._randbelow = randbelow
         self._exchange: Exchange[Process] = Exchange()
         self._technical: list[Process] = []
+        self._checking: set[Process] = set()  # the subscribers that drop what components could not read
         self._shares: dict[Process, list[Parcel]] = {}  # what each is to be told at the end of this turn
         self._to_keep: list[Task] = []
         self._tally = tally
@@ -101,6 +102,8 @@ class MoniqueExchange(Process):
         """Do what a connection wants, in its order; what it is pushed by that comes before the answers."""
         outcomes: list[tuple[Intent, WakeqError | None]] = []
         subscriber = message.subscriber
+        if message.checks:
+            self._checking.add(subscriber)
         for intent in message.intents:
             work = intent.work
             if type(work) is Push:
@@ -116,7 +119,7 @@ class MoniqueExchange(Process):
 
     def on_relayed(self, message: Relayed) -> None:
         for transfer in message.transfers:
-            self._take(transfer)
+            self._take(Parcel(transfer))
         self._tell(message.asker)
 
     def on_kept(self, message: Kept) -> None:
@@ -165,6 +168,10 @@ class MoniqueExchange(Process):
     def _push(self, transfer: Transfer, subscriber: Process, intent: Intent) -> list[tuple[Intent, WakeqError | None]]:
         """Take what came by WebSocket; return what became of it, if that is known yet."""
         self._tally.taken["websocket"] += 1
+        parcel = Parcel(transfer)
+        flaw = self._flaw_for_readers(parcel)
+        if flaw is not None:  # a message that would be dropped on its way must not be confirmed
+            return [(intent, flaw)]
         if transfer.tag.spec == KILL:
             self._tell()  # a task that was pushed before it is looked for where it is by now
             try:
@@ -173,21 +180,28 @@ class MoniqueExchange(Process):
                 return [(intent, error)]
             self._tell()
             self._relay([transfer])
-        return [(intent, None)] if self._take(transfer, subscriber, intent) else []
+        return [(intent, None)] if self._take(parcel, subscriber, intent) else []
 
-    def _take(self, transfer: Transfer, subscriber: Process | None = None, intent: Intent | None = None) -> bool:
+    def _flaw_for_readers(self, parcel: Parcel) -> MoniqueError | None:
+        """Return why a subscriber of the message would drop it, if one would."""
+        tag = parcel.transfer.tag
+        if not self._checking or self._checking.isdisjoint(self._exchange.subscribers(tag.spec, tag.type)):
+            return None
+        return parcel.flaw
+
+    def _take(self, parcel: Parcel, subscriber: Process | None = None, intent: Intent | None = None) -> bool:
         """Pass a message on, unless its spec is not allowed (section 6: it is dropped in silence).
 
         False for a task that has to be kept first.
         """
-        tag = transfer.tag
+        tag = parcel.transfer.tag
         if self._rules.allowed and tag.spec not in self._rules.allowed:
             return True
         queue = self._rules.routes.get(tag.spec) if tag.type == TASK else None
         if queue is None:
-            self._share(Parcel(transfer))
+            self._share(parcel)
             return True
-        self._to_keep.append(Task(Parcel(transfer), queue, subscriber, intent))
+        self._to_keep.append(Task(parcel, queue, subscriber, intent))
         return False
 
     def _kill(self, kill: Transfer) -> None:

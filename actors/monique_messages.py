@@ -57,10 +57,11 @@ class Parcel:
 
 
 class Do(Struct, frozen=True, gc=False):
-    """What a connection wants done, in this order."""
+    """What a connection wants done, in this order; one that `checks` drops messages that components could not read."""
 
     subscriber: Process
     intents: Sequence[Intent]
+    checks: bool = False
 
 
 class Done(Struct, frozen=True, gc=False):

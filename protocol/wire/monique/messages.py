@@ -3,12 +3,13 @@
     packed bytes --> decode_message --> Message          Message --> encode_message --> packed bytes
     packed bytes --> check_for_components --> nothing, or BadMessage
 
-Messages from before 0.1.6 have id and pid as bytes; here they are text as soon as they are read.  Must never write what
-a component could not read: encode_message refuses it.
+Messages from before 0.1.6, as those printed in the document, have id and pid as bytes; here they are text as soon as they
+are read.  Whoever packs such a message again keeps its form with `ids_as_bytes`.  Must never write what a component could
+not read: encode_message refuses it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 import msgspec
@@ -61,6 +62,10 @@ class _OldMessage(Struct, frozen=True, gc=False):
     type: Type
 
 
+class _OldComponentMessage(_OldMessage, frozen=True, gc=False, forbid_unknown_fields=True):
+    """As _OldMessage, and nothing else that an unpacker could stumble over."""
+
+
 class _ErrorData(Struct, frozen=True, gc=False):
     code: int
     message: str
@@ -68,7 +73,8 @@ class _ErrorData(Struct, frozen=True, gc=False):
 
 _MESSAGES = msgspec.msgpack.Decoder(Message)
 _COMPONENT_MESSAGES = msgspec.msgpack.Decoder(_ComponentMessage)
-_OLD_MESSAGES = msgspec.msgpack.Decoder(_OldMessage)
+_OLD_MESSAGES: msgspec.msgpack.Decoder[_OldMessage] = msgspec.msgpack.Decoder(_OldMessage)
+_OLD_COMPONENT_MESSAGES: msgspec.msgpack.Decoder[_OldMessage] = msgspec.msgpack.Decoder(_OldComponentMessage)
 _TEXTS = msgspec.msgpack.Decoder(str)
 _BYTES = msgspec.msgpack.Decoder(bytes)
 _UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -79,22 +85,35 @@ def decode_message(packed: bytes) -> Message:
     try:
         return _MESSAGES.decode(packed)
     except _UNDECODABLE:
-        return _decode_old(packed)
+        return _read_old(packed, _OLD_MESSAGES)
 
 
 def check_for_components(packed: bytes) -> None:
-    """Raise BadMessage or BadEncoding unless it has the nine fields as they are written today, and no other.
+    """Raise BadMessage or BadEncoding unless it has the nine fields, id and pid in either form, and no other.
 
     A Python component dies of a message that it cannot unpack (section 8).
     """
     try:
         _COMPONENT_MESSAGES.decode(packed)
-    except _UNDECODABLE as error:
-        raise _error_of(error) from None
+    except _UNDECODABLE:
+        _read_old(packed, _OLD_COMPONENT_MESSAGES)
 
 
-def encode_message(message: Message) -> bytes:
-    """Return the packed message, or raise BadMessage if a field is not as the protocol has it."""
+def ids_as_bytes(packed: bytes) -> list[str]:
+    """Return which of `id` and `pid` are bytes in a message that can be read."""
+    try:
+        _MESSAGES.decode(packed)
+    except _UNDECODABLE:
+        old = _OLD_MESSAGES.decode(packed)
+        return [name for name, raw in (("id", old.id), ("pid", old.pid)) if not _is_text(raw)]
+    return []
+
+
+def encode_message(message: Message, ids_as_bytes: Collection[str] = ()) -> bytes:
+    """Return the packed message, or raise BadMessage if a field is not as the protocol has it.
+
+    The ids that are named, `id` or `pid`, are written as bytes.
+    """
     for name, is_good, rule in (
         ("spec", _SPEC.match(message.spec), "one part of a-z, 0-9 and -, or two with _ between"),
         ("type", message.type in TYPES, "config, result, error or data"),
@@ -106,7 +125,7 @@ def encode_message(message: Message) -> bytes:
         if not is_good:
             raise BadMessage(f"the message cannot be sent: its {name} must be {rule}")
     tag_of(message)
-    packed = msgspec.msgpack.encode(message)
+    packed = msgspec.msgpack.encode(_with_old_ids(message, ids_as_bytes) if ids_as_bytes else message)
     if len(packed) > MESSAGE_BYTES_MAX:
         raise BadMessage(f"the message has {len(packed)} bytes, at most {MESSAGE_BYTES_MAX} are taken; split it")
     return packed
@@ -145,9 +164,14 @@ def error_data(code: ErrorCode, text: str) -> bytes:
     return msgspec.json.encode(_ErrorData(code, text))
 
 
-def _decode_old(packed: bytes) -> Message:
+def _with_old_ids(message: Message, names: Collection[str]) -> dict[str, object]:
+    fields: dict[str, object] = msgspec.to_builtins(message, builtin_types=(bytes,))
+    return {name: str(value).encode() if name in names else value for name, value in fields.items()}
+
+
+def _read_old(packed: bytes, decoder: msgspec.msgpack.Decoder[_OldMessage]) -> Message:
     try:
-        old = _OLD_MESSAGES.decode(packed)
+        old = decoder.decode(packed)
         return Message(
             created_at_ms=old.created_at,
             creator=old.creator,
@@ -168,6 +192,14 @@ def _text_of(raw: msgspec.Raw) -> str:
         return _TEXTS.decode(raw)
     except msgspec.ValidationError:
         return _BYTES.decode(raw).decode("ascii")
+
+
+def _is_text(raw: msgspec.Raw) -> bool:
+    try:
+        _TEXTS.decode(raw)
+    except _UNDECODABLE:
+        return False
+    return True
 
 
 def _error_of(error: Exception) -> MoniqueError:

@@ -15,7 +15,13 @@ import msgspec
 from wakeq.protocol.catalog import SECONDS_MAX
 from wakeq.protocol.commands import Draft
 from wakeq.protocol.wire.monique.errors import BadMessage, MoniqueError
-from wakeq.protocol.wire.monique.messages import Message, decode_message, encode_message, expires_after_ms
+from wakeq.protocol.wire.monique.messages import (
+    Message,
+    decode_message,
+    encode_message,
+    expires_after_ms,
+    ids_as_bytes,
+)
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.transfers import Transfer, transfer_of
 
@@ -23,6 +29,7 @@ TAG: Final = "monique-tag"
 ENCODING: Final = "monique-encoding"  # of the body; without it the body is the packed message
 CREATED_AT: Final = "monique-created-at"
 EXPIRES_AT: Final = "monique-expires-at"
+BYTES: Final = "monique-bytes"  # which of id and pid are bytes in the message, as they were before 0.1.6
 TYPE: Final = "monique-type"  # of an answer: result, if it does not say
 CREATOR: Final = "monique-creator"  # of an answer
 
@@ -45,6 +52,8 @@ def draft_of(transfer: Transfer, now_ms: int) -> Draft | None:
         CREATED_AT: str(message.created_at_ms),
         EXPIRES_AT: str(message.expires_at_ms),
     }
+    if old := ids_as_bytes(transfer.message):
+        headers[BYTES] = " ".join(old)
     return Draft(message.data, expires_ms=min(expires_ms, EXPIRES_MS_MAX), headers=_packed(headers))
 
 
@@ -70,7 +79,7 @@ def task_transfer_of(body: bytes, headers: Mapping[str, str]) -> Transfer:
         spec=tag.spec,
         type=tag.type,  # type: ignore[arg-type]  # read_tag has looked at it
     )
-    return Transfer(tag, encode_message(message))
+    return Transfer(tag, encode_message(message, headers.get(BYTES, "").split()))
 
 
 def answer_of(body: bytes, headers: Mapping[str, str], *, id: str, creator: str, now_ms: int) -> Transfer:

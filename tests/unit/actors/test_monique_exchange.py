@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -12,6 +13,7 @@ from tests.helpers.monique_by_hand import HandMonique, push, subscribe, transfer
 from tests.helpers.monique_exchange_place import Place
 from wakeq.actors.in_flight import IN_FLIGHT_MAX
 from wakeq.actors.monique_components import Components, Layers, Taken
+from wakeq.actors.monique_controller import Controller
 from wakeq.actors.monique_exchange import Rules
 from wakeq.actors.monique_messages import Relayed, Technical
 from wakeq.actors.operator import Operator
@@ -32,6 +34,8 @@ from wakeq.protocol.wire.monique.commands import (
     Unsubscribe,
 )
 from wakeq.protocol.wire.monique.errors import BadFrame
+
+IDS = json.loads((Path(__file__).parents[2] / "vectors" / "monique_ids.json").read_text())["transfers"]
 
 
 @pytest.fixture
@@ -171,6 +175,26 @@ def kill_of(task_id: str) -> Any:
     return transfer("config kill", data=json.dumps({"task_id": task_id}).encode())
 
 
+class Nobody:
+    """A controller's port without components."""
+
+    def can_take(self, component: int, /) -> bool:
+        return False
+
+    def send(self, component: int, frames: Any, /) -> bool:
+        return False
+
+
+class Frames:
+    """A PUB socket that keeps what it was told."""
+
+    def __init__(self, heard: list[Any]) -> None:
+        self._heard = heard
+
+    def publish(self, transfers: Any, /) -> None:
+        self._heard += [tuple(frames) for frames in transfers]
+
+
 class Written:
     """A PUB socket that writes down, with its layer, what it was told; both layers write into one list."""
 
@@ -214,12 +238,12 @@ def test_a_kill_by_websocket_is_one_too(place: Place) -> None:
 
 
 def test_a_kill_by_websocket_that_components_would_die_of_is_refused(place: Place) -> None:
-    """Its id is bytes, as in old messages."""
+    """Its id is a number."""
     _, written = with_components(place)
     kill = kill_of("t1")
-    old = msgpack.packb(msgpack.unpackb(kill.message) | {"id": b"bytes"})
+    bad = msgpack.packb(msgpack.unpackb(kill.message) | {"id": 5})
 
-    (refusal,) = place.client().ask(PushToMq(Tagged(old, kill.tag.text)))
+    (refusal,) = place.client().ask(PushToMq(Tagged(bad, kill.tag.text)))
 
     assert isinstance(refusal, Error)
     assert written == []
@@ -238,30 +262,69 @@ def test_a_kill_that_cannot_be_used_is_neither_told_nor_relayed(place: Place, ca
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_components_are_told_on_the_technical_layer_what_they_survive(place: Place, checks: bool) -> None:
-    """An id as bytes, as in old messages, they do not; what nobody can read goes nowhere."""
+    """A field more they do not; what nobody can read goes nowhere.  An id as bytes, as in old messages, is no flaw."""
     components, written = with_components(place, checks=checks)
     good = transfer("data monitoring")
-    old = msgpack.packb(msgpack.unpackb(good.message) | {"id": b"bytes"})
+    old, more = (msgpack.packb(msgpack.unpackb(good.message) | other) for other in ({"id": b"bytes"}, {"later": 1}))
 
     tag = good.tag.text.encode()
-    components.tell(taken([tag, old], [tag, b"encrypted"], good.frames, is_technical=True))
+    components.tell(taken([tag, old], [tag, more], [tag, b"encrypted"], good.frames, is_technical=True))
     place.settle()
 
-    assert written == [("technical", "monitoring")] * (1 if checks else 2)
+    assert written == [("technical", "monitoring")] * (2 if checks else 3)
 
 
-@pytest.mark.parametrize(("checks", "heard"), [(True, []), (False, ["secret_plan"])])
+@pytest.mark.parametrize(
+    ("checks", "heard", "answers"), [(True, [], [Error]), (False, ["secret_plan"], [PushedFromMq, PushedToMq])]
+)
 def test_what_cannot_be_read_goes_to_components_only_if_that_is_wanted(
-    place: Place, checks: bool, heard: list[str]
+    place: Place, checks: bool, heard: list[str], answers: list[type]
 ) -> None:
+    """What a check would drop on its way is refused to its sender, and told to nobody."""
     _, written = with_components(place, checks=checks)
     client = place.client()
     client.ask(subscribe("* *"))
 
     replies = client.ask(PushToMq(Tagged(b"encrypted", "data:secret_plan:1::me")))
 
-    assert kinds(replies) == [PushedFromMq, PushedToMq]
+    assert kinds(replies) == answers
     assert [spec for _, spec in written] == heard
+
+
+def test_where_no_component_hears_it_what_cannot_be_read_is_passed_on(place: Place) -> None:
+    client = place.client()
+    client.ask(subscribe("* *"))
+
+    replies = client.ask(PushToMq(Tagged(b"encrypted", "data:secret_plan:1::me")))
+
+    assert kinds(replies) == [PushedFromMq, PushedToMq]
+
+
+def test_what_a_controller_would_drop_is_refused_in_its_place_and_the_rest_is_not(place: Place) -> None:
+    controller = place.runtime.spawn(Controller, "a_b", Nobody(), place.exchange, place.tally, checks=True)
+    client = place.client()
+
+    replies = client.ask(
+        push("config a_b"), PushToMq(Tagged(b"encrypted", "config:a_b:1::me")), PushToMq(Tagged(b"x", "data:a_b:1::me"))
+    )
+
+    assert controller.alive
+    assert kinds(replies) == [PushedToMq, Error, PushedToMq]
+    assert place.tally.dropped["to_controller"] == 0
+
+
+@pytest.mark.parametrize("vector", IDS, ids=lambda vector: vector["name"])
+def test_ids_as_text_and_as_bytes_reach_components_byte_by_byte(place: Place, vector: dict[str, Any]) -> None:
+    """The document's own examples have them as bytes."""
+    heard: list[Any] = []
+    layers = Layers(Frames(heard), Frames(heard))
+    place.runtime.spawn(Components, layers, place.exchange, place.tally, checks=True)
+    tag, packed = (bytes.fromhex(frame) for frame in vector["frames_hex"])
+
+    replies = place.client().ask(PushToMq(Tagged(packed, tag)))
+
+    assert kinds(replies) == [PushedToMq]
+    assert heard == [(tag, packed)]
 
 
 def test_a_flood_of_bad_transfers_is_one_line_of_the_log(place: Place, caplog: pytest.LogCaptureFixture) -> None:

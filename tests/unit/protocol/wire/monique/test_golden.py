@@ -25,8 +25,16 @@ from wakeq.protocol.wire.monique.commands import (
 from wakeq.protocol.wire.monique.errors import BadMessage, BadTag, BadTransfer
 from wakeq.protocol.wire.monique.frames import decode, decode_replies, encode
 from wakeq.protocol.wire.monique.kills import killed
-from wakeq.protocol.wire.monique.messages import Message, check_for_components, decode_message, encode_message, tag_of
+from wakeq.protocol.wire.monique.messages import (
+    Message,
+    check_for_components,
+    decode_message,
+    encode_message,
+    ids_as_bytes,
+    tag_of,
+)
 from wakeq.protocol.wire.monique.tags import read_tag
+from wakeq.protocol.wire.monique.tasks import draft_of, headers_of, task_transfer_of
 from wakeq.protocol.wire.monique.transfers import read_transfer, transfer_of
 
 VECTORS = json.loads((Path(__file__).parents[4] / "vectors" / "monique.json").read_text())
@@ -39,6 +47,7 @@ GOOD_FROM_CLIENT = [
 ]
 FROM_SERVER = [vector for vector in WEBSOCKET.values() if vector["direction"] == "server->client"]
 ZEROMQ = {vector["name"]: vector for vector in VECTORS["zeromq"]}
+IDS = json.loads((Path(__file__).parents[4] / "vectors" / "monique_ids.json").read_text())["transfers"]
 WRAPPED_TWICE = "printed_pushed_from_mq"
 
 
@@ -190,6 +199,21 @@ def test_a_golden_transfer_is_read_and_written(vector: dict[str, Any]) -> None:
     assert list(transfer.frames) == frames_of(vector)
     assert transfer.tag == read_tag(vector["decoded"]["tag"]) == tag_of(message)
     assert message == message_of(vector["decoded"]["message"])
+    check_for_components(transfer.message)
+
+
+@pytest.mark.parametrize("vector", IDS, ids=name_of)
+def test_a_message_keeps_its_form_of_ids_byte_by_byte(vector: dict[str, Any]) -> None:
+    transfer = read_transfer(frames_of(vector))
+    message = decode_message(transfer.message)
+    old = ids_as_bytes(transfer.message)
+    draft = draft_of(transfer, now_ms=0)
+    assert draft is not None
+
+    assert old == vector["ids_as_bytes"]
+    assert transfer.tag == tag_of(message)
+    assert encode_message(message, old) == transfer.message
+    assert task_transfer_of(draft.body, headers_of(draft.headers)) == transfer
     check_for_components(transfer.message)
 
 

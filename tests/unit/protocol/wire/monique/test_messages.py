@@ -19,6 +19,7 @@ from wakeq.protocol.wire.monique.messages import (
     encode_message,
     error_data,
     expires_after_ms,
+    ids_as_bytes,
     make_id,
     tag_of,
 )
@@ -79,9 +80,13 @@ def test_ids_as_bytes_are_read_as_text_each_for_itself(kinds: tuple[str, ...]) -
     for name in kinds:
         fields[name] = str(fields[name]).encode()
 
-    assert decode_message(msgpack.packb(fields)) == replace(MESSAGE, pid="b" * 28)
-    with pytest.raises(BadMessage):
-        check_for_components(msgpack.packb(fields))
+    packed = msgpack.packb(fields)
+
+    assert decode_message(packed) == replace(MESSAGE, pid="b" * 28)
+    assert ids_as_bytes(packed) == list(kinds)
+    check_for_components(packed)
+    with pytest.raises(BadMessage, match="unknown field `later`"):
+        check_for_components(msgpack.packb(fields | {"later": 1}))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -145,7 +150,7 @@ def test_what_passes_the_check_is_unpacked_by_a_python_component(
     unpacked = msgpack.unpackb(bytes(packed), raw=False)  # as the component does it
 
     assert sorted(unpacked) == sorted(NAMES)
-    assert isinstance(unpacked["id"] + unpacked["pid"], str)
+    assert all(isinstance(unpacked[name], str | bytes) for name in ("id", "pid"))
     assert isinstance(unpacked["data"], bytes)
 
 
