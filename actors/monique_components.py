@@ -3,7 +3,7 @@
     PULL --> Taken --> read_transfer --> Relayed, Technical --> exchange --> Pushed, Technical --> PUB
                                              passed_on <-- Answered <-- exchange
 
-They filter by themselves, so they are told everything.  What a component would die of is kept from them, unless the
+They filter by themselves, so they are told everything.  What a component could not unpack is kept from them, unless the
 settings say that messages are encrypted: then nobody can know.  It is logged; a WebSocket client was refused it before.
 """
 

@@ -47,7 +47,7 @@ class Rules(NamedTuple):
 
     allowed: frozenset[str] = frozenset()
     routes: Mapping[str, str] = {}
-    checks: bool = True  # kills, which every component reads, as it would die of those that it cannot
+    checks: bool = True  # kills, which every component reads: one that it cannot unpack would make it start again
 
 
 class FamilyEnded(RuntimeError):

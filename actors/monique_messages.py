@@ -45,7 +45,7 @@ class Parcel:
 
     @property
     def flaw(self) -> MoniqueError | None:
-        """Why a component would die of it, or None."""
+        """Why a component could not unpack it, or None."""
         if self._flaw is _UNCHECKED:
             try:
                 check_for_components(self.transfer.message)

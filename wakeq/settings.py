@@ -197,7 +197,7 @@ class Monique:
     )
     id_cookie: bool = setting(False, "Refuse WebSocket clients that have no cookie `id`")
     check_messages: bool = setting(
-        True, "Do not pass on messages that would crash components over ZeroMQ; turn it off if messages are encrypted"
+        True, "Refuse messages that components over ZeroMQ could not unpack; turn it off if messages are encrypted"
     )
     routes: Mapping[str, str] | None = setting(
         None, "Specs whose tasks are stored on a queue, and the queue of each", kind=dict

@@ -45,10 +45,17 @@ def level_of(cluster: Cluster) -> Any:
 
 
 def ask_for_news(cluster: Cluster) -> dict[str, Any]:
-    """Ask for something that came with this release."""
-    with LineClient(cluster.leader().worker_address) as client:
-        client.ask("PUB", "new", message="m")
-        return dict(client.ask("UPDATE", "new", wake="sleeper"))
+    """Ask for something that came with this release; the leader may change meanwhile."""
+    answers: list[dict[str, Any]] = []
+
+    def is_answered() -> bool:
+        with LineClient(cluster.leader().worker_address) as client:
+            client.ask("PUB", "new", message="m")
+            answers.append(client.ask("UPDATE", "new", wake="sleeper"))
+        return answers[-1].get("err") not in ("UNKNOWN", "NOT_LEADER", "NO_QUORUM", "Q_NOT_FOUND")
+
+    eventually(is_answered, "a leader answers")
+    return answers[-1]
 
 
 @pytest.mark.long

@@ -159,6 +159,20 @@ def test_without_the_cookie_there_is_no_connection_where_it_is_demanded(start_br
 # --- ZeroMQ ---
 
 
+def test_the_documents_own_example_reaches_components_byte_by_byte(
+    broker: BrokerProcess, zmq_component: ZmqComponent
+) -> None:
+    """Its `id` and `pid` are bin."""
+    pushed = msgpack.unpackb(WEBSOCKET["printed_push_to_mq"], raw=False)["data"]
+
+    async def push() -> list[bytes]:
+        async with raw_monique(url_of(broker)) as ws:
+            return await frames(ws, "printed_push_to_mq")
+
+    assert asyncio.run(push()) == [WEBSOCKET["printed_pushed_to_mq"]]
+    assert zmq_component.hear() == [pushed["tag"], pushed["message"]]
+
+
 def test_what_comes_in_on_a_layer_goes_out_on_it_unchanged(zmq_component: ZmqComponent) -> None:
     for name in ("config_from_python_component", "result_with_parent", "component_error"):
         zmq_component.send(ZEROMQ[name])

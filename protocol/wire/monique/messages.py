@@ -91,7 +91,7 @@ def decode_message(packed: bytes) -> Message:
 def check_for_components(packed: bytes) -> None:
     """Raise BadMessage or BadEncoding unless it has the nine fields, id and pid in either form, and no other.
 
-    A Python component dies of a message that it cannot unpack (section 8).
+    A Python component starts again at a message that it cannot unpack, and loses its task (section 8).
     """
     try:
         _COMPONENT_MESSAGES.decode(packed)
