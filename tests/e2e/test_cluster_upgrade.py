@@ -72,7 +72,7 @@ def test_nodes_are_upgraded_one_by_one_and_back_under_load_and_nothing_is_lost(
     async def step() -> None:
         node, release = next(steps)
         assert level_of(cluster) == LEVEL - 1
-        assert ask_for_news(cluster)["err"] == "OLDER_NODES"
+        assert ask_for_news(cluster)["err"] in ("OLDER_NODES", "BAD_FIELD")  # the latter if the older release leads
         history.crash()  # the moment that counts: what a leader delivered last may be delivered again
         await asyncio.to_thread(stop, node)
         node.command = release

@@ -198,13 +198,13 @@ def test_bad_transfers_are_dropped_and_logged_and_the_next_one_comes_through(
     assert "from a component: dropped (201): tag" in broker.stderr
 
 
-def test_a_component_is_never_told_what_it_would_die_of(zmq_component: ZmqComponent) -> None:
+def test_a_component_is_never_told_what_it_cannot_unpack(zmq_component: ZmqComponent) -> None:
     good = packed(spec="a_b", type="data")
     (tag, message), fields = good, msgpack.unpackb(good[1])
 
     for broken in (
         b"no message",
-        msgpack.packb(fields | {"id": b"bytes"}),
+        msgpack.packb(fields | {"id": 5}),
         msgpack.packb({name: value for name, value in fields.items() if name != "pid"}),
         message + b"\0",
     ):
@@ -280,10 +280,10 @@ def test_what_a_component_sends_reaches_websockets_and_the_other_way_round(
     asyncio.run(test())
 
 
-def test_a_message_of_the_old_form_reaches_websockets_and_no_component(
+def test_a_message_of_the_old_form_reaches_websockets_and_components(
     broker: BrokerProcess, zmq_component: ZmqComponent
 ) -> None:
-    """Its id is bytes, of which the Python component dies."""
+    """Its id and its pid are bytes."""
     old = WEBSOCKET["printed_message_result"]
     tag = (
         "result:example_calculator:aoH9WCyq+2sFRg40WxRWByfVcBE=:VJuujbbNlNQ0d/xqCvv2E11Orw0=:0000-0000-0000-calculator"
@@ -295,6 +295,20 @@ def test_a_message_of_the_old_form_reaches_websockets_and_no_component(
             await ws.say("push_to_mq", {"tag": tag, "message": old})
             assert (await ws.take())["data"] == {"tag": tag, "message": old}
             assert (await ws.take())["command"] == "pushed_to_mq"
+
+    asyncio.run(test())
+    assert zmq_component.hear() == [tag.encode(), old]
+
+
+def test_what_is_kept_from_components_is_refused_to_the_client_that_pushes_it(
+    broker: BrokerProcess, zmq_component: ZmqComponent
+) -> None:
+    async def test() -> None:
+        async with raw_monique(url_of(broker)) as ws:
+            await ws.ask("subscribe", EVERYTHING)
+            answer = await ws.ask("push_to_mq", {"tag": "data:a_b:1::me", "message": b"encrypted"})
+            assert "not one with the nine fields" in answer["error"] or "not MessagePack" in answer["error"]
+            assert await ws.ask("ping", 1) == {"command": "pong", "data": 1}
 
     asyncio.run(test())
     assert is_quiet(zmq_component.sub)

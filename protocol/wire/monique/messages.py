@@ -3,9 +3,9 @@
     packed bytes --> decode_message --> Message          Message --> encode_message --> packed bytes
     packed bytes --> check_for_components --> nothing, or BadMessage
 
-Messages from before 0.1.6, as those printed in the document, have id and pid as bytes; here they are text as soon as they
-are read.  Whoever packs such a message again keeps its form with `ids_as_bytes`.  Must never write what a component could
-not read: encode_message refuses it.
+Messages from before 0.1.6, as those printed in the document, have id and pid as bytes; here they are text as soon as
+they are read.  Whoever packs such a message again keeps its form with `ids_as_bytes`.  Must never write what a
+component could not read: encode_message refuses it.
 """
 
 import re
