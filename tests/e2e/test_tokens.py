@@ -5,8 +5,10 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -15,8 +17,11 @@ from tests.helpers.line_client import LineConversation
 from tests.helpers.started import eventually
 from tests.helpers.verbs import wakeq
 from wakeq import AsyncClient, AsyncTaskFluxClient, Client, TaskFluxClient, Worker
+from wakeq.client.bulk import BulkClient, Columns
 from wakeq.protocol.access import Right
-from wakeq.protocol.errors import Disconnected, Forbidden, Unauthorized
+from wakeq.protocol.errors import BadField, Disconnected, Forbidden, Unauthorized
+from wakeq.protocol.wire.blocks import pack
+from wakeq.protocol.wire.worker import Followup
 from wakeq.storage.tokens import TokenFile
 
 RELOAD_S_MAX = 5.0
@@ -212,6 +217,47 @@ def test_every_door_asks(guarded: Guarded) -> None:
             pass
         with pytest.raises(Forbidden, match="no right to publish"):
             flux.enqueue("r", "z")
+
+
+def test_token_of_one_team_plants_nothing_in_the_queue_of_another(guarded: Guarded, tmp_path: Path) -> None:
+    """By headers that an operator's redrive would obey, in every command that publishes."""
+    team = guarded.token("team", "--rights", "publish,fetch,admin", "--queues", "a*")
+    owner = guarded.token("owner", "--rights", "publish,fetch,admin")
+    planted = {"wakeq-origin": "b1", "wakeq-origin-uid": "x"}
+    block = Columns(1, ["body", "headers"], pack([("body", [b"x"]), ("headers", [msgspec.msgpack.encode(planted)])]))
+    options: dict[str, Any] = {"headers": planted}
+    with guarded.until_taken(team) as mallory, BulkClient(guarded.broker.address, token=team) as in_bulk:
+        mallory.publish("a1", "x")
+        message = mallory.fetch("a1")
+        assert message is not None
+        followup = Followup(qname="a1.dead", message="x", headers=planted)
+        for plant in (
+            lambda: mallory.publish("a1.dead", "x", **options),
+            lambda: mallory.publish_many("a1.dead", ["x"], **options),
+            lambda: message.ack(then=[followup]),
+            lambda: in_bulk.publish_block("a1.dead", block),
+            lambda: in_bulk.stash("a1.dead", "s", 0, block, keep=60),
+        ):
+            with pytest.raises(BadField, match=r"wakeq-origin.*admin for 'a1.dead' and 'b1'"):
+                plant()
+        message.reject("a real one")
+
+    http = f"http://{guarded.broker.addresses['http']}"
+    at = {"WAKEQ_BROKER": guarded.broker.address, "WAKEQ_HTTP": http, "WAKEQ_TOKEN": owner}
+    with guarded.until_taken(owner) as operator:
+        operator.publish("a1.dead", "the operator may", headers=planted)
+        said = wakeq("queue", "redrive", "a1.dead", "--yes", **at)
+        assert "redriven from queue a1.dead: 1" in said.stdout
+        assert "name queues that do not send their dead letters there: queue b1;" in said.stderr
+        lines = wakeq("export", **at).stdout
+        operator.purge("a1.dead")
+        (tmp_path / "lines").write_text(lines)
+        wakeq("import", str(tmp_path / "lines"), **at)
+        (letter,) = operator.peek("a1.dead")
+        assert letter["headers"] == planted
+        said = wakeq("queue", "redrive", "a1.dead", "--anywhere", "--yes", **at)
+        assert "redriven from queue a1.dead: 1" in said.stdout
+        assert operator.stats("b1")["ready"] == 1
 
 
 def test_who_hears_everything_of_monique_needs_both_rights_for_all_queues(guarded: Guarded) -> None:

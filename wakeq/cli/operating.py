@@ -3,7 +3,7 @@
 Whatever destroys or moves asks first.  Messages are picked by uid or by conditions; `--dry-run` shows them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -65,10 +65,22 @@ def select(
             behind = "; there may be more" if answer["after"] else ""
             say(f"nothing was done; {answer['matched']} of {answer['scanned']} messages examined match{behind}")
             return
-        sums = selected(client, path, queue, body, limit=limit)
+        strangers: set[str] = set()
+        sums = selected(client, path, queue, body, limit=limit, strangers=strangers)
     print_json({"queue": queue, **sums}) if as_json else click.echo(f"{word} {queue_name(queue)}: {sums['done']}")
-    if sums["done"] < sums["matched"]:
+    if strangers:
+        say_strangers(queue, strangers)
+    elif sums["done"] < sums["matched"]:
         say(f"{sums['matched'] - sums['done']} more matched but were gone by then, or are with a worker")
+
+
+def say_strangers(queue: str, strangers: Iterable[str]) -> None:
+    """Say why a redrive has left letters: whoever may publish there may have written their origin."""
+    names = ", ".join(queue_name(name) for name in sorted(strangers))
+    say(
+        f"some were left in {queue_name(queue)}: they name queues that do not send their dead letters there: {names}; "
+        "look at them with `wakeq queue peek`, and move them with --anywhere or --to QUEUE"
+    )
 
 
 def print_messages(messages: Sequence[Mapping[str, Any]]) -> None:

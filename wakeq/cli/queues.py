@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from wakeq.cli.common import Broker, ByteCount, confirm, json_option, queue_name, yes_option
-from wakeq.cli.operating import CONDITION_HELP, fact_of, picking, select
+from wakeq.cli.operating import CONDITION_HELP, fact_of, picking, say_strangers, select
 from wakeq.cli.output import moment, print_facts, print_json, print_table, say
 from wakeq.client.redrive import ORIGIN
 from wakeq.protocol.commands import PAUSE_MS_MAX
@@ -222,6 +222,7 @@ def peek(broker: Broker, name: str, limit: int, state: str, as_json: bool) -> No
     "--limit", type=click.IntRange(min=1), metavar="N", help="Move at most this many; default: all that are ready."
 )
 @click.option("--to", metavar="QUEUE", help="Move them to this queue; default: each to where it came from.")
+@click.option("--anywhere", is_flag=True, help="Also to queues that do not send their dead letters here.")
 @click.option("--where", multiple=True, metavar="CONDITION", help=CONDITION_HELP)
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="At most this many a second.")
 @click.option("--dry-run", is_flag=True, help="Show the next messages, at most 100, and move nothing.")
@@ -233,6 +234,7 @@ def redrive_(
     name: str,
     limit: int | None,
     to: str | None,
+    anywhere: bool,
     where: tuple[str, ...],
     rate: float | None,
     dry_run: bool,
@@ -242,7 +244,8 @@ def redrive_(
     """Move dead letters back to the queues they came from.
 
     Each leaves QUEUE in the same step in which it is published again.  One that has no origin stays, unless you give
-    --to.  With --where or --rate this goes over the HTTP port.
+    --to; and so does one whose origin does not send its dead letters to QUEUE, unless you give --anywhere.  With
+    --where or --rate this goes over the HTTP port.
     """
     if not dry_run:
         fitting = f" that fit {' and '.join(where)}" if where else ""
@@ -251,7 +254,7 @@ def redrive_(
         confirm(f"Move {letters} back to {target}?", yes=yes)
     if where or rate:
         picked = {"where": where, "uids": (), "limit": limit, "rate": rate, "dry_run": dry_run, "as_json": as_json}
-        more = {} if to is None else {"to": to}
+        more: dict[str, Any] = {"anywhere": anywhere} if to is None else {"to": to}
         select(broker, "/messages/redrive", name, **picked, word="redriven from", more=more)  # type: ignore[arg-type]
         return
     with broker.connect() as client:
@@ -259,7 +262,7 @@ def redrive_(
             ready = client.stats(name)["ready"]
             messages = client.peek(name, min(limit or PEEK_COUNT_MAX, PEEK_COUNT_MAX))
         else:
-            moved = client.redrive(name, limit, to=to)
+            moved = client.redrive(name, limit, to=to, anywhere=anywhere)
     if dry_run:
         print_json({"queue": name, "ready": ready, "messages": messages}) if as_json else print_peeked(messages)
         say(f"nothing was moved; ready in {queue_name(name)}: {ready}")
@@ -267,7 +270,9 @@ def redrive_(
         print_json({"queue": name, "done": moved.done, "left": moved.left})
     else:
         click.echo(f"redriven from {queue_name(name)}: {moved.done}")
-        if moved.left:
+        if moved.strangers:
+            say_strangers(name, moved.strangers)
+        elif moved.left:
             say(f"left in {queue_name(name)} because they have no {ORIGIN}: {moved.left}; --to QUEUE moves them too")
 
 

@@ -212,8 +212,12 @@ def selected(
     *,
     limit: int | None = None,
     progress: Callable[[Mapping[str, int]], None] = lambda _: None,
+    strangers: set[str] | None = None,
 ) -> dict[str, int]:
-    """Do something to all messages that are meant, call after call; return the sums."""
+    """Do something to all messages that are meant, call after call; return the sums.
+
+    `strangers` takes the queues for which a redrive has left letters.
+    """
     sums = {"scanned": 0, "matched": 0, "done": 0}
     more: dict[str, Any] = {}
     while True:
@@ -221,6 +225,8 @@ def selected(
         answer = client.call("POST", path, {**body, **more, "limit": left}, queue=queue)
         for name in sums:
             sums[name] += answer[name]
+        if strangers is not None:
+            strangers |= set(answer["strangers"])
         progress(sums)
         if not answer["after"] or (limit is not None and sums["matched"] >= limit):
             return sums

@@ -220,12 +220,15 @@ class Client:
         """Delete all messages of a queue and return how many there were."""
         return self._caller.call(requests.purge(queue))
 
-    def redrive(self, queue: str, count: int | None = None, *, to: str | None = None) -> Redriven:
+    def redrive(
+        self, queue: str, count: int | None = None, *, to: str | None = None, anywhere: bool = False
+    ) -> Redriven:
         """Move dead letters, up to `count` or all that are ready now, back to where each came from, or to `to`.
 
-        Each leaves `queue` in the step in which it is published again; one without an origin stays.
+        Each leaves `queue` in the step in which it is published again.  One without an origin stays, and so does one
+        whose origin does not send its dead letters to `queue`, unless `anywhere` says that it may go there.
         """
-        return self._carry_out(redrive(queue, count, to))
+        return self._carry_out(redrive(queue, count, to, anywhere=anywhere))
 
     def ping(self) -> None:
         """Return when the broker has answered."""

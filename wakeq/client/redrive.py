@@ -21,6 +21,7 @@ from wakeq.protocol.wire import worker as wire
 BATCH_MAX = 100
 STEP_BYTES_MAX = 64 * 1024  # of bodies in one step, but for one that is larger: lines are bounded too
 HELD_MAX = 10_000  # messages without an origin; then it ends
+DEAD_SUFFIX = ".dead"  # of the queue for the dead letters of another one, unless that says otherwise
 ORIGIN = "wakeq-origin"  # as protocol/dead_letters.py writes it, which every program that publishes would load else
 OWN_PREFIX = "wakeq-"  # of the headers in which a dead letter says why it is one
 REDRIVEN = "wakeq-redriven"  # the header that counts how often a message was brought back
@@ -34,22 +35,31 @@ Steps: TypeAlias = Generator[Request[Any], Any, T]
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """How many messages were moved, and how many stayed because they do not say where they came from."""
+    """How many messages were moved, and how many stayed: they do not say where they came from, or a strange queue.
+
+    `strangers` are the queues that were named and do not send their dead letters here.
+    """
 
     done: int
     left: int
+    strangers: tuple[str, ...] = ()
 
 
-def redrive(queue: str, count: int | None, to: str | None) -> Steps[Redriven]:
-    """Move up to `count` messages, or as many as are ready now, to where each came from, or all of them to `to`."""
+def redrive(queue: str, count: int | None, to: str | None, *, anywhere: bool = False) -> Steps[Redriven]:
+    """Move up to `count` messages, or as many as are ready now, to where each came from, or all of them to `to`.
+
+    Whoever may publish here may have written where a message came from.  So one that names a queue which does not send
+    its dead letters here stays, unless `anywhere` says that it may go.
+    """
     if to == queue:
         raise BadField(f"what is in {queue!r} cannot be redriven to {queue!r}; name another queue")
     if count is not None and (type(count) is not int or count < 1):
         raise BadField(f"count is {count!r}; give a number of messages, or None for all that are ready")
     stats: Mapping[str, Any] = yield requests.stats(queue)
     held: dict[str, Received] = {}
+    origins = Origins(queue, to, anywhere=anywhere)
     try:
-        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), to, held)
+        done = yield from _move(queue, min(stats["ready"], count or stats["ready"]), origins, held)
     except WakeqError as error:
         try:
             yield from _give_back(held)
@@ -57,10 +67,41 @@ def redrive(queue: str, count: int | None, to: str | None) -> Steps[Redriven]:
             error.add_note("what was fetched comes back after its timeout")
         raise
     yield from _give_back(held)
-    return Redriven(done, len(held))
+    return Redriven(done, len(held), tuple(sorted(origins.strangers)))
 
 
-def _move(queue: str, room: int, to: str | None, held: dict[str, Received]) -> Steps[int]:
+class Origins:
+    """Where messages go, and whether they may."""
+
+    def __init__(self, queue: str, to: str | None, *, anywhere: bool) -> None:
+        self._queue, self._to, self._anywhere = queue, to, anywhere
+        self._family: set[str] = set()
+        self.strangers: set[str] = set()
+
+    def target_of(self, message: Received) -> Steps[str | None]:
+        """Where a message is to go; None: it stays."""
+        if self._to is not None:
+            return self._to
+        origin = message.headers.get(ORIGIN)
+        if origin is None or self._anywhere or origin in self._family:
+            return origin
+        if origin not in self.strangers:
+            is_own = yield from self._sends_here(origin)
+            (self._family if is_own else self.strangers).add(origin)
+        return origin if origin in self._family else None
+
+    def _sends_here(self, origin: str) -> Steps[bool]:
+        """Whether the dead letters of a queue come here."""
+        if origin + DEAD_SUFFIX == self._queue:
+            return True
+        try:
+            stats: Mapping[str, Any] = yield requests.stats(origin)
+        except Refused:  # it is not there, or not ours to see
+            return False
+        return bool(stats["policies"]["dead_letter"] == self._queue)
+
+
+def _move(queue: str, room: int, origins: Origins, held: dict[str, Received]) -> Steps[int]:
     """Fetch and move; whatever was fetched and not moved is in `held` at the end, and at every error."""
     done = 0
     while room and len(held) < HELD_MAX:
@@ -69,8 +110,12 @@ def _move(queue: str, room: int, to: str | None, held: dict[str, Received]) -> S
             break
         room -= len(batch)
         held |= {message.uid: message for message in batch}
-        named = [(message, message.headers.get(ORIGIN) if to is None else to) for message in batch]
-        for together in _in_steps([(message, target) for message, target in named if target is not None]):
+        letters: list[Letter] = []
+        for message in batch:
+            target = yield from origins.target_of(message)
+            if target is not None:
+                letters.append((message, target))
+        for together in _in_steps(letters):
             done += yield from _move_together(together)
             for message, _ in together:
                 del held[message.uid]

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from wakeq.actors.operator_messages import Page
-from wakeq.protocol.catalog import Policies, dead_letter_of
+from wakeq.protocol.catalog import DEAD_SUFFIX, Policies, dead_letter_of
 from wakeq.protocol.commands import PurgeQueue, Result
 from wakeq.protocol.dead_letters import ORIGIN, ORIGIN_UID
 from wakeq.protocol.errors import BadField, BadName
@@ -66,9 +66,13 @@ class MoveBody(SelectBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class RedriveBody(SelectBody, forbid_unknown_fields=True, kw_only=True):
-    """Which dead letters; where to, if not each to the queue that it came from."""
+    """Which dead letters; where to, if not each to the queue that it came from.
+
+    Those that name a queue which does not send its dead letters here are left, unless `anywhere` says otherwise.
+    """
 
     to: Name | None = None
+    anywhere: bool = False
 
 
 class ReleaseBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -218,20 +222,37 @@ class _MessageRoutes:
             raise BadField("name the queue that these uids go to; or pick them by a condition, uid=...")
         if to is None:
             body = msgspec.structs.replace(body, where=[*body.where, "header.wakeq-origin-uid!="])
+        senders: dict[str, bool] = {}  # the queues that letters name, and whether those send their dead letters here
 
         async def do(rows: list[dict[str, Any]]) -> int:
             by_queue: dict[str, list[dict[str, Any]]] = {}
             for row in rows:
                 target = _origin_of(row) if to is None else to
-                if target not in (None, queue):
+                if target is None or target == queue:
+                    continue
+                caller.require(ADMIN, target)  # whoever wrote the letter named it
+                if to is None and target not in senders:
+                    senders[target] = body.anywhere or await self._sends_to(target, queue)
+                if to is not None or senders[target]:
                     by_queue.setdefault(target, []).append(row)
             done = 0
             for target, mine in by_queue.items():
-                caller.require(ADMIN, target)  # whoever wrote the letter named it
                 done += await moved_in_batches(self._questions, queue, mine, target, redrive=True)
             return done
 
-        return await self._select(queue, body, do)
+        selected = await self._select(queue, body, do)
+        strangers = sorted(name for name, sends_here in senders.items() if not sends_here)
+        return msgspec.structs.replace(selected, strangers=strangers)
+
+    async def _sends_to(self, origin: str, queue: str) -> bool:
+        """Whether the dead letters of a queue come to another; one that is gone is known by its name."""
+        if origin + DEAD_SUFFIX == queue:
+            return True
+        try:
+            stats = await self._questions.stats(origin)
+        except Denied:
+            return False
+        return dead_letter_of(origin, msgspec.convert(stats["policies"], Policies)) == queue
 
     async def release(self, query: QueueQuery, body: ReleaseBody) -> Released:
         queue = check_name(query.queue)

@@ -46,7 +46,8 @@ class SelectBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Selected(msgspec.Struct, kw_only=True):
     """How many were looked at, fitted, and were done.
 
-    `after` is 0 when all have been looked at.  Of a dry run, `messages` are the first ones that fit.
+    `after` is 0 when all have been looked at.  Of a dry run, `messages` are the first ones that fit.  Of a redrive,
+    `strangers` are the queues that letters name and that do not send their dead letters here: these letters were left.
     """
 
     scanned: int = 0
@@ -55,6 +56,7 @@ class Selected(msgspec.Struct, kw_only=True):
     after: int = 0
     through: int = 0
     messages: list[dict[str, Any]] = []
+    strangers: list[str] = []
 
 
 def shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from wakeq.actors import permissions, taskflux_permissions, taskflux_subscriber
 from wakeq.actors.access import QUEUES_REMEMBERED_MAX, STRANGER, TOKEN_ENDED, TOKEN_NARROWED, Access, Gate
 from wakeq.actors.complaints import PAUSE_MS
 from wakeq.protocol.access import Book, Grant, Right, digest_of
-from wakeq.protocol.errors import Forbidden, Unauthorized
+from wakeq.protocol.errors import BadField, Forbidden, Unauthorized
 from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.blocks import pack
 from wakeq.protocol.wire.worker_commands import COMMANDS
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -363,3 +364,100 @@ def test_hello_may_come_again_without_the_token(guarded: tuple[Broker, Gate]) ->
 
     assert hello(client, None, session="s")["session"] == "s"
     assert client.call("PUB", "q", message="x")["cmd"] == "ok"
+
+
+# --- headers of the broker's own ---
+
+
+def packed(*headers: dict[str, str] | None) -> bytes:
+    return pack([("headers", [msgspec.msgpack.encode(one) if one else b"" for one in headers])])
+
+
+ORIGIN = {"mine": "1", "wakeq-origin": "b1"}
+IN_ITEM: list[str | wire.Item] = ["x", wire.Item(message="x", headers=ORIGIN)]
+BLOCK: dict[str, object] = {"rows": 2, "columns": ["headers"], "block": packed(None, ORIGIN)}
+WAYS = [
+    wire.Pub(qname="a1.dead", message="x", headers=ORIGIN),
+    wire.Pub(qname="a1.dead", messages=["x"], headers=ORIGIN),
+    wire.Pub(qname="a1.dead", messages=IN_ITEM),
+    wire.Ack(qname="a1", uid="u", publish=[wire.Followup(qname="a1.dead", message="x", headers=ORIGIN)]),
+    wire.Del(qname="a1", uid="u", publish=[wire.Followup(qname="a1.dead", message="x", headers=ORIGIN)]),
+    wire.PubBlock(qname="a1.dead", **BLOCK),  # type: ignore[arg-type]
+    wire.Stash(qname="a1.dead", stash="s", **BLOCK),  # type: ignore[arg-type]
+    wire.Stash(qname="a1.dead", stash="s", messages=IN_ITEM),
+]
+
+
+@pytest.mark.parametrize("command", WAYS)
+@pytest.mark.parametrize(
+    ("queues", "rights", "is_refused"),
+    [
+        ("a*", "publish,fetch", True),
+        ("a* b*", "publish,fetch", True),
+        ("a*", "publish,fetch,admin", True),
+        ("a* b*", "publish,fetch,admin", False),
+        ("*", "publish,fetch,admin", False),
+    ],
+)
+def test_headers_of_the_broker_are_refused_in_every_command_but_of_an_operator(
+    command: wire.CommandBase, queues: str, rights: str, is_refused: bool
+) -> None:
+    access = gate(grant("t", queues, rights)).login("t")
+
+    (found,) = permissions.refusals([command], access) or [None]
+
+    assert (found is not None) is is_refused
+    if found is not None:
+        assert type(found) is BadField
+        assert "'wakeq-origin'" in str(found)
+        assert "the right to admin for 'a1.dead' and 'b1'" in str(found)
+
+
+@pytest.mark.parametrize("command", WAYS)
+def test_right_to_publish_is_asked_for_before_headers_are(command: wire.CommandBase) -> None:
+    access = gate(grant("t", "c*", "publish,fetch,admin")).login("t")
+
+    (found,) = permissions.refusals([command], access) or [None]
+
+    assert isinstance(found, Forbidden)
+
+
+@pytest.mark.parametrize("headers", [{"wakeq-redriven": "1"}, {"wakeq-origin-uid": "x"}, {"wakeq-anything": ""}])
+def test_header_of_the_broker_that_names_no_queue_needs_an_operator_of_its_queue(headers: dict[str, str]) -> None:
+    command = wire.Pub(qname="a1", message="x", headers=headers)
+
+    assert permissions.refusals([command], gate(grant("t", "a*", "publish,fetch")).login("t")) is not None
+    assert permissions.refusals([command], gate(grant("t", "a*", "publish,admin")).login("t")) is None
+
+
+@pytest.mark.parametrize("headers", [{"wakeq": "1"}, {"x-wakeq-origin": "b"}, {"origin": "wakeq-origin"}, {}])
+def test_any_other_header_needs_the_right_to_publish_only(headers: dict[str, str]) -> None:
+    access = gate(grant("t", "a*", "publish")).login("t")
+    in_block = wire.PubBlock(qname="a1", rows=1, columns=["headers"], block=packed(headers))
+
+    assert permissions.refusals([wire.Pub(qname="a1", message="x", headers=headers)], access) is None
+    assert permissions.refusals([in_block], access) is None
+
+
+def test_block_that_cannot_be_read_is_left_to_whoever_reads_all_of_it() -> None:
+    access = gate(grant("t", "a*", "publish")).login("t")
+    block = packed(ORIGIN)
+
+    for rows, bad in ((1, block[:-8]), (2, block), (1, pack([("headers", [b"\x81wakeq-"])]))):
+        command = wire.PubBlock(qname="a1", rows=rows, columns=["headers"], block=bad)
+        assert permissions.refusals([command], access) is None
+
+
+def test_one_command_of_a_run_is_refused_for_its_headers_and_the_others_are_done() -> None:
+    run = [wire.Pub(qname="a1", message="x", headers=one) for one in ({"k": "v"}, ORIGIN, None)]
+
+    found = permissions.refusals(run, gate(grant("t", "a*", "publish")).login("t"))
+
+    assert found is not None
+    assert [one is None for one in found] == [True, False, True]
+
+
+def test_broker_without_tokens_takes_headers_of_its_own(broker: Broker) -> None:
+    reply = broker.client().call("PUB", "a1.dead", message="x", headers={"wakeq-origin": "b1"})
+
+    assert reply["cmd"] == "ok"

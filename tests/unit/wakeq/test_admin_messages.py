@@ -250,6 +250,27 @@ def test_a_letter_that_says_it_came_from_nowhere_stays(tmp_path: Path, origin: s
     assert told(tmp_path, story) == (200, 0, ["forged"])
 
 
+def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allowed(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        await with_dead_letters(client, ["own"])
+        await client.create_queue("orders", dead_letter="jobs.dead")
+        for origin in ("b1", "nowhere", "orders"):
+            headers = {"wakeq-origin": origin, "wakeq-origin-uid": "u"}
+            await client.publish("jobs.dead", f"of {origin}", headers=headers)
+        await client.create_queue("b1")
+        first = (await here.call("POST", "/messages/redrive", {}, queue="jobs.dead"))[1]
+        left = await bodies(here, "jobs.dead")
+        second = (await here.call("POST", "/messages/redrive", {"anywhere": True}, queue="jobs.dead"))[1]
+        return first, left, second, await bodies(here, "b1"), await bodies(here, "orders")
+
+    first, left, second, moved, own = told(tmp_path, story)
+
+    assert (first["done"], first["matched"], first["strangers"]) == (2, 4, ["b1", "nowhere"])
+    assert (left, own) == (["of b1", "of nowhere"], ["of orders"])
+    assert (second["done"], second["strangers"]) == (2, [])
+    assert moved == ["of b1"]
+
+
 # Why --------------------------------------------------------------------------------------------------------------
 
 

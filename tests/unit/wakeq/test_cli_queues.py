@@ -192,7 +192,7 @@ def test_redrive_says_what_it_moved_and_what_stays(fake: type[FakeClient], capsy
 
     said = capsys.readouterr()
     assert status == 0
-    assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again"})
+    assert fake.calls[-1] == ("redrive", ("emails.dead", 5), {"to": "again", "anywhere": False})
     assert said.out == "redriven from queue emails.dead: 3\n"
     assert said.err.startswith("wakeq: left in queue emails.dead because they have no wakeq-origin: 1;")
 

@@ -246,3 +246,29 @@ def test_a_queue_is_not_redriven_to_itself() -> None:
 def test_a_queue_that_does_not_exist_is_said() -> None:
     with broker() as b, pytest.raises(errors.QueueNotFound):
         b.redrive(DEAD)
+
+
+def test_letter_that_names_a_queue_outside_of_the_family_stays_until_it_is_allowed() -> None:
+    with broker() as b:
+        b.create_queue("b1")
+        b.create_queue("orders", dead_letter=DEAD)
+        die(b, "own")
+        die(b, "sent here", queue="orders")
+        for origin in ("b1", "b1", "nowhere"):
+            b.publish(DEAD, "planted", headers={"wakeq-origin": origin})
+
+        assert b.redrive(DEAD) == Redriven(done=2, left=3, strangers=("b1", "nowhere"))
+        assert (bodies_of(b, Q), bodies_of(b, "orders"), bodies_of(b, "b1")) == (["own"], ["sent here"], [])
+        assert bodies_of(b, DEAD) == ["planted"] * 3
+
+        assert b.redrive(DEAD, anywhere=True) == Redriven(done=3, left=0)
+        assert (bodies_of(b, "b1"), bodies_of(b, "nowhere")) == (["planted"] * 2, ["planted"])
+
+
+def test_letters_of_a_queue_that_was_deleted_go_back_by_its_name() -> None:
+    with broker() as b:
+        die(b, "x")
+        b.delete_queue(Q)
+
+        assert b.redrive(DEAD) == Redriven(done=1, left=0)
+        assert bodies_of(b, Q) == ["x"]

@@ -48,12 +48,13 @@ export async function perform(what, method, path, query, body) {
 }
 
 // Do something to all messages that are meant, call after call.
-export async function performAll(what, path, queue, body) {
+export async function performAll(what, path, queue, body, strangers = new Set()) {
   let [done, more] = [0, {}];
   try {
     do {
       const answer = await call("POST", path, { queue }, { ...body, ...more });
       done += answer.done;
+      answer.strangers.forEach((name) => strangers.add(name));
       more = { after: answer.after, through: answer.through };
     } while (more.after);
     say(`${what}: ${done}`);

@@ -5,7 +5,7 @@ import { legend, recent, spark } from "./chart.js";
 import { ask, bytes, cards, count, h, moment, rate, say, shown, span, table, tell } from "./dom.js";
 import { look, seriesOf } from "./live.js";
 import { again, put } from "./put.js";
-import { redrive } from "./queues.js";
+import { askStrangers, redrive } from "./queues.js";
 
 const STATES = [["ready", "Ready"], ["delayed", "Delayed"], ["leased", "With workers"], ["any", "All"]];
 const FOREVER_MS = 1e15;
@@ -119,7 +119,11 @@ function buttons(name, message, refresh) {
     return found;
   }
   const origin = message.headers["wakeq-origin"];
-  if (origin !== undefined) found.push(button("Redrive", () => pick("/messages/redrive", "Redriven", { to: origin })));
+  if (origin !== undefined) found.push(button("Redrive", async () => {
+    const strangers = new Set();
+    await after(performAll("Redriven", "/messages/redrive", name, { where: [`uid=${uid}`] }, strangers));
+    if (strangers.size && await askStrangers(name, [origin])) pick("/messages/redrive", "Redriven", { to: origin });
+  }));
   found.push(button("Throw away", async () => {
     if (await ask("Throw away", `Throw away ${uid}? It is gone for ever.`, { go: "Throw away", destroys: true })) pick("/messages/purge", "Thrown away");
   }, { class: "small destroys" }));

@@ -57,8 +57,15 @@ export async function redrive(name, where = []) {
     go: "Redrive" });
   if (!asked) return;
   const conditions = asked.error ? [...where, `error~${asked.error}`] : where;
-  await performAll("Redriven", "/messages/redrive", name, { where: conditions, ...(asked.rate ? { rate: Number(asked.rate) } : {}) });
+  const [body, strangers] = [{ where: conditions, ...(asked.rate ? { rate: Number(asked.rate) } : {}) }, new Set()];
+  await performAll("Redriven", "/messages/redrive", name, body, strangers);
+  if (strangers.size && await askStrangers(name, [...strangers])) await performAll("Redriven", "/messages/redrive", name, { ...body, anywhere: true });
 }
+
+// Whoever may publish to a queue of dead letters may have written where they came from.
+export const askStrangers = (name, strangers) => ask("Redrive",
+  `Some letters name queues that do not send their dead letters to ${shown(name)}: ${strangers.map(shown).join(", ")}. Move them there all the same?`,
+  { go: "Move them", destroys: true });
 
 export function dead(main) {
   const list = h("div", { id: "dead" });
