@@ -22,7 +22,7 @@ from wakeq.actors.neighbourhood import Introduced, Neighbourhood, Neighbours
 from wakeq.actors.peer import FromPeer, PeerLost
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop, SetAside
-from wakeq.protocol.errors import DiskDisowned, NoQuorum, NotLeader
+from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Write
 from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
@@ -32,6 +32,7 @@ from wakeq.storage.image_files import mark_for_install
 
 BEATS_A_HEARTBEAT = 2
 UNCOMMITTED_BYTES_MAX = 32 << 20  # then proposals wait; also when a voter that answers is BEHIND_BYTES_MAX behind
+BUSY_AFTER_MS = 3_000  # that a write of a lone node has been under way
 UNKNOWN_AFTER_S = 2.0  # how long askers wait after this node lost leadership, before they hear UNKNOWN
 SYNC = Tick("sync")
 BEAT = Tick("beat")
@@ -51,6 +52,7 @@ class LogDriver(LogLevels):
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__(core, services, is_alone=neighbours is None)
         self._neighbours = neighbours
+        self._may_block = neighbours is None
         self._around = Neighbourhood(core.me.node_id, neighbours)
         self._peers = self._around.peers
         self._watch = LeaderWatch(core, self._around)
@@ -82,10 +84,12 @@ class LogDriver(LogLevels):
     def refusal(self) -> Refusal | None:
         """Return why this node may not answer from its memory at this moment, None if it may."""
         if self._serves_alone:
-            return None
+            return None if self._hang_ms < BUSY_AFTER_MS else self._disk_hangs(Busy.code)
         core = self.core
         is_open = core.accepts and not self._closings
         if is_open and core.may_serve(self._monotonic_ms()):
+            if self._hang_ms >= core.settings.election_ms:
+                return self._disk_hangs(NoQuorum.code)
             return None  # not while a successor gets ready: the log would not take the deliveries
         if is_open and core.applied_index >= core.leader().first_index:
             return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
@@ -101,6 +105,9 @@ class LogDriver(LogLevels):
         if self._serves_alone or self.core.may_serve(self._monotonic_ms()):
             return None  # also while a successor gets ready: what was handed out before is in the log
         return self.refusal()
+
+    def _disk_hangs(self, code: str) -> Refusal:
+        return Refusal(code, f"the disk of this node has not answered for {self._hang}; try again shortly")
 
     def _not_leader(self) -> Refusal:
         leader = self.other_leader
@@ -181,7 +188,7 @@ class LogDriver(LogLevels):
         if not self._peers:
             return False
         core = self.core
-        uncommitted_bytes = core.log.size_between(core.commit, core.log.last_index)
+        uncommitted_bytes = core.log.size_between(core.committed, core.log.last_index)  # also while its own disk hangs
         return uncommitted_bytes > UNCOMMITTED_BYTES_MAX or core.leader().behind_bytes() > BEHIND_BYTES_MAX
 
     def _release_parked(self) -> None:
@@ -199,7 +206,10 @@ class LogDriver(LogLevels):
         assert self._queues is not None, "started first"
         self._drop_promises()
         self._queues.tell(Follow(term, self._not_leader()))
-        self._call_later(UNKNOWN_AFTER_S, lambda: self.tell(GiveUp(term)))
+        if self._hang_ms >= self.core.settings.election_ms:
+            self.tell(GiveUp(term))  # what its own disk does not have, it cannot know as committed
+        else:
+            self._call_later(UNKNOWN_AFTER_S, lambda: self.tell(GiveUp(term)))
 
     def on_give_up(self, message: GiveUp) -> None:
         self._give_up(message.term)
@@ -212,6 +222,8 @@ class LogDriver(LogLevels):
                 self.on_beat()
             case "sync":
                 self._flush_now()
+            case "look":
+                self.on_look()
             case "lazy":
                 self._lazy_queued = False
                 self._send_and_flush()

@@ -12,7 +12,7 @@ import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -28,13 +28,18 @@ from wakeq.protocol.raft.messages import HardState
 from wakeq.storage.disk_thread import Disk
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.sync_watch import SyncWatch
 
 LAZY_AFTER_S = 0.020  # entries that nobody waits for are synced with the next others, or by themselves after this time
 LOOK_FOR_ROOM_BYTES = 256 << 10  # bytes written between two looks at the free space; less than any reserve
 SLOW_SYNC_S = 1.0  # a sync that takes longer is reported
+HANG_AGAIN_S = 10.0  # between two reports of a disk that does not answer
+LOOKS_AN_ELECTION = 4  # how often a write that is under way is looked at
 FLUSH = Tick("flush")
 LAZY = Tick("lazy")
+LOOK = Tick("look")
 
+T = TypeVar("T")
 CallLater = Callable[[float, Callable[[], None]], Any]
 
 logger = logging.getLogger("wakeq.raft_log")
@@ -52,6 +57,7 @@ class LogServices(NamedTuple):
     look_for_room: Callable[[], None]
     others_write: Callable[[], bool]  # whether the state store is being synced: then a sync is slow
     monotonic_ms: Callable[[], int]
+    sync_watch: SyncWatch
 
 
 class Roll(msgspec.Struct, frozen=True, gc=False):
@@ -124,10 +130,16 @@ class LogFiles(Process):
         self._look_for_room = services.look_for_room
         self._others_write = services.others_write
         self._monotonic_ms = services.monotonic_ms
+        self._sync_watch = services.sync_watch
         self._looked_at_bytes = 0
         self._place = SyncPlace()
+        self._may_block = True  # in a cluster it may not: the others must go on hearing of this node
         self._flush_queued = self._lazy_queued = False
         self._writing = False  # the disk thread is busy with the log's files
+        self._look_ms = core.settings.election_ms // LOOKS_AN_ELECTION
+        self._look_queued = False
+        self._hang_ms = 0  # for how long the disk thread has been at one thing; looks are counted, so no pause is
+        self._warn_at_ms = 0
         self._buffered_in = 0  # the core's era when something was last put into the buffer
         self._payloads = Payloads()  # of the last entries, for peers
         self._keeps_payloads = False
@@ -169,13 +181,20 @@ class LogFiles(Process):
         if batch is None:
             return
         era = self._buffered_in
-        if self._place.on_loop(time.monotonic()) and not self._disk.busy and not self._others_write():
-            started = time.perf_counter()
-            self._log.write(batch)
+        if (
+            self._may_block
+            and self._place.on_loop(time.monotonic())
+            and not self._disk.busy
+            and not self._others_write()
+        ):
+            started = self._sync_watch.since_s = time.perf_counter()
+            try:
+                self._log.write(batch)
+            finally:
+                self._sync_watch.since_s = 0.0
             self._synced(batch.last_index, era, time.perf_counter() - started, on_loop=True)
             return
-        self._writing = True
-        self._disk.submit(lambda: self._timed_write(batch), lambda r: self._written(batch.last_index, era, r))
+        self._submit(lambda: self._timed_write(batch), lambda r: self._written(batch.last_index, era, r))
 
     def _timed_write(self, batch: Batch) -> float:
         started = time.perf_counter()
@@ -188,7 +207,7 @@ class LogFiles(Process):
         self.tell(Written(last_index, era, seconds, error))
 
     def on_written(self, message: Written) -> None:
-        self._writing = False
+        self._end_work()
         if message.error is not None:
             raise message.error if isinstance(message.error, SyncFailed) else SyncFailed(str(message.error))
         self._synced(message.last_index, message.era, message.seconds, on_loop=False)
@@ -208,6 +227,39 @@ class LogFiles(Process):
         if self._log.written_bytes - self._looked_at_bytes > LOOK_FOR_ROOM_BYTES:
             self._looked_at_bytes = self._log.written_bytes
             self._look_for_room()
+
+    # --- the disk thread -------------------------------------------------------------------------------------------
+
+    def _submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
+        """Do something with the log's files in their thread; no batch is written meanwhile."""
+        self._writing = True
+        self._hang_ms, self._warn_at_ms = -self._look_ms, int(SLOW_SYNC_S * 1000)  # the first look may come at once
+        self._disk.submit(work, done)
+        if not self._look_queued:
+            self._look_later()
+
+    def _end_work(self) -> None:
+        self._writing = False
+        self._hang_ms = 0
+
+    def _look_later(self) -> None:
+        self._look_queued = True
+        self._call_later(self._look_ms / 1000, lambda: self.tell(LOOK))
+
+    def on_look(self) -> None:
+        """See whether the disk thread is still at the same thing, and say so while the disk does not answer."""
+        self._look_queued = False
+        if not self._writing:
+            return
+        self._look_later()
+        self._hang_ms += self._look_ms
+        if self._hang_ms >= self._warn_at_ms:
+            self._warn_at_ms = self._hang_ms + int(HANG_AGAIN_S * 1000)
+            logger.warning("the disk does not answer: a write of the log has been under way for %s", self._hang)
+
+    @property
+    def _hang(self) -> str:
+        return f"{self._hang_ms / 1000:.1f} s"
 
     # --- what happens between two batches --------------------------------------------------------------------------
 
@@ -233,8 +285,7 @@ class LogFiles(Process):
             elif self._log.buffered_bytes:
                 self._flush()
             else:  # the Job stays in front until it is done, so that nothing is appended meanwhile
-                self._writing = True
-                self._disk.submit(first.work, lambda result: self._free(result, behind=True))
+                self._submit(first.work, lambda result: self._free(result, behind=True))
         if not self._writing and self._log.buffered_bytes:
             self._flush_soon()
 
@@ -271,7 +322,7 @@ class LogFiles(Process):
             self._metadata.save(committed=message.applied)
             self._log.roll(committed)
 
-        self._occupy(work)
+        self._submit(work, self._free)
         return True
 
     def _cut_if_asked(self) -> bool:
@@ -281,19 +332,14 @@ class LogFiles(Process):
         index = self.core.floor(self._cut_to)
         if index >= self._cut_to:
             self._cut_to = 0
-        self._occupy(lambda: self._log.cut_below(index + 1))
+        self._submit(lambda: self._log.cut_below(index + 1), self._free)
         return True
-
-    def _occupy(self, work: Callable[[], object]) -> None:
-        """Do something with the log's files in their thread; no batch is written meanwhile."""
-        self._writing = True
-        self._disk.submit(work, self._free)
 
     def _free(self, result: object, *, behind: bool = False) -> None:
         self.tell(Freed(result if isinstance(result, BaseException) else None, behind))
 
     def on_freed(self, message: Freed) -> None:
-        self._writing = False
+        self._end_work()
         if message.error is not None:
             raise message.error
         if message.behind:

@@ -27,6 +27,8 @@ from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer
 from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_spoilt
 
+HANG_ELECTIONS = 2  # election timeouts for which a leader waits for its disk before it lets another node lead
+HAND_OVER_AGAIN_MS = 30_000  # a disk that hangs again so soon is no reason to hand over again
 HALTED_MS_MAX = 10_000  # how long a halted node waits for another one that leads to set the entry aside
 NEEDS_ROOM = (Entries, SnapshotOffer)
 
@@ -45,6 +47,7 @@ class LogStanding(LogDriver):
     def __init__(self, core: Core, services: LogServices, neighbours: Neighbours | None = None) -> None:
         super().__init__(core, services, neighbours)
         self._stands_aside = False
+        self._hung_at_ms: int | None = None  # when this node last ceased to lead because its disk did not answer
         self._passed_on: set[int] = set()  # entries that halted a queue here, for which another node was let lead
         self._halted_ms: dict[int, int] = {}  # by such an entry: since when another node leads
         self._questions: dict[int, list[Peek | Stats]] = {}  # by read barrier
@@ -87,6 +90,29 @@ class LogStanding(LogDriver):
         """Let another node lead, if there is one."""
         with suppress(Refused):
             self._transfer(None)
+        self._attend()
+
+    def on_look(self) -> None:
+        """Let another node lead if the disk of this one does not answer; it is heard, so nobody deposes it."""
+        super().on_look()
+        if self._led_term and not self._closings and self._heir_without_us() is not None:
+            self._close_first(self._hand_over_hanging)
+
+    def _heir_without_us(self) -> int | None:
+        """Return to whom to hand over because the disk of this leader hangs, if it does and there is anybody."""
+        if not self.core.leads or self._hang_ms < HANG_ELECTIONS * self.core.settings.election_ms:
+            return None
+        if self._hung_at_ms is not None and self._monotonic_ms() - self._hung_at_ms < HAND_OVER_AGAIN_MS:
+            return None
+        return self.core.leader().heir_without_us()
+
+    def _hand_over_hanging(self) -> None:
+        heir = self._heir_without_us()
+        if heir is not None:
+            logger.warning(
+                "this node leads and its disk has not answered for %s: node %d is to lead instead", self._hang, heir
+            )
+            self._transfer(heir)
         self._attend()
 
     def _change(self, asker: Asker | None, config: Config) -> None:
@@ -159,6 +185,8 @@ class LogStanding(LogDriver):
 
     def _stand_down(self, term: int) -> None:
         super()._stand_down(term)
+        if self._hang_ms >= HANG_ELECTIONS * self.core.settings.election_ms:
+            self._hung_at_ms = self._monotonic_ms()
         questions, self._questions = self._questions, {}
         for question in (question for asked in questions.values() for question in asked):
             answer(question.asker, self._not_leader())

@@ -9,7 +9,7 @@ turns.
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from wakeq.storage.flush import load_asides, load_members, load_queues
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store
+from wakeq.storage.sync_watch import SyncWatch
 
 UNBOUNDED_BYTES = 1 << 62
 REPLAY_BATCH = 2_048  # entries that are applied before anything else has its turn
@@ -79,6 +80,7 @@ class Surroundings:
     behind_ms: Callable[[], int] = lambda: 0  # how far the clock has still to lean forward
     monotonic_ms: Callable[[], int] = elapsed_ms
     chance: Callable[[], float] = random.random
+    sync_watch: SyncWatch = field(default_factory=SyncWatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class Assembly:
             look_for_room=around.look_for_room,
             others_write=lambda: self.state_disk.busy,
             monotonic_ms=around.monotonic_ms,
+            sync_watch=around.sync_watch,
         )
         neighbours = None
         if cluster is not None:

@@ -35,6 +35,7 @@ from wakeq.settings import Settings
 from wakeq.storage.disk_thread import DiskThread
 from wakeq.storage.journal import Keep
 from wakeq.storage.resident import give_freed_back
+from wakeq.storage.sync_watch import SyncWatch
 
 ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
 HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
@@ -58,6 +59,7 @@ class Node:
         self.failed: asyncio.Future[Any] | None = None
         self.ports: Ports | None = None  # until they are bound
         self._threads: list[DiskThread] = []
+        self._sync_watch = SyncWatch()
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._rested_bytes = self._trimmed_bytes = 0
@@ -83,6 +85,8 @@ class Node:
             new=None if plan is None else plan.identity,
         )
         try:
+            if plan is None:
+                self._sync_watch.start()
             self._build(loop, self.files)
             if plan is not None:
                 core = self.raft_log.core
@@ -128,6 +132,7 @@ class Node:
                 failed=self._fail,
                 look_for_room=lambda: self._headroom.look(),
                 image_room_bytes=lambda: self._headroom.image_room_bytes(),
+                sync_watch=self._sync_watch,
             ),
             QueuesSettings(
                 Limits(dedup.ids_max, dedup.window_s * 1000),
@@ -349,6 +354,7 @@ class Node:
 
     async def _close_files(self, *, committed: int = 0) -> None:
         self.runtime.close()
+        self._sync_watch.close()
         for thread in self._threads:
             await asyncio.to_thread(thread.close)
         try:

@@ -377,6 +377,24 @@ class Leader:
         self._hand_over_by_ms = core.now_ms + core.settings.election_ms
         self._hand_over_if_ready()
 
+    def heir_without_us(self) -> int | None:
+        """Return who could lead while this node's disk does not answer; None if the others cannot elect anybody.
+
+        It has what this disk lacks, and the others are a majority by themselves: this node cannot save a vote.
+        """
+        core, members = self.core, self.core.members
+        span_ms, voters = core.settings.election_ms, members.voters
+        here = [
+            voter
+            for voter, peer in self.peers.items()
+            if voter in voters and not peer.forgot and core.now_ms - peer.heard_ms < span_ms
+        ]
+        if self.heir is not None or 2 * len(here) <= len(voters):
+            return None
+        heir = max(here, key=lambda voter: self.peers[voter].match)
+        match = self.peers[heir].match
+        return heir if match > core.stable_index or match == core.log.last_index else None
+
     def _hand_over_if_ready(self) -> None:
         """The heir has all of the log: let it stand, whoever else has heard of us lately."""
         core = self.core

@@ -65,7 +65,7 @@ class BrokerProcess:
         self.addresses: dict[str, str] = {}  # of all doors, HOST:PORT by name
         self.ready_after_s = 0.0
         self.command = tuple(command or THIS_RELEASE)  # what the next start runs
-        self._prefix = prefix
+        self.prefix = prefix
         self._process: subprocess.Popen[str] | None = None
         self._stderr: IO[str] | None = None
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
@@ -97,7 +97,7 @@ class BrokerProcess:
         ]
         self._started_s = time.monotonic()
         self._process = subprocess.Popen(
-            [*self._prefix, *self.command, *arguments],
+            [*self.prefix, *self.command, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

@@ -181,11 +181,12 @@ def test_between_an_acknowledgement_and_its_commit_a_message_is_neither_handed_o
 ) -> None:
     held, ready = client.publish(Q, timeout=5), client.publish(Q)
     client.fetch(Q)
+    broker.advance(4)
     broker.log_disk.held = True
 
     client.send({"cmd": "ACK", "qname": Q, "uid": held}, {"cmd": "ACK", "qname": Q, "uid": ready})
     broker.settle()
-    broker.advance(60)
+    broker.advance(2.5)  # the lease ends; after 3 s the broker would answer BUSY
     nothing = worker.ask({"cmd": "FET", "qname": Q})
     broker.log_disk.held = False
     broker.log_disk.complete()

@@ -177,9 +177,9 @@ def test_a_lease_that_ends_while_its_message_is_rejected_is_not_handed_on(
     uid = client.publish(Q, timeout=5)
     lease = client.fetch(Q)["lease"]
     worker.send({"cmd": "FET", "qname": Q, "wait": 60})
-    broker.settle()
+    broker.advance(4)
     broker.log_disk.held = True
-    broker.advance(5)  # the end of the lease is on its way to the disk
+    broker.advance(1)  # the end of the lease is on its way to the disk
 
     client.send({"cmd": "NACK", "qname": Q, "uid": uid, "lease": lease, "dead": True})
     broker.settle()
