@@ -7,6 +7,7 @@ shared with another directory, and after `close` nothing is left.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ class MemoryMetadata(Metadata):
     def __init__(self, identity: Identity) -> None:
         super().__init__(FOLDER / "raft.metadata", -1, identity, 0, State())
 
-    def _put(self, slot: bytes) -> None:
+    def _put(self, slot: bytes, offsets: Sequence[int] = ()) -> None:
         """What is remembered is all there is."""
 
 

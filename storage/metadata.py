@@ -12,7 +12,7 @@ after a write or sync that failed, and never takes a vote from a slot that does 
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from struct import Struct
@@ -84,7 +84,7 @@ class Metadata:
             found, sequence, state, bad = _newest(reader(descriptor, path), path)
             check_identity(path, 16, found, identity)
             metadata = cls(path, descriptor, found, sequence, state)
-            if bad and not read_only:
+            if bad is not None and not read_only:
                 metadata._mend(bad)
             if not state.disk_id and not read_only:
                 metadata._write(replace(state, disk_id=_drawn()))
@@ -157,20 +157,25 @@ class Metadata:
         self._sequence += 1
         self.state = state
 
-    def _put(self, slot: bytes) -> None:
+    def _put(self, slot: bytes, offsets: Sequence[int] = SLOT_OFFSETS) -> None:
         """Write both slots, one after the other: at every moment one of them is whole."""
         try:
-            for offset in SLOT_OFFSETS:
+            for offset in offsets:
                 write_all(self._descriptor, slot, offset, self.path)
                 sync_data(self._descriptor, self.path)
         except SyncFailed as error:
             self._failure = str(error)
             raise
 
-    def _mend(self, problem: str) -> None:
-        """Write the good slot over the other one, which a crash has torn or the disk has spoilt."""
-        self._put(_slot(self.identity, self._sequence, self.state))
-        self.recovered = f"{self.path}: {problem}; the other slot was whole and has been copied over it"
+    def _mend(self, bad: int) -> None:
+        """Write the good slot over the one at offset `bad`, which a crash has torn or the disk has spoilt."""
+        # The bad slot comes first: until it is on disk, the good one is all that there is.
+        good = [offset for offset in SLOT_OFFSETS if offset != bad]
+        self._put(_slot(self.identity, self._sequence, self.state), (bad, *good))
+        self.recovered = (
+            f"{self.path}: the slot at offset {bad} was torn or out of date; "
+            "the other slot was whole and has been copied over it"
+        )
 
 
 def _slot(identity: Identity, sequence: int, state: State) -> bytes:
@@ -190,8 +195,8 @@ def _file(identity: Identity, sequence: int, state: State) -> bytes:
     return bytes(data)
 
 
-def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, int, State, str]:
-    """Return identity, sequence and state of the newer good slot, and what is wrong with the other one."""
+def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, int, State, int | None]:
+    """Return identity, sequence and state of the newer good slot, and the offset of the other if that is not alike."""
     slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
     if any(slots[0][:8]):
         _check_front(path, slots[0])  # no crash tears what every write puts there alike: somebody else wrote this
@@ -200,10 +205,9 @@ def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, in
         expected = "at least one whole slot"
         raise DamagedFile(path, 0, found="two slots with wrong checksums", expected=expected, hint=RESTORE)
     sequence, slot = max(good)
-    bad = ""
+    bad = None
     if len(good) < len(slots) or good[0] != good[1]:
-        which = next(i for i, other in enumerate(slots) if _whole(other) != slot)
-        bad = f"the slot at offset {SLOT_OFFSETS[which]} was torn or out of date"
+        bad = next(offset for offset, other in zip(SLOT_OFFSETS, slots, strict=True) if _whole(other) != slot)
     cluster, node, voted, vote, term, committed, incarnation, disk_id, *clock = SLOT.unpack_from(slot)[3:]
     return (
         Identity(cluster, node),
