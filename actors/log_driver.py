@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from wakeq.actors.audience import NEVER
 from wakeq.actors.images import DropImage, FetchImage, ImageBroken, ImageFailed, ImageFetched, ImageOffer, WantImage
 from wakeq.actors.leader_watch import LeaderWatch
 from wakeq.actors.log_entries import TAKEN_BACK, answer
@@ -67,6 +68,8 @@ class LogDriver(LogLevels):
         self._closings = 0  # while not 0, nothing is handed out: leadership is about to be given away
         self._parks = True  # proposals wait: for this node to lead, for the state store, or for a successor
         self._parked: deque[Propose] = deque()
+        self._parked_ms = 0  # since when proposals have been parked, or were that are not committed yet
+        self._parked_to = 0  # the last entry that was parked before it came into the log
 
     def restore(self, item: Item) -> None:
         """Take an entry of the log that is not known to be committed; only before any mail."""
@@ -132,6 +135,16 @@ class LogDriver(LogLevels):
         asked = any(asker is not None for *_, asker in self._uncommitted)
         return not (self._writing or asked or self._parked or self._log.buffered_bytes)
 
+    def waits_since_ms(self) -> int:
+        """Return since when the oldest thing has waited that is not committed; NEVER if nothing waits."""
+        since_ms = self._uncommitted[0][2] if self._uncommitted else NEVER
+        return min(since_ms, self._parked_ms) if self._has_parked else since_ms
+
+    @property
+    def _has_parked(self) -> bool:
+        """Whether anything waits that is parked, or was before it came into the log."""
+        return bool(self._parked or (self._uncommitted and self._uncommitted[0][0] <= self._parked_to))
+
     # --- proposals -------------------------------------------------------------------------------------------------
 
     def on_propose(self, message: Propose) -> None:
@@ -154,6 +167,8 @@ class LogDriver(LogLevels):
 
     def _put_off(self, message: Propose) -> None:
         if self._parks:
+            if not self._has_parked:
+                self._parked_ms = self._stamp_ms()
             self._parked.append(message)
             return
         refusal = self._not_leader()
@@ -199,6 +214,7 @@ class LogDriver(LogLevels):
                     self._append(propose)
                 else:
                     self._put_off(propose)
+            self._parked_to = self.core.log.last_index
             self._flush_soon()
 
     def _stand_down(self, term: int) -> None:

@@ -2,8 +2,9 @@
 
     Fetch, Sleep --> leases, bodies --> Answered at once; Delivered goes to the log
 
-The leader answers from memory.  It never touches a file: bodies that are no longer in memory arrive as mail from the
-reader thread.  A layer of the queue process, on QueueReads; `queue.py` shows them all.
+The leader answers from memory, ahead of its log by AHEAD_MS at most.  It never touches a file: bodies that are no
+longer in memory arrive as mail from the reader thread.  A layer of the queue process, on QueueReads; `queue.py` shows
+them all.
 """
 
 from collections import deque
@@ -37,6 +38,7 @@ from wakeq.protocol.commands import Ack, Delivered
 from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.publishers import Limits
 
+AHEAD_MS = 100  # a fast queue hands out ahead of its log while nothing has waited longer than this for its commit
 LOOK_AGAIN_MS = 50  # before waiting FETs are tried again when this node might not lead any more
 ANSWER_BYTES_MAX = 4 << 20  # of the bodies in one answer; one message is always in it
 
@@ -164,7 +166,8 @@ class QueueDeliveries(QueueReads):
         deliveries = self._deliveries(numbers, untils, first)
         entry = Delivered(self.name, self.ledger.id, numbers, untils, first, fetch.worker, fetch.door)
         answer = Answered([(fetch.ticket, want.place, deliveries)])
-        if self.ledger.policies.lease == "strict":
+        is_stuck = now_ms - self._services.waits_since_ms() > AHEAD_MS  # the disk or the majority does not answer
+        if is_stuck or self.ledger.policies.lease == "strict":
             waiter = self._promise(fetch, want, now_ms)
             held = HeldBack(answer, Answered([(fetch.ticket, want.place, None)]), waiter)
             self._raft_log.tell(Propose([(entry, Asker(fetch.subscriber, held, None))]))

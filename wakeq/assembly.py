@@ -253,6 +253,7 @@ class Assembly:
             later=around.call_later,
             chance=around.chance,
             refusal=self.raft_log.refusal,
+            waits_since_ms=self.raft_log.waits_since_ms,
             held_back=self.raft_log.held_back,
         )
         applied = files.store.applied()
