@@ -9,33 +9,40 @@ byte of a version 1 file: it only gets another name, and only after it was read 
 
 import shutil
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from struct import Struct
+from typing import assert_never
 
 from wakeq.protocol import log_format
 from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
 from wakeq.protocol.log_format import MARKER, check_prefix
 from wakeq.storage import metadata
+from wakeq.storage.commands_version1 import (
+    RECORD,
+    RESTORE,
+    Command,
+    Counted,
+    Cursor,
+    DeletedQueue,
+    Imported,
+    ImportedMessage,
+    ImportedQueue,
+    LogEntry,
+    RemovedFirst,
+    decode_log,
+)
 from wakeq.storage.files import replace_durably, sync_directory
 
 LOG, METADATA, SNAPSHOT = "raft.log", "raft.metadata", "raft.snapshot"
 SUFFIX = ".v1"
 UNFINISHED = "import.unfinished"  # stands from before the first rename until the import is on disk
-NAME_BYTES = range(33, 127)
 _ENTRY = Struct(">ii")  # term, length
 _METADATA = Struct(">4sii?i")  # marker, version, term, voted or not, vote
 _SNAPSHOT = Struct(">4siii")  # marker, last index, last term, queues
 _QUEUE = Struct(">II")  # maximum size, size
-_RECORD = Struct(">qi")  # key, length
-_RESTORE = "the file was not changed: restore it from a copy, or remove it to do without what it holds"
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    term: int
-    data: bytes
-    offset: int  # where its data stand in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +57,6 @@ class Log:
 class State:
     term: int = 0
     vote: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedQueue:
-    """A queue and the policies that version 1 knows; None is no limit."""
-
-    name: str
-    max_size: int | None = None
-    max_message_size: int | None = None
-    priority_min: int | None = None
-    priority_max: int | None = None
-    structure: str = "H4"
-
-
-@dataclass(frozen=True, slots=True)
-class ImportedMessage:
-    queue: str
-    key: int
-    payload: bytes
-
-
-Imported = ImportedQueue | ImportedMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,42 +75,6 @@ class Import:
     notes: list[str] = field(default_factory=list)
 
 
-class _Cursor:
-    """Bytes with a position; every failure names file and offset."""
-
-    def __init__(self, path: object, data: bytes, position: int = 0, base: int = 0) -> None:
-        self.path, self.data, self.position, self.base = path, data, position, base
-
-    def fail(self, *, found: str, expected: str, at: int | None = None) -> DamagedFile:
-        offset = self.base + (self.position if at is None else at)
-        return DamagedFile(self.path, offset, found=found, expected=expected, hint=_RESTORE)
-
-    def take(self, size: int, what: str) -> bytes:
-        if size < 0:
-            raise self.fail(found=f"a length of {size}", expected=f"the length of {what}")
-        left = len(self.data) - self.position
-        if size > left:
-            raise self.fail(found=f"the end after {left} bytes", expected=f"{size} bytes of {what}")
-        self.position += size
-        return self.data[self.position - size : self.position]
-
-    def unpack(self, layout: Struct, what: str) -> tuple[int, ...]:
-        return layout.unpack(self.take(layout.size, what))
-
-    def name(self) -> str:
-        at = self.position
-        (size,) = self.take(1, "a queue name")
-        name = self.take(size, "a queue name")
-        if not all(byte in NAME_BYTES for byte in name):
-            raise self.fail(at=at, found=repr(name), expected="a valid queue name: bytes 33..126")
-        return name.decode("ascii")
-
-    def end(self, after: str) -> None:
-        left = len(self.data) - self.position
-        if left:
-            raise self.fail(found=f"{left} more bytes", expected=f"the end after {after}")
-
-
 # The three files --------------------------------------------------------------------------------------------
 
 
@@ -139,7 +88,7 @@ def read_log(path: Path) -> Log:
     while position + _ENTRY.size <= len(data):
         term, size = _ENTRY.unpack_from(data, position)
         if size < 0:
-            raise DamagedFile(path, position + 4, found=f"length {size}", expected="a possible length", hint=_RESTORE)
+            raise DamagedFile(path, position + 4, found=f"length {size}", expected="a possible length", hint=RESTORE)
         start = position + _ENTRY.size
         if start + size > len(data):
             break
@@ -158,7 +107,7 @@ def read_metadata(path: Path) -> State:
     _check_header(path, data, _METADATA.size)
     if len(data) > _METADATA.size:
         expected = f"the end after {_METADATA.size} bytes"
-        raise DamagedFile(path, _METADATA.size, found="more bytes", expected=expected, hint=_RESTORE)
+        raise DamagedFile(path, _METADATA.size, found="more bytes", expected=expected, hint=RESTORE)
     _marker, _version, term, voted, vote = _METADATA.unpack(data)
     return State(term, vote if voted else None)
 
@@ -172,7 +121,7 @@ def read_snapshot(path: Path) -> Snapshot | None:
         raise _too_short(path, data, _SNAPSHOT.size)
     check_prefix(data, path)
     _marker, last_index, last_term, count = _SNAPSHOT.unpack_from(data)
-    cursor = _Cursor(path, data, _SNAPSHOT.size)
+    cursor = Cursor(path, data, _SNAPSHOT.size)
     for offset, value, what in ((4, last_index, "index"), (8, last_term, "term"), (12, count, "count")):
         if value < 0:
             raise cursor.fail(at=offset, found=str(value), expected=f"a possible {what}")
@@ -190,12 +139,12 @@ def read_snapshot(path: Path) -> Snapshot | None:
     return Snapshot(last_index, last_term, queues)
 
 
-def _read_queue(cursor: _Cursor) -> tuple[ImportedQueue, list[ImportedMessage]]:
+def _read_queue(cursor: Cursor) -> tuple[ImportedQueue, list[ImportedMessage]]:
     name = cursor.name()
     max_size, size = cursor.unpack(_QUEUE, "a queue")
     messages = []
     for _ in range(size):
-        key, length = cursor.unpack(_RECORD, "a record")
+        key, length = cursor.unpack(RECORD, "a record")
         messages.append(ImportedMessage(name, key, cursor.take(length, "a record's payload")))
     return ImportedQueue(name, max_size or None), messages
 
@@ -220,50 +169,7 @@ def _check_header(path: Path, data: bytes, size: int) -> None:
 
 
 def _too_short(path: Path, data: bytes, size: int) -> DamagedFile:
-    return DamagedFile(path, 0, found=f"a file of {len(data)} bytes", expected=f"{size} bytes", hint=_RESTORE)
-
-
-# Commands in the log ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedQueue:
-    name: str
-
-
-def decode_command(data: bytes, *, path: object = "command", offset: int = 0) -> Imported | DeletedQueue:
-    """Return what a command of the TaskFlux vocabulary does; a log of version 1 has no other than these."""
-    cursor = _Cursor(path, data, base=offset)
-    match cursor.take(1, "a command"):
-        case b"E":
-            name = cursor.name()
-            key, size = cursor.unpack(_RECORD, "an Enqueue")
-            command: Imported | DeletedQueue = ImportedMessage(name, key, cursor.take(size, "a payload"))
-        case b"Q":
-            command = _decode_create(cursor)
-        case b"R":
-            command = DeletedQueue(cursor.name())
-        case marker:
-            expected = "Enqueue, CreateQueue or DeleteQueue"
-            raise cursor.fail(at=0, found=f"command {marker.hex()}", expected=expected)
-    cursor.end("the command")
-    return command
-
-
-def _decode_create(cursor: _Cursor) -> ImportedQueue:
-    name = cursor.name()
-    at = cursor.position
-    structure, max_size, max_payload = cursor.unpack(Struct(">iii"), "a CreateQueue")
-    if structure not in (0, 1, 2) or max_size < -1 or max_payload < -1:
-        found = f"implementation {structure}, sizes {max_size} and {max_payload}"
-        raise cursor.fail(at=at, found=found, expected="a CreateQueue that was accepted")
-    low = high = None
-    if cursor.take(1, "a CreateQueue") != b"\0":
-        low, high = cursor.unpack(Struct(">qq"), "a key range")
-    return ImportedQueue(
-        name, None if max_size < 0 else max_size, None if max_payload < 0 else max_payload, low, high,
-        "QA" if structure == 2 else "H4",
-    )  # fmt: skip
+    return DamagedFile(path, 0, found=f"a file of {len(data)} bytes", expected=f"{size} bytes", hint=RESTORE)
 
 
 # Import -----------------------------------------------------------------------------------------------------
@@ -282,39 +188,83 @@ def read_import(directory: Path) -> Import:
     log_path, metadata_path, snapshot_path = (_where(directory, name) for name in _NAMES)
     log, state, image = read_log(log_path), read_metadata(metadata_path), read_snapshot(snapshot_path)
     notes = [log.tail] if log.tail else []
-    queues: dict[str, tuple[ImportedQueue, list[ImportedMessage]]] = {"": (ImportedQueue(""), [])}
+    contents = Contents(notes)
     for queue, messages in image.queues if image else ():
-        queues[queue.name] = (queue, list(messages))
-    commands = [decode_command(entry.data, path=log_path, offset=entry.offset) for entry in log.entries]
+        contents.put_queue(queue, messages)
+    commands, older = decode_log(log.entries, path=log_path)
+    if older:
+        notes.append(f"the first {older} of {len(commands)} commands of the log have names of before 19 August 2023")
     start = _entries_in_image(log, commands, image, notes) if image else 0
-    for command in commands[start:]:
-        _apply(queues, command, notes)
-    items: list[Imported] = []
-    for queue, messages in queues.values():
-        items += [queue, *messages]
-    return Import(items, state, notes)
+    for place, command in enumerate(commands[start:], start):
+        contents.apply(command, makes_queues=place < older)
+    return Import(contents.items(), state, notes)
 
 
-def _apply(
-    queues: dict[str, tuple[ImportedQueue, list[ImportedMessage]]],
-    command: Imported | DeletedQueue,
-    notes: list[str],
-) -> None:
-    """Do what the command did; one that could not be done then is noted and skipped."""
-    match command:
-        case ImportedMessage(queue=name) if name in queues:
-            queues[name][1].append(command)
-        case ImportedQueue(name=name) if name not in queues:
-            queues[name] = (command, [])
-        case DeletedQueue(name=name) if name and name in queues:
-            del queues[name]
-        case ImportedMessage(queue=name):
-            notes.append(f"a message for queue {name!r}, which did not exist, is left out")
-        case ImportedQueue(name=name) | DeletedQueue(name=name):
-            notes.append(f"{type(command).__name__} of queue {name!r} changed nothing")
+class Contents:
+    """The queues and messages while commands are done, in their order; one that changed nothing is noted."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+        self._queues: dict[str, _Content] = {"": _Content(ImportedQueue(""))}
+
+    def put_queue(self, queue: ImportedQueue, messages: Iterable[ImportedMessage] = ()) -> None:
+        """Put a queue there as it is, with its messages, in place of one that has its name."""
+        content = self._queues[queue.name] = _Content(queue)
+        for message in messages:
+            content.put(message)
+
+    def apply(self, command: Command, *, makes_queues: bool) -> None:
+        """Do what a command did.  The log of before 19 August 2023 has no command that makes a queue."""
+        match command:
+            case ImportedMessage(queue=name) if name in self._queues:
+                self._queues[name].put(command)
+            case ImportedMessage(queue=name) if makes_queues:
+                self._notes.append(f"queue {name!r} is made, for the log has messages for it and nothing that makes it")
+                self.put_queue(ImportedQueue(name), [command])
+            case ImportedMessage(queue=name):
+                self._notes.append(f"a message for queue {name!r}, which did not exist, is left out")
+            case ImportedQueue(name=name) if name not in self._queues:
+                self.put_queue(command)
+            case DeletedQueue(name=name) if name and name in self._queues:
+                del self._queues[name]
+            case RemovedFirst(queue=name) if name in self._queues:
+                self._queues[name].remove_first()  # of an empty queue nothing was removed
+            case Counted():
+                pass
+            case ImportedQueue(name=name) | DeletedQueue(name=name) | RemovedFirst(queue=name):
+                self._notes.append(f"{type(command).__name__} of queue {name!r} changed nothing")
+            case _:
+                assert_never(command)
+
+    def items(self) -> list[Imported]:
+        """Each queue, then its messages in the order in which they were put."""
+        items: list[Imported] = []
+        for content in self._queues.values():
+            items += [content.queue, *content.messages.values()]
+        return items
 
 
-def _entries_in_image(log: Log, commands: list[Imported | DeletedQueue], image: Snapshot, notes: list[str]) -> int:
+class _Content:
+    """One queue and its messages, by number."""
+
+    def __init__(self, queue: ImportedQueue) -> None:
+        self.queue = queue
+        self.messages: dict[int, ImportedMessage] = {}
+        self._next = 0
+        self._line: list[tuple[int, int]] = []  # a heap of keys and numbers: the smallest key first, then the oldest
+
+    def put(self, message: ImportedMessage) -> None:
+        self.messages[self._next] = message
+        heappush(self._line, (message.key, self._next))
+        self._next += 1
+
+    def remove_first(self) -> None:
+        if self._line:
+            _key, number = heappop(self._line)
+            del self.messages[number]
+
+
+def _entries_in_image(log: Log, commands: list[Command], image: Snapshot, notes: list[str]) -> int:
     """Return how many entries the image already holds.
 
     The log does not say which index its first entry has.  It is complete from index 0 if the entry at the

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from wakeq.protocol.catalog import Policies
 from wakeq.protocol.commands import CreateQueue, Draft, Entry, Imported, Publish
-from wakeq.storage.version1 import Import, ImportedQueue
+from wakeq.storage.commands_version1 import ImportedQueue
+from wakeq.storage.version1 import Import
 
 BATCH = 1_000  # messages in one entry
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from wakeq.protocol.errors import DamagedFile, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
+from wakeq.storage.commands_version1 import ImportedQueue
 from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
 from wakeq.storage.environment import DATA_FILE
 from wakeq.storage.files import is_there, rename_durably, sync_directory, temporary
@@ -118,7 +119,7 @@ def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) ->
 
 def _report(imported: version1.Import) -> None:
     """Say what is imported, and of what nobody can say whether it is all; alike things once."""
-    queues = sum(isinstance(item, version1.ImportedQueue) for item in imported.items)
+    queues = sum(isinstance(item, ImportedQueue) for item in imported.items)
     logger.info("importing version 1: %d queues, %d messages", queues, len(imported.items) - queues)
     for note, times in Counter(imported.notes).items():
         logger.warning("version 1: %s%s", note, f" ({times} times)" if times > 1 else "")

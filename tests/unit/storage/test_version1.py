@@ -7,16 +7,15 @@ import pytest
 
 from tests.helpers.version1_files import FILES, HEX
 from wakeq.protocol.errors import DamagedFile, WrongVersion
-from wakeq.storage.version1 import (
+from wakeq.storage.commands_version1 import (
+    Counted,
     DeletedQueue,
     ImportedMessage,
     ImportedQueue,
-    State,
+    RemovedFirst,
     decode_command,
-    read_log,
-    read_metadata,
-    read_snapshot,
 )
+from wakeq.storage.version1 import State, read_log, read_metadata, read_snapshot
 
 
 def ids(vector: dict[str, Any]) -> str:
@@ -180,6 +179,9 @@ def test_metadata_with_more_bytes_are_refused(tmp_path: Path) -> None:
             ImportedQueue("a", 5, None, -20, 20, "QA"),
         ),
         ("520161", DeletedQueue("a")),
+        ("440161", RemovedFirst("a")),
+        ("4400", RemovedFirst("")),
+        ("430161", Counted("a")),
     ],
 )
 def test_commands_are_decoded(text: str, command: object) -> None:
@@ -196,7 +198,10 @@ def test_commands_are_decoded(text: str, command: object) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("440161 00000000", "at offset 100: expected Enqueue, CreateQueue or DeleteQueue, found command 44"),
+        (
+            "440161 00000000",
+            "at offset 100: expected one of .*, found a Dequeue with a timeout",
+        ),
         ("450120 0000000000000000 00000000", "at offset 101: expected a valid queue name"),
         ("450161 0000000000000000 ffffffff", "found a length of -1"),
         ("510161 00000003 00000000 00000000 00", "found implementation 3"),

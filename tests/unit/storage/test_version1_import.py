@@ -7,17 +7,8 @@ import pytest
 
 from tests.helpers.version1_files import HEX
 from wakeq.protocol.errors import DamagedFile, StorageError
-from wakeq.storage.version1 import (
-    Import,
-    ImportedMessage,
-    ImportedQueue,
-    State,
-    finish_import,
-    needs_import,
-    read_import,
-    read_log,
-    set_aside,
-)
+from wakeq.storage.commands_version1 import ImportedMessage, ImportedQueue
+from wakeq.storage.version1 import Import, State, finish_import, needs_import, read_import, read_log, set_aside
 
 
 def enqueue(queue: str, key: int, payload: bytes) -> bytes:
