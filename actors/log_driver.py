@@ -68,7 +68,7 @@ class LogDriver(LogLevels):
         self._closings = 0  # while not 0, nothing is handed out: leadership is about to be given away
         self._parks = True  # proposals wait: for this node to lead, for the state store, or for a successor
         self._parked: deque[Propose] = deque()
-        self._parked_ms = 0  # since when proposals have been parked, or were that are not committed yet
+        self._parked_ms = NEVER  # since when proposals have been parked, or were that are not committed yet
         self._parked_to = 0  # the last entry that was parked before it came into the log
 
     def restore(self, item: Item) -> None:
@@ -136,9 +136,13 @@ class LogDriver(LogLevels):
         return not (self._writing or asked or self._parked or self._log.buffered_bytes)
 
     def waits_since_ms(self) -> int:
-        """Return since when the oldest thing has waited that is not committed; NEVER if nothing waits."""
-        since_ms = self._uncommitted[0][2] if self._uncommitted else NEVER
-        return min(since_ms, self._parked_ms) if self._has_parked else since_ms
+        """Return since when the oldest thing has waited that is not committed or written; NEVER if nothing waits."""
+        since_ms, uncommitted = self._writing_ms, self._uncommitted
+        if uncommitted and uncommitted[0][2] < since_ms:
+            since_ms = uncommitted[0][2]
+        if self._parked_ms < since_ms and self._has_parked:
+            since_ms = self._parked_ms
+        return since_ms
 
     @property
     def _has_parked(self) -> bool:

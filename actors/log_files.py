@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from wakeq.actors.audience import NEVER
 from wakeq.actors.histogram import GROUP_ENTRIES, SYNC_S, Histogram
 from wakeq.actors.messages import Tick
 from wakeq.actors.payloads import Payloads
@@ -136,6 +137,7 @@ class LogFiles(Process):
         self._may_block = True  # in a cluster it may not: the others must go on hearing of this node
         self._flush_queued = self._lazy_queued = False
         self._writing = False  # the disk thread is busy with the log's files
+        self._writing_ms = NEVER  # since when it has been at what it does
         self._look_ms = core.settings.election_ms // LOOKS_AN_ELECTION
         self._look_queued = False
         self._hang_ms = 0  # for how long the disk thread has been at one thing; looks are counted, so no pause is
@@ -232,14 +234,14 @@ class LogFiles(Process):
 
     def _submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
         """Do something with the log's files in their thread; no batch is written meanwhile."""
-        self._writing = True
+        self._writing, self._writing_ms = True, self._stamp_ms()
         self._hang_ms, self._warn_at_ms = -self._look_ms, int(SLOW_SYNC_S * 1000)  # the first look may come at once
         self._disk.submit(work, done)
         if not self._look_queued:
             self._look_later()
 
     def _end_work(self) -> None:
-        self._writing = False
+        self._writing, self._writing_ms = False, NEVER
         self._hang_ms = 0
 
     def _look_later(self) -> None:

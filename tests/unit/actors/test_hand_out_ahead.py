@@ -5,6 +5,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.taskflux_by_hand import HandTaskFlux
+from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Throttle
 from wakeq.actors.queue_deliveries import AHEAD_MS
 from wakeq.protocol.wire.taskflux.packets import Dequeue, Record
@@ -51,6 +52,22 @@ def test_delivery_itself_is_what_the_next_ones_wait_for(broker: Broker, client: 
     broker.advance(WITHIN_S)
     worker.fetch(Q)
     broker.advance(LONGER_S - WITHIN_S)
+    worker.send({"cmd": "FET", "qname": Q})
+
+    assert worker.words() == []
+    end_hang(broker)
+    assert worker.words() == ["msg"]
+
+
+def test_fetch_while_old_segments_are_being_removed_for_too_long_waits_for_that(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q)
+    hang(broker)
+    broker.raft_log.tell(Cut(1))
+    broker.settle()
+    broker.advance(LONGER_S)
+
     worker.send({"cmd": "FET", "qname": Q})
 
     assert worker.words() == []
