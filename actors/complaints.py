@@ -18,8 +18,11 @@ PAUSE_MS = 1_000
 class Complaints:
     """See the head of this file."""
 
-    def __init__(self, logger: logging.Logger, now_ms: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self, logger: logging.Logger, now_ms: Callable[[], int] | None = None, *, level: int = logging.WARNING
+    ) -> None:
         self._logger = logger
+        self._level = level
         self._now_ms = now_ms or _wall_ms  # since 1970
         self._said_ms = -PAUSE_MS
         self._unsaid = 0
@@ -45,7 +48,7 @@ class Complaints:
         others = ""
         if unsaid:
             others = f", and {unsaid} other{'s' * (unsaid > 1)} since {_moment(self._said_ms)}"
-        self._logger.warning("%s%s", text, others)
+        self._logger.log(self._level, "%s%s", text, others)
         self._said_ms, self._unsaid, self._last = self._now_ms(), 0, ""
 
 

@@ -20,7 +20,7 @@ from wakeq.actors.log_files import LogServices, Saved
 from wakeq.actors.log_levels import LogLevels
 from wakeq.actors.messages import Applied, Asker, Follow, Item, Propose, Refusal, Started, Throttle, Tick
 from wakeq.actors.neighbourhood import Introduced, Neighbourhood, Neighbours
-from wakeq.actors.peer import FromPeer, PeerLost
+from wakeq.actors.peer import FromPeer, PeerLost, Refuse
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
@@ -366,6 +366,9 @@ class LogDriver(LogLevels):
             said, payloads = (frame.append, frame.payloads) if type(frame) is Entries else (frame, [])
             if type(said) is Append and self._is_throttled:
                 continue  # as if it had been lost: the leader will send it again
+            if doubt := self.core.doubt(said):  # type: ignore[arg-type]
+                self._peers[message.node_id].tell(Refuse(doubt))
+                break
             self._look_at_level(said)  # type: ignore[arg-type]
             wanted = self.core.step(said, now_ms)  # type: ignore[arg-type]
             if type(wanted) is Write:

@@ -69,6 +69,7 @@ class Neighbourhood:
         self._me = me
         self._neighbours = neighbours
         self._doors: dict[int, dict[str, str]] = {}
+        self._members: set[int] = set()  # all that there ever were, as far as this life of the node has seen
 
     def meet(self, config: Config) -> None:
         """Know every member, and where it is."""
@@ -76,6 +77,7 @@ class Neighbourhood:
             return
         for member in config.members:
             if member.node_id != self._me:
+                self._members.add(member.node_id)
                 self._peer(member.node_id)
                 self._neighbours.dial(member.node_id, member.address)
 
@@ -94,10 +96,16 @@ class Neighbourhood:
         self._peer(hello.node_id).tell(Connected(message.door, hello))
 
     def lose(self, node_id: int, door: PeerDoor) -> None:
-        """A connection to a node has ended, perhaps behind the next one; where its doors are is not forgotten."""
+        """A connection to a node has ended, perhaps behind the next one.
+
+        Where the doors of a member are is not forgotten; of any other node nothing is kept.
+        """
         last = self.connected.get(node_id)
         if last is not None and last.door is door:
             del self.connected[node_id]
+            if node_id not in self._members:
+                self._doors.pop(node_id, None)
+                self.peers.pop(node_id).stop()
 
     def level_of(self, node_id: int) -> int | None:
         """Return the highest level that a node knows; None while it is not connected, for it may come back another."""

@@ -15,7 +15,7 @@ import msgspec
 
 from wakeq.actors.runtime import Process
 from wakeq.protocol.raft.messages import AnyMessage, Append, Heartbeat, HeartbeatAnswer, RequestVote, VoteAnswer
-from wakeq.protocol.wire.peer import Chunk, ChunkTaken, Entries, Frame, Hello
+from wakeq.protocol.wire.peer import Chunk, ChunkTaken, Entries, Frame, Hello, Proof
 
 QUEUED_MAX = 4_096  # frames; more than the windows of the core let come
 AHEAD = (Heartbeat, HeartbeatAnswer, RequestVote, VoteAnswer)
@@ -40,6 +40,9 @@ class PeerDoor(Protocol):
     def close(self, reason: str, /) -> None:
         """Close at once; Broken follows."""
 
+    def refuse(self, reason: str, /) -> None:
+        """Close at once, and let the log say what was wrong with the peer."""
+
 
 class Connected(msgspec.Struct, frozen=True, gc=False):
     """There is a connection, and the peer has said who it is."""
@@ -63,6 +66,12 @@ class Broken(msgspec.Struct, frozen=True, gc=False):
 
 class Writable(msgspec.Struct, frozen=True, gc=False):
     """The connection takes more."""
+
+
+class Refuse(msgspec.Struct, frozen=True, gc=False):
+    """The peer has said what no node can say that works as it should."""
+
+    reason: str
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -111,6 +120,7 @@ class Peer(Process):
         self._images = images
         self._read = read
         self._door: PeerDoor | None = None
+        self._life = (0, 0)  # disk and incarnation of the peer, as it said when it connected
         self._queue: deque[tuple[Any, Payloads | None]] = deque()
         self._reading: Append | None = None  # what stands in front, whose entries are being read
 
@@ -120,6 +130,7 @@ class Peer(Process):
     def on_connected(self, message: Connected) -> None:
         """Take a new connection; the peer made it because the old one is of no use any more."""
         old, self._door = self._door, message.door
+        self._life = message.hello.disk_id, message.hello.incarnation
         self._queue.clear()
         self._reading = None
         if old is not None:
@@ -135,13 +146,17 @@ class Peer(Process):
             self._raft_log.tell(lost)
             self._images.tell(lost)
 
+    def on_refuse(self, message: Refuse) -> None:
+        if self._door is not None:
+            self._door.refuse(message.reason)
+
     def on_heard(self, message: Heard) -> None:
         said: list[AnyMessage | Entries] = []
         chunks: list[Chunk | ChunkTaken] = []
         for frame in message.frames:
             if isinstance(frame, Chunk | ChunkTaken):
                 chunks.append(frame)
-            elif not isinstance(frame, Hello) and self._is_ours(frame):
+            elif not isinstance(frame, Hello | Proof) and self._is_ours(frame):
                 said.append(frame)
         if said:
             self._raft_log.tell(FromPeer(self.node_id, said))
@@ -150,7 +165,8 @@ class Peer(Process):
 
     def _is_ours(self, frame: AnyMessage | Entries) -> bool:
         message = frame.append if isinstance(frame, Entries) else frame
-        return message.sender == self.node_id and message.receiver == self._me
+        is_between_us = message.sender == self.node_id and message.receiver == self._me
+        return is_between_us and (message.disk_id, message.incarnation) == self._life
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -209,6 +225,7 @@ _HANDLERS: dict[type, Callable[[Peer, Any], None]] = {
     Connected: Peer.on_connected,
     Broken: Peer.on_broken,
     Heard: Peer.on_heard,
+    Refuse: Peer.on_refuse,
     Writable: Peer.on_writable,
     Outgoing: Peer.on_outgoing,
     Loaded: Peer.on_loaded,

@@ -7,6 +7,7 @@ that all of them were given.
 """
 
 import hashlib
+import secrets
 import socket
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,11 +17,11 @@ from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, Peer
 from wakeq.protocol.level import LEVEL, LEVEL_MIN
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, FrameReader, Hello, encode, split_address
+from wakeq.protocol.wire.peer import CLUSTER_ID_BYTES, MARK, NO_CLUSTER, Hello, split_address
+from wakeq.protocol.wire.peer_session import NONCE_BYTES, PeerSession
 from wakeq.settings import Settings
 from wakeq.tls import PeerTls
 
-CLUSTER_ID_BYTES = 16
 ASK_S_MAX = 2.0
 READ_BYTES = 65_536
 
@@ -33,6 +34,7 @@ class ClusterPlan:
     addresses: tuple[str, ...]
     joins: bool
     tls: PeerTls | None = None
+    secret: bytes | None = None
 
     @property
     def own_host(self) -> str:
@@ -76,13 +78,13 @@ class ClusterPlan:
         for node, address in enumerate(self.addresses):
             if node != self.node_id:
                 try:
-                    return _cluster_at(address, self.node_id, self.tls)
+                    return _cluster_at(address, self.node_id, self.secret, self.tls)
                 except (OSError, PeerRefused) as error:
                     tried.append(f"{address}: {error}")
         raise BrokerUnreachable(f"no node of the cluster to join answers; tried {'; '.join(tried)}")
 
 
-def plan_of(settings: Settings, tls: PeerTls | None = None) -> ClusterPlan | None:
+def plan_of(settings: Settings, tls: PeerTls | None = None, secret: bytes | None = None) -> ClusterPlan | None:
     """Return the plan, None for a node that is alone."""
     cluster = settings.cluster
     if cluster.peers is None and cluster.node is None:
@@ -100,22 +102,23 @@ def plan_of(settings: Settings, tls: PeerTls | None = None) -> ClusterPlan | Non
             raise BadSettings(f"--peers has {address} twice; every node has an address of its own")
     if cluster.node >= len(addresses):
         raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
-    return ClusterPlan(cluster.node, addresses, cluster.join, tls)
+    return ClusterPlan(cluster.node, addresses, cluster.join, tls, secret)
 
 
-def _cluster_at(address: str, node_id: int, tls: PeerTls | None) -> bytes:
-    """Ask the node at an address which cluster it belongs to: it says so first."""
-    reader = FrameReader()
+def _cluster_at(address: str, node_id: int, secret: bytes | None, tls: PeerTls | None) -> bytes:
+    """Ask the node at an address which cluster it belongs to; with a secret, believe only one that knows it."""
     host, port = split_address(address)
+    nobody = Hello(MARK, LEVEL_MIN, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
+    session = PeerSession(nobody, secret, secrets.token_bytes(NONCE_BYTES), dials=True, seals=tls is None)
     with ExitStack() as stack:
         connection = stack.enter_context(socket.create_connection((host, port), ASK_S_MAX))
         if tls is not None:
             connection = stack.enter_context(tls.dialing.wrap_socket(connection, server_hostname=host))
         connection.settimeout(ASK_S_MAX)
-        nobody = Hello(MARK, LEVEL_MIN, LEVEL, NO_CLUSTER, node_id, 0, 0, {})
-        connection.sendall(encode(nobody))
+        connection.sendall(session.take_unsent())
         while data := connection.recv(READ_BYTES):
-            for frame in reader.receive(data):
-                if isinstance(frame, Hello) and frame.mark == MARK:
-                    return frame.cluster_id
-    raise PeerRefused("it ended the connection without saying who it is")
+            session.receive(data)
+            if session.peer is not None:
+                return session.peer.cluster_id
+            connection.sendall(session.take_unsent())
+    raise PeerRefused("it ended the connection without proving who it is; its log says why")

@@ -24,8 +24,9 @@ from wakeq.cluster_plan import plan_of
 from wakeq.monique_config import check_config, read_config
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.wire.peer import split_address
-from wakeq.security import exposure_of, may_listen, shared_key
+from wakeq.security import exposure_of, may_listen, shared_key, shared_secret
 from wakeq.settings import Settings
+from wakeq.storage.cluster_secret import read_secret
 from wakeq.storage.directory import REUSABLE_SHARE, DataDirectory, is_empty, reserve_on
 from wakeq.storage.files import free_bytes
 from wakeq.storage.mounts import warnings_of
@@ -108,6 +109,11 @@ def _security(settings: Settings) -> Iterator[Finding]:
         yield _in_time(tls.cert_file, now, any_will_do=False)
         if tls.peer_ca_file is not None:
             yield _in_time(tls.peer_ca_file, now, any_will_do=True)
+    if settings.cluster.peers is not None and settings.cluster.secret_file is not None:
+        read_secret(settings.cluster.secret_file)
+        shared = shared_secret(settings)
+        good = f"the secret of the cluster is in {settings.cluster.secret_file}"
+        yield Finding(NOTE if shared else GOOD, "security", shared or good)
     exposed = [
         exposure_of(path) for path in (settings.data_dir, *([settings.tokens_path] if settings.auth.required else []))
     ]

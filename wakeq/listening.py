@@ -12,6 +12,7 @@ from errno import EADDRINUSE, EMFILE, ENFILE
 from typing import Any, Protocol
 
 from wakeq.actors.door import Admission
+from wakeq.handshakes import Handshakes
 from wakeq.protocol.errors import CannotListen
 from wakeq.tls import ServerTls, TlsServer
 
@@ -80,9 +81,9 @@ async def accept(
     *,
     backlog: int,
     tls: ServerTls | None,
-    admission: Admission,
+    admission: Admission | Handshakes,
 ) -> Server:
-    """Let clients connect; with TLS a connection is counted by `admission` until its handshake is done."""
+    """Let others connect; with TLS a connection is counted by `admission` until its handshake is done."""
     if tls is None:
         return await asyncio.get_running_loop().create_server(make_door, sock=bound, backlog=backlog)
     bound.listen(backlog)

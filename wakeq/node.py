@@ -18,6 +18,7 @@ from wakeq.actors.snapshots import CheckImage
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
 from wakeq.cluster_plan import ClusterPlan, plan_of
 from wakeq.headroom import Headroom
+from wakeq.listeners.peer_tcp import Identity as PeerIdentity
 from wakeq.listeners.peer_tcp import PeerTcp
 from wakeq.listening import bound_socket
 from wakeq.node_clock import NodeClock
@@ -63,7 +64,7 @@ class Node:
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._rested_bytes = self._trimmed_bytes = 0
-        self._plan = plan_of(settings, self.security.peer_tls)
+        self._plan = plan_of(settings, self.security.peer_tls, self.security.cluster_secret)
         self._peers: PeerTcp | None = None
         self._peer_port: socket.socket | None = None
         self._places = Places(None if self._plan is None else self._plan.node_id)
@@ -157,7 +158,10 @@ class Node:
             me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
             return Hello(MARK, self.raft_log.level, LEVEL, *me, self._places.own)
 
-        self._peers = PeerTcp(hello, lambda introduced: self.raft_log.tell(introduced), self.security.peer_tls)
+        self._peers = PeerTcp(
+            PeerIdentity(hello, plan.secret, plan.tls, plan.address_of),
+            lambda introduced: self.raft_log.tell(introduced),
+        )
         election_ms = self.settings.cluster.election_ms
         return Cluster(
             plan.initial(),
@@ -249,6 +253,8 @@ class Node:
         except StorageError as error:
             self._fail(error)
         self.security.look()
+        if self._peers is not None:
+            self._peers.look()
         if self.ports is not None:
             self.ports.monique.look()
         self._give_memory_back()

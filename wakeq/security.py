@@ -17,6 +17,7 @@ from wakeq.protocol.access import Book
 from wakeq.protocol.addresses import is_this_machine
 from wakeq.protocol.errors import BadSettings, WakeqError
 from wakeq.settings import Settings
+from wakeq.storage.cluster_secret import read_secret
 from wakeq.storage.files import anyone_may_change, anyone_may_read
 from wakeq.storage.tokens import OPEN_HINT, TokenFile
 from wakeq.tls import PeerTls, ServerTls, server_context
@@ -32,6 +33,7 @@ class Security:
         self.gate: Gate | None = None
         self.tls: ServerTls | None = None
         self.peer_tls: PeerTls | None = None
+        self.cluster_secret = cluster_secret_of(settings)
         self._settings = settings
         self._tokens = TokenFile(settings.tokens_path)
         self._limit(settings)
@@ -115,6 +117,14 @@ def shared_key(settings: Settings) -> str:
     return f"{key} is readable by everybody, so every user of this machine can pass for this broker; `chmod o-r` it"
 
 
+def shared_secret(settings: Settings) -> str:
+    """Say so if every user of this machine may read the secret of the cluster; else nothing."""
+    file = settings.cluster.secret_file
+    if file is None or not anyone_may_read(file):
+        return ""
+    return f"{file} is readable by everybody, so every user of this machine can pass for a node; `chmod o-r` it"
+
+
 def exposure_of(path: Path) -> str:
     """Say so if every user of this machine may change the data directory, or a file of tokens; else nothing."""
     if not anyone_may_change(path):
@@ -133,6 +143,24 @@ def peer_tls_of(settings: Settings) -> PeerTls | None:
     if tls.peer_ca_file is None or tls.cert_file is None or tls.key_file is None:
         return None
     return PeerTls(tls.cert_file, tls.key_file, tls.peer_ca_file)
+
+
+def cluster_secret_of(settings: Settings) -> bytes | None:
+    """Return the secret by which the nodes know each other; None if there is none.  Say so where that matters."""
+    cluster = settings.cluster
+    if cluster.peers is None:
+        return None
+    if cluster.secret_file is not None:
+        secret = read_secret(cluster.secret_file)
+        if shared := shared_secret(settings):
+            logger.warning("%s", shared)
+        return secret
+    if settings.tls.peer_ca_file is None:
+        logger.warning(
+            "the nodes of this cluster prove nothing to each other: whatever reaches one of the ports in cluster.peers "
+            "can be a node; `wakeq cluster secret --out FILE` makes a secret, for cluster.secret_file of every node"
+        )
+    return None
 
 
 def _server_context(settings: Settings) -> ssl.SSLContext:

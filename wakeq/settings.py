@@ -182,6 +182,12 @@ class Cluster:
         kind=str,
     )
     join: bool = setting(False, "Join a cluster that exists; matters only while the data directory is empty")
+    secret_file: Path | None = setting(
+        None,
+        "A text of 32 bytes or more by which the nodes know each other, the same on every node "
+        "(`wakeq cluster secret`); needed with tokens, and between machines, where the nodes speak no TLS",
+        kind=Path,
+    )
     worker_address: str | None = setting(
         None, "HOST:PORT to which the other nodes send clients; unset = the host in `cluster.peers`", kind=str
     )

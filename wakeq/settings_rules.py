@@ -4,8 +4,9 @@ Settings --> nothing, or BadSettings that names both and what to change
 """
 
 from wakeq.protocol.addresses import is_this_machine
-from wakeq.protocol.errors import BadName, BadSettings
+from wakeq.protocol.errors import BadField, BadName, BadSettings
 from wakeq.protocol.names import check_name
+from wakeq.protocol.wire.peer import split_address
 from wakeq.settings import Settings
 
 EVERYWHERE = {"0.0.0.0", "::"}  # hosts that stand for all addresses
@@ -23,6 +24,7 @@ def check_together(settings: Settings) -> None:
         raise BadSettings("queue.retry.base is above queue.retry.max; make the first pause the smaller one")
     _check_ports(settings)
     _check_routes(settings)
+    _check_worker_address(settings)
     _check_safety(settings)
 
 
@@ -33,9 +35,9 @@ def _check_safety(settings: Settings) -> None:
         raise BadSettings("tls.cert_file and tls.key_file belong together; set both or none")
     if tls.peer_ca_file is not None and tls.cert_file is None:
         raise BadSettings("tls.peer_ca_file needs a certificate to show; set tls.cert_file and tls.key_file")
+    _check_peers(settings)
     if settings.insecure:
         return
-    _check_peers(settings)
     if is_this_machine(settings.host):
         return
     missing = [] if settings.auth.required else ["asks for no tokens (auth.required)"]
@@ -81,10 +83,30 @@ def _check_routes(settings: Settings) -> None:
         raise BadSettings(f"monique.routes puts tasks on {answers_queue}, which is for answers; name another queue")
 
 
+def _check_worker_address(settings: Settings) -> None:
+    """The other nodes would refuse a node that sends clients to what is no address."""
+    address = settings.cluster.worker_address
+    if address is not None:
+        try:
+            split_address(address)
+        except BadField as error:
+            raise BadSettings(f"cluster.worker_address: {error}") from None
+
+
 def _check_peers(settings: Settings) -> None:
-    """Whoever reaches the port of the nodes could be one of them."""
-    if settings.tls.peer_ca_file is None and not all(is_this_machine(host) for host, _ in _peers(settings) if host):
+    """Nodes prove who they are: between machines by TLS, or if --insecure allows it by a secret; with tokens always."""
+    cluster = settings.cluster
+    if cluster.peers is None or settings.tls.peer_ca_file is not None:
+        return
+    are_here = all(is_this_machine(host) for host, _ in _peers(settings) if host)
+    if not are_here and not settings.insecure:
         raise BadSettings(
             "the nodes in cluster.peers are on several machines and speak no TLS (tls.peer_ca_file); set that, or say "
-            "--insecure if their network is one of their own"
+            "--insecure if their network is one of their own, and set cluster.secret_file"
+        )
+    if cluster.secret_file is None and (settings.auth.required or not are_here):
+        why = "asks clients for tokens" if settings.auth.required else "has nodes on several machines"
+        raise BadSettings(
+            f"the cluster {why}, and its nodes do not prove to each other who they are; set tls.peer_ca_file, or "
+            "cluster.secret_file to a file that is the same on every node: `wakeq cluster secret --out FILE` makes one"
         )

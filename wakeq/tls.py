@@ -10,12 +10,16 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from wakeq.actors.complaints import Complaints
 from wakeq.actors.door import HANDSHAKE_S_MAX, Admission
+from wakeq.handshakes import Handshakes
 from wakeq.protocol.errors import BadSettings
 
 ACCEPT_AGAIN_S = 1.0
@@ -80,11 +84,40 @@ class PeerTls:
         self.dialing = peer_context(*self._files)
 
 
+def stands_for(certificate: Mapping[str, Any], host: str) -> bool:
+    """Whether a certificate, as `getpeercert` gives it, is for this name or address (RFC 6125, and 2818 for addresses).
+
+    The accepting side has to ask this itself; the dialling side has OpenSSL do it, by the same rules.
+    """
+    named: list[tuple[str, str]] = list(certificate.get("subjectAltName", ()))
+    try:
+        address = ip_address(host)
+        return any(kind == "IP Address" and ip_address(name.strip()) == address for kind, name in named)
+    except ValueError:
+        pass
+    names = [name for kind, name in named if kind == "DNS"]
+    if not named:
+        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    return any(_is_name_of(name, host) for name in names)
+
+
+def _is_name_of(name: str, host: str) -> bool:
+    """Compare by labels; the first one of a certificate may be `*`, which stands for one label."""
+    name_labels, labels = name.lower().rstrip(".").split("."), host.lower().rstrip(".").split(".")
+    if name_labels[0] == "*" and len(name_labels) > 2:
+        name_labels, labels = name_labels[1:], labels[1:] if labels[0] else []
+    return name_labels == labels
+
+
 class TlsServer:
     """A port with TLS: it accepts, counts, has hands shaken, and makes a door of what is secured."""
 
     def __init__(
-        self, listening: socket.socket, tls: ServerTls, admission: Admission, make_door: Callable[[], asyncio.Protocol]
+        self,
+        listening: socket.socket,
+        tls: ServerTls,
+        admission: Admission | Handshakes,
+        make_door: Callable[[], asyncio.Protocol],
     ) -> None:
         self.admission = admission
         self.make_door = make_door
@@ -108,7 +141,7 @@ class TlsServer:
                 self._tls.complaints.say(f"no connection can be accepted: {error.strerror}")
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            arrival = Arrival(self, str(address[0]))
+            arrival = Arrival(self, accepted, str(address[0]))
             if arrival.enters():
                 task = loop.create_task(self._secure(loop, accepted, arrival))
                 self._arrivals.add(task)
@@ -134,22 +167,34 @@ class TlsServer:
 class Arrival(asyncio.Protocol):
     """A connection until its handshake is done; then its door takes over, and counts it from there."""
 
-    def __init__(self, server: TlsServer, address: str) -> None:
+    def __init__(self, server: TlsServer, accepted: socket.socket, address: str) -> None:
         self.address = address
         self._server = server
-        self._counted_at = address if server.admission.counts_addresses else ""
-        self._is_counted = False
+        self._accepted = accepted
+        self._leave: Callable[[], None] | None = None  # frees what it was counted as
 
     def enters(self) -> bool:
         """Whether there is room for it."""
-        self._is_counted = not self._server.admission.enter(self._counted_at)
-        return self._is_counted
+        admission, address = self._server.admission, self.address
+        if isinstance(admission, Handshakes):
+            self._leave = partial(admission.leave, admission.enter(address, self._end))
+            return True
+        counted_at = address if admission.counts_addresses else ""
+        if admission.enter(counted_at):
+            return False
+        self._leave = partial(admission.leave, counted_at)
+        return True
+
+    def _end(self) -> None:
+        """Make room for another one: the handshake fails, whatever it waits for."""
+        with suppress(OSError):  # it may have ended
+            self._accepted.shutdown(socket.SHUT_RDWR)
 
     def leaves(self) -> None:
         """It is over, or somebody else counts it."""
-        if self._is_counted:
-            self._is_counted = False
-            self._server.admission.leave(self._counted_at)
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.leaves()

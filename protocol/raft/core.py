@@ -41,6 +41,10 @@ from wakeq.protocol.raft.messages import (
 )
 from wakeq.protocol.raft.settings import Me, Settings
 
+TERM_JUMP_MAX: Final = (
+    1 << 20
+)  # that another node is ahead: an election a minute, each of which this one missed, for 2 years
+LIVES_MAX: Final = 1_024  # of other disks that are remembered
 OUTBOX_MESSAGES_MAX: Final = 4_096  # while a save takes long; what is beyond is lost, as on any network
 
 
@@ -124,6 +128,27 @@ class Core:
         self.now_ms = now_ms
         self.role.tick(now_ms)
 
+    def doubt(self, message: AnyMessage) -> str:
+        """Say why no node that works as it should can have sent this to this one; empty if one can.
+
+        Indexes need no bound but that of the wire: an Append brings all the entries that it names, however far behind
+        this node is, and an image is checked.  Only a claim about what this node has said itself is known to be wrong.
+        """
+        if message.term > self.term + TERM_JUMP_MAX and (self.term or self.log.last_index):
+            return f"it is in term {message.term}, and this node in term {self.term}; no cluster gets so far ahead"
+        role = self.role
+        if not isinstance(role, Leader) or message.term != self.term:
+            return ""
+        last = self.log.last_index
+        match message:
+            case Append() | Heartbeat() | SnapshotOffer():
+                return f"it says that it leads in term {self.term}, in which this node leads"
+            case AppendAnswer() if message.match > last or (message.rejected or 0) > last:
+                return f"it answers for entries behind {last}, which nobody has sent it"
+            case HeartbeatAnswer() if message.round > role.round:
+                return f"it answers heartbeat {message.round}, of which {role.round} were sent"
+        return ""
+
     def step(self, message: AnyMessage, now_ms: int) -> Write | Fetch | None:
         """Take one message.  What is returned concerns the bytes that came along with it."""
         self.now_ms = now_ms
@@ -138,10 +163,16 @@ class Core:
         key = (message.sender, message.disk_id)
         known = self._incarnations.get(key, 0)
         if message.incarnation > known:
+            if not known and len(self._incarnations) >= LIVES_MAX:
+                self._forget_strangers()
             self._incarnations[key] = message.incarnation
             if known and isinstance(self.role, Leader) and self.members.knows(*key):
                 self.role.lost(message.sender)  # with its former life
         return message.incarnation >= known
+
+    def _forget_strangers(self) -> None:
+        """Keep the lives of members only: whoever else speaks has no say here."""
+        self._incarnations = {key: life for key, life in self._incarnations.items() if self.members.knows(*key)}
 
     def _settle_term(self, message: AnyMessage) -> bool:
         """Section 5.1: follow a later term, refuse an earlier one.  Return whether the message is to be taken."""

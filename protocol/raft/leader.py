@@ -57,6 +57,11 @@ class Leader:
         self._follow_members()
         self._begin_round()
 
+    @property
+    def round(self) -> int:
+        """The number of the last heartbeat round that was begun."""
+        return self._contact.round
+
     # --- standing ---------------------------------------------------------------------------------------------------
 
     @property

@@ -6,13 +6,15 @@ it.  No message carries a reading of a node's own clocks.  Heartbeats and grante
 driver puts it in when they leave, and the core decides nothing by it.
 """
 
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from wakeq.protocol.raft.membership import Config
 
-Runs = tuple[tuple[int, int], ...]  # (first index, term) of each stretch of entries of one term, in order
+NUMBER_END: Final = 1 << 48  # no term, index, round or life gets there: at a million a second that takes nine years
+Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_END)]
+Runs = tuple[tuple[Number, Number], ...]  # (first index, term) of each stretch of entries of one term, in order
 
 
 class HardState(msgspec.Struct, frozen=True):
@@ -28,8 +30,8 @@ class Message(msgspec.Struct, frozen=True, gc=False, array_like=True):
     sender: int
     receiver: int
     disk_id: int  # of the sender
-    incarnation: int  # of the sender: grows with each of its starts
-    term: int
+    incarnation: Number  # of the sender: grows with each of its starts
+    term: Number
 
 
 class RequestVote(Message, frozen=True, gc=False, array_like=True, tag=1):
@@ -38,8 +40,8 @@ class RequestVote(Message, frozen=True, gc=False, array_like=True, tag=1):
     `forced` is set after a transfer of leadership: the living leader itself wants this election.
     """
 
-    last_index: int
-    last_term: int
+    last_index: Number
+    last_term: Number
     pre: bool = False
     forced: bool = False
 
@@ -49,7 +51,7 @@ class VoteAnswer(Message, frozen=True, gc=False, array_like=True, tag=2):
 
     granted: bool
     pre: bool = False
-    clock_ms: int = 0  # the voter's cluster clock; 0: not told
+    clock_ms: Number = 0  # the voter's cluster clock; 0: not told
     has_heard: bool = False  # whether the voter has had it from a leader since its start
 
 
@@ -59,13 +61,13 @@ class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
     `runs` are their terms, and `configs` the memberships among them, by index.
     """
 
-    prev_index: int
-    prev_term: int
-    last_index: int
+    prev_index: Number
+    prev_term: Number
+    last_index: Number
     runs: Runs
-    commit: int
-    size_bytes: int = 0  # of the payloads, about
-    configs: tuple[tuple[int, Config], ...] = ()
+    commit: Number
+    size_bytes: Number = 0  # of the payloads, about
+    configs: tuple[tuple[Number, Config], ...] = ()
 
 
 class AppendAnswer(Message, frozen=True, gc=False, array_like=True, tag=4):
@@ -74,29 +76,29 @@ class AppendAnswer(Message, frozen=True, gc=False, array_like=True, tag=4):
     The hint is the term that stands there instead, with its first index; 0 and the end of the log if nothing does.
     """
 
-    match: int
-    rejected: int | None = None
-    hint_index: int = 0
-    hint_term: int = 0
+    match: Number
+    rejected: Number | None = None
+    hint_index: Number = 0
+    hint_term: Number = 0
 
 
 class Heartbeat(Message, frozen=True, gc=False, array_like=True, tag=5):
     """A leader lives.  Apart from Append, so that it never waits behind data; `round` comes back in the answer."""
 
-    round: int
-    commit: int
-    clock_ms: int = 0  # the leader's cluster clock; 0: not told
+    round: Number
+    commit: Number
+    clock_ms: Number = 0  # the leader's cluster clock; 0: not told
 
 
 class HeartbeatAnswer(Message, frozen=True, gc=False, array_like=True, tag=6):
-    round: int
+    round: Number
 
 
 class SnapshotOffer(Message, frozen=True, gc=False, array_like=True, tag=7):
     """InstallSnapshot RPC (Figure 13), without its data: the driver streams that under the same number."""
 
-    index: int
-    index_term: int
+    index: Number
+    index_term: Number
     config: Config
     stream: int
 

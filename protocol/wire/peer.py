@@ -1,30 +1,41 @@
 """The wire between the nodes of one cluster: frames of MessagePack (docs/protocols/peer.md).
 
-    Hello, and then Said (a message of the core, with its entries), Chunk, ChunkTaken  <-->  bytes
+    Hello, Proof, and then messages of the core, an Append with its entries, Chunk, ChunkTaken  <-->  bytes
 
-    frame   4 bytes length of the body | 4 bytes CRC-32 of the body | body
+    frame   4 bytes length of the body | 4 bytes CRC-32 of the body | body | MAC, if the session seals its frames
 
 The first frame of each side is its Hello, which must be small; it says at which levels its node can work
-(`protocol/level.py`), and whoever cannot work at any of them is refused.  Never believes a length before the peer has
-said who it is, and never a body whose checksum does not fit.
+(`protocol/level.py`), and whoever cannot work at any of them is refused.  In which order frames may come, and how a
+node proves who it is, is the matter of `peer_session.py`.  Never believes a body whose checksum does not fit, nor a
+number that no cluster reaches.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from struct import Struct
-from typing import Final
+from typing import Annotated, Final
 from zlib import crc32
 
 import msgspec
+from msgspec import Meta
 
 from wakeq.protocol.errors import BadField, PeerRefused
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.raft.messages import AnyMessage, Append
+from wakeq.protocol.raft.messages import AnyMessage, Append, Number
 
 MARK: Final = "wakeq-peer"
-NO_CLUSTER: Final = bytes(16)  # in the hello of a node that asks which cluster it is to join
+CLUSTER_ID_BYTES: Final = 16
+NO_CLUSTER: Final = bytes(CLUSTER_ID_BYTES)  # in the hello of a node that asks which cluster it is to join
 FRONT: Final = Struct(">II")
 HELLO_BYTES_MAX: Final = 4096
 BODY_BYTES_MAX: Final = PAYLOAD_BYTES_MAX + (1 << 20)
+NODE_MAX: Final = 65_535
+DOORS_MAX: Final = 16  # of one node
+HOST_CHARS_MAX: Final = 255
+
+NO_HOST: Final = frozenset(" /\\@?#\"'<>,")  # stand in no name and no address
+
+NodeId = Annotated[int, Meta(ge=0, le=NODE_MAX)]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=100):
@@ -33,11 +44,12 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=100):
     mark: str
     level_min: int  # at which its cluster works, as far as it knows
     level_max: int  # the highest that it knows
-    cluster_id: bytes
-    node_id: int
+    cluster_id: Annotated[bytes, Meta(min_length=CLUSTER_ID_BYTES, max_length=CLUSTER_ID_BYTES)]
+    node_id: NodeId
     disk_id: int
-    incarnation: int
+    incarnation: Number
     doors: dict[str, str]  # where clients of this node go, by what they speak
+    nonce: bytes = b""  # the challenge to the other side; empty if this node knows no secret of the cluster
 
 
 class Entries(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=101):
@@ -64,7 +76,13 @@ class ChunkTaken(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=103
     size_bytes: int
 
 
-Frame = Hello | Entries | Chunk | ChunkTaken | AnyMessage
+class Proof(msgspec.Struct, frozen=True, gc=False, array_like=True, tag=104):
+    """Its sender knows the secret of the cluster: a MAC over both Hellos."""
+
+    mac: bytes
+
+
+Frame = Hello | Proof | Entries | Chunk | ChunkTaken | AnyMessage
 
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
@@ -78,9 +96,13 @@ def split_address(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def encode(frame: Frame) -> bytes:
-    """Give one frame with its front."""
-    body = _ENCODER.encode(frame)
+def encode_body(frame: Frame) -> bytes:
+    """Return the body of a frame."""
+    return _ENCODER.encode(frame)
+
+
+def framed(body: bytes) -> bytes:
+    """Return a body with its front."""
     return FRONT.pack(len(body), crc32(body)) + body
 
 
@@ -88,7 +110,7 @@ def check_hello(hello: Frame, own: Hello) -> Hello:
     """Return what a peer said first, if a node that says `own` can talk to it; else say why not."""
     if not isinstance(hello, Hello) or hello.mark != MARK:
         raise PeerRefused("it does not begin with a hello of wakeq; check the address in `peers`")
-    if hello.cluster_id != own.cluster_id:
+    if hello.cluster_id != own.cluster_id and NO_CLUSTER not in (hello.cluster_id, own.cluster_id):
         raise PeerRefused(
             f"node {hello.node_id} is of cluster {hello.cluster_id.hex()}, this one of {own.cluster_id.hex()}; "
             "check `peers`, or start the one that is new with --join and an empty data directory"
@@ -100,50 +122,71 @@ def check_hello(hello: Frame, own: Hello) -> Hello:
             f"node {hello.node_id} works at levels {hello.level_min} to {hello.level_max}, this one at "
             f"{own.level_min} to {own.level_max}; upgrade the older one, one release at a time"
         )
+    _check_doors(hello)
     return hello
 
 
-class FrameReader:
-    """Cut a byte stream into frames; a torn one waits for its rest."""
+def _check_doors(hello: Hello) -> None:
+    """Clients are sent to these addresses, so what can be none is refused."""
+    if len(hello.doors) > DOORS_MAX:
+        raise PeerRefused(f"node {hello.node_id} names {len(hello.doors)} addresses for clients")
+    for address in hello.doors.values():
+        try:
+            host, _ = split_address(address)
+        except BadField:
+            host = ""
+        if not 0 < len(host) <= HOST_CHARS_MAX or not host.isprintable() or set(host) & NO_HOST:
+            raise PeerRefused(f"node {hello.node_id} names an address for clients that is no HOST:PORT")
 
-    def __init__(self) -> None:
+
+class BodyReader:
+    """Cut a byte stream into bodies whose checksums fit; a torn one waits for its rest."""
+
+    def __init__(self, body_bytes_max: int) -> None:
+        self.body_bytes_max = body_bytes_max
         self._buffer = bytearray()
-        self._is_known = False
 
-    def receive(self, data: bytes) -> list[Frame]:
-        """Take what the socket gave; return the frames that are whole by now."""
+    def receive(self, data: bytes) -> None:
+        """Take what the socket gave."""
+        self._buffer += data
+
+    def next_body(self, mac_bytes: int = 0) -> bytes | None:
+        """Return the next body, with the MAC that follows it; None until all of that is there."""
         buffer = self._buffer
-        buffer += data
-        frames: list[Frame] = []
-        at = 0
-        while len(buffer) - at >= FRONT.size:
-            size, checksum = FRONT.unpack_from(buffer, at)
-            if size > (BODY_BYTES_MAX if self._is_known else HELLO_BYTES_MAX):
-                raise PeerRefused(f"a frame of {size} bytes; nothing that long comes here")
-            end = at + FRONT.size + size
-            if len(buffer) < end:
-                break
-            body = bytes(buffer[at + FRONT.size : end])
-            if crc32(body) != checksum:
-                raise PeerRefused(f"a frame of {size} bytes whose checksum does not fit")
-            frames.append(_decode(body))
-            self._is_known = True
-            at = end
-        del buffer[:at]
-        return frames
+        if len(buffer) < FRONT.size:
+            return None
+        size, checksum = FRONT.unpack_from(buffer)
+        if size > self.body_bytes_max:
+            raise PeerRefused(f"a frame of {size} bytes; nothing that long comes here")
+        end = FRONT.size + size
+        if len(buffer) < end + mac_bytes:
+            return None
+        found = bytes(buffer[FRONT.size : end + mac_bytes])
+        if crc32(found[:size] if mac_bytes else found) != checksum:
+            raise PeerRefused(f"a frame of {size} bytes whose checksum does not fit")
+        del buffer[: end + mac_bytes]
+        return found
 
 
-def _decode(body: bytes) -> Frame:
+def decode_body(body: bytes) -> Frame:
+    """Return what a body says."""
     try:
         frame = _DECODER.decode(body)
     except msgspec.MsgspecError as error:
         raise PeerRefused(f"a frame that says nothing we know ({error})") from error
     if isinstance(frame, Entries):
         _check_entries(frame.append, frame.payloads)
+    elif isinstance(frame, Append):
+        _check_entries(frame, ())
     return frame
 
 
 def _check_entries(append: Append, payloads: Sequence[bytes]) -> None:
-    count = append.last_index - append.prev_index
-    if len(payloads) != count or (count and (not append.runs or append.runs[0][0] != append.prev_index + 1)):
-        raise PeerRefused(f"{len(payloads)} entries for {append.prev_index + 1} to {append.last_index}")
+    """An Append brings exactly the entries that it names, with terms that only grow."""
+    first, last = append.prev_index + 1, append.last_index
+    runs, terms = [(append.prev_index, append.prev_term), *append.runs], [term for _, term in append.runs]
+    is_in_order = all(one[0] < two[0] and one[1] <= two[1] for one, two in pairwise(runs))
+    is_whole = len(payloads) == last - append.prev_index and (not append.runs or append.runs[-1][0] <= last)
+    begins = append.runs[0][0] == first if append.runs else last < first
+    if not (is_in_order and is_whole and begins and max(terms, default=0) <= append.term):
+        raise PeerRefused(f"{len(payloads)} entries for {first} to {last}")

@@ -16,6 +16,7 @@ from tests.helpers.line_client import AsyncLineClient, LineClient, Message
 from tests.helpers.namespaces import Network
 from tests.helpers.ports import free_ports
 from tests.helpers.started import eventually
+from wakeq.storage.cluster_secret import write_secret
 
 ANSWER_S_MAX = 3.0  # a node that says nothing for so long is left
 NOBODY_LEADS_S = 0.02  # before the next one is asked
@@ -57,8 +58,20 @@ class ClusterClient(AsyncLineClient):
 class Cluster:
     """Nodes by number.  Each keeps its data directory and its ports through all its lives."""
 
-    def __init__(self, directory: Path, count: int = 3, *extra_args: str, network: Network | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        count: int = 3,
+        *extra_args: str,
+        network: Network | None = None,
+        has_secret: bool = True,
+    ) -> None:
         self._network = network
+        self.secret_file = directory / "cluster.secret"
+        if has_secret:
+            if not self.secret_file.exists():
+                write_secret(self.secret_file)
+            extra_args = (*extra_args, "--set", f"cluster.secret_file={self.secret_file}")
         ports = free_ports(3 * count)
         self._worker_ports, self._taskflux_ports = ports[:count], ports[count : 2 * count]
         self.peer_addresses = [f"{self._host(node)}:{port}" for node, port in enumerate(ports[2 * count :])]

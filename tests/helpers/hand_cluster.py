@@ -30,7 +30,7 @@ from wakeq.protocol.level import LEVEL
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import MARK, Frame, FrameReader, Hello, encode
+from wakeq.protocol.wire.peer import BODY_BYTES_MAX, MARK, BodyReader, Frame, Hello, decode_body, encode_body, framed
 from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
 from wakeq.storage.journal import Keep
 
@@ -48,14 +48,23 @@ class HandPeerDoor:
         self.network, self.sender, self.receiver = network, sender, receiver
         self.told: Peer | None = None
         self.other: HandPeerDoor
-        self.reader = FrameReader()
+        self._reader = BodyReader(BODY_BYTES_MAX)
 
     def begin(self, told: Peer) -> None:
         self.told = told
 
     def send(self, frames: Sequence[Frame]) -> None:
         if (self.sender.number, self.receiver.number) not in self.network.cuts:
-            self.network.flying.append((self.other, b"".join(map(encode, frames))))
+            self.network.flying.append((self.other, b"".join(framed(encode_body(frame)) for frame in frames)))
+
+    def take(self, data: bytes) -> None:
+        """Tell the process at this end what arrived."""
+        assert self.told is not None, "connected"
+        self._reader.receive(data)
+        self.told.tell(Heard([decode_body(body) for body in iter(self._reader.next_body, None)]))
+
+    def refuse(self, reason: str) -> None:
+        self.close(reason)
 
     def close(self, reason: str) -> None:
         for end in (self, self.other):
@@ -212,7 +221,6 @@ class HandCluster:
         ends[0].other, ends[1].other = ends[1], ends[0]
         self.doors += ends
         for end in ends:
-            end.reader.receive(encode(end.receiver.hello()))  # whoever has not said that may not say much
             end.sender.raft_log.tell(Introduced(end, end.receiver.hello()))
 
     def hang_up(self, node: HandNode) -> None:
@@ -250,7 +258,7 @@ class HandCluster:
             for _ in range(len(self.flying)):
                 door, data = self.flying.popleft()
                 if door.told is not None and door.sender.is_up:
-                    door.told.tell(Heard(door.reader.receive(data)))  # type: ignore[arg-type]
+                    door.take(data)
         for node in self.nodes:
             if node.failures:
                 raise node.failures[0]

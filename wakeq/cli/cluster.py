@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from wakeq.cli.common import Broker, confirm, json_option, yes_option
-from wakeq.cli.output import print_facts, print_json, print_table
+from wakeq.cli.output import print_facts, print_json, print_table, say
 from wakeq.cli.trial import trial
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, NoQuorum
+from wakeq.storage.cluster_secret import make_secret, write_secret
 
 MEMBER_COLUMNS = ("node", "address", "votes", "is_connected", "behind_bytes", "level")
 NODE = click.IntRange(min=0)
@@ -115,6 +116,24 @@ def snapshot(broker: Broker, as_json: bool) -> None:
     with broker.connect() as client:
         facts = client.cluster("snapshot")
     print_json(facts) if as_json else click.echo(f"snapshot written, up to entry {facts['index']} of the log")
+
+
+@cluster.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A new file for it, which only its owner can read; default: print it.",
+)
+def secret(out: Path | None) -> None:
+    """Make a secret by which the nodes of a cluster know each other.
+
+    Every node gets the same one, by the setting cluster.secret_file.
+    """
+    if out is None:
+        click.echo(make_secret())
+    else:
+        write_secret(out)
+        say(f"{out}: give every node a copy, and name it in cluster.secret_file")
 
 
 @cluster.command()

@@ -21,9 +21,11 @@ from typing import cast
 import click
 
 from wakeq.protocol.errors import BadSettings
+from wakeq.storage.cluster_secret import write_secret
 
 NODES = 3
 PORTS_APART = 10  # between the ports of one node and of the next
+SECRET_NAME = "cluster.secret"  # in the data directory
 HTTP_PORT, WORKER_PORT, TASKFLUX_PORT, PEER_PORT = 8080, 2601, 2602, 2603
 
 
@@ -38,7 +40,7 @@ def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     """
     peer_ports = _free(NODES) if free_ports else [PEER_PORT + PORTS_APART * node for node in range(NODES)]
     peers = ",".join(f"127.0.0.1:{port}" for port in peer_ports)
-    settings = [word for other in others for word in ("--set", other)]
+    settings = [word for other in (_secret(data_dir), *others) for word in ("--set", other)]
     stopping = threading.Event()
     doors = Doors()
     nodes = [
@@ -56,6 +58,14 @@ def trial(data_dir: Path, free_ports: bool, others: tuple[str, ...]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     return max(process.wait() for process in nodes)
+
+
+def _secret(data_dir: Path) -> str:
+    """Make the secret of this cluster if it has none; return the setting that names it."""
+    path = data_dir / SECRET_NAME
+    if not path.exists():
+        write_secret(path)
+    return f"cluster.secret_file={path}"
 
 
 def _start(node: int, data_dir: Path, peers: str, arguments: Sequence[str]) -> "subprocess.Popen[str]":

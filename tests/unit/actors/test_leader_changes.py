@@ -10,7 +10,7 @@ from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of,
 from wakeq.actors.log_driver import BEAT
 from wakeq.actors.messages import Asker, Committed, HandOver, Refusal, Spoilt, StepAside
 from wakeq.actors.operator_messages import Administer
-from wakeq.actors.peer import Heard, Outgoing, Peer
+from wakeq.actors.peer import Outgoing, Peer
 from wakeq.actors.queue import _HANDLERS, QueueProcess
 from wakeq.assembly import StateReplaced
 from wakeq.protocol.commands import Entry, Publish
@@ -345,8 +345,7 @@ def test_what_was_handed_out_until_a_leader_is_removed_is_known_to_its_successor
         for packet in [packet for packet in cluster.flying if (packet[0].sender is leader) is to_leader]:
             cluster.flying.remove(packet)
             door, data = packet
-            assert door.told is not None
-            door.told.tell(Heard(door.reader.receive(data)))  # type: ignore[arg-type]
+            door.take(data)
 
     leader.raft_log.tell(Administer(Asker(operator, None, None), "remove", leader.number))
     leader.runtime.run_until_idle()

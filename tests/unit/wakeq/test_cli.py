@@ -151,8 +151,12 @@ def test_mistakes_are_one_line_that_says_what_to_try(
     [
         ("", 0, ": 0 settings, all right"),
         ('host = "::1"', 0, ": 1 setting, all right"),
-        ('insecure = true\n[cluster]\nnode = 5\npeers = "a:1,b:2"', 78, "--node 5 has no address in --peers"),
-        ('insecure = true\n[cluster]\nnode = 0\npeers = "a:1,b"', 78, "--peers: "),
+        (
+            'insecure = true\n[cluster]\nnode = 5\npeers = "127.0.0.1:1,[::1]:2"',
+            78,
+            "--node 5 has no address in --peers",
+        ),
+        ('insecure = true\n[cluster]\nnode = 0\npeers = "127.0.0.1:1,localhost"', 78, "--peers: "),
     ],
 )
 def test_a_settings_file_is_checked_as_a_start_would(

@@ -2,10 +2,12 @@
 
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
-from wakeq.cli.trial import Doors, show
+from wakeq.cli.trial import Doors, _secret, show
+from wakeq.storage.cluster_secret import read_secret
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,12 @@ def test_when_all_nodes_are_ready_it_is_said_once_how_clients_find_them() -> Non
     ]
 
     assert said == [None, None, None, "export WAKEQ_BROKER=h:1,h:2,h:3 WAKEQ_HTTP=h:4,h:5,h:6", None]
+
+
+def test_cluster_on_trial_has_a_secret_and_keeps_it(tmp_path: Path) -> None:
+    setting = _secret(tmp_path)
+    name, _, path = setting.partition("=")
+    secret = read_secret(Path(path))
+
+    assert name == "cluster.secret_file"
+    assert (_secret(tmp_path), read_secret(Path(path))) == (setting, secret)

@@ -49,6 +49,7 @@ def test_every_setting_can_come_from_the_environment() -> None:
         "queue.dead_letter": "graves",
         "host": "::1",
         "monique.routes": "a=b",
+        "cluster.worker_address": "a:1",
     }
     range_ = {"WAKEQ_QUEUE_PRIORITY_MIN": "-5", "WAKEQ_QUEUE_PRIORITY_MAX": "9"}  # which QA needs
     pair = {"WAKEQ_TLS_CERT_FILE": "cert.pem", "WAKEQ_TLS_KEY_FILE": "key.pem"}  # one needs the other
@@ -198,12 +199,15 @@ def test_routes_are_a_table_in_the_file_and_pairs_elsewhere(tmp_path: Path) -> N
     assert shown(by_file) == '"a_b=tasks,c_d=others"'
 
 
+OTHERS = {"insecure": True, "cluster.secret_file": "secret"}  # what nodes on several machines need without TLS
+
+
 @pytest.mark.parametrize(
     ("host", "peers"), [("127.0.0.1", "127.0.0.1:1,127.0.0.1:8080"), ("0.0.0.0", "10.0.0.1:1,10.0.0.2:8080")]
 )
 def test_a_node_does_not_listen_for_others_where_a_door_is(host: str, peers: str) -> None:
     with pytest.raises(BadSettings, match=r"http_port and this node's own port in cluster\.peers are both 8080"):
-        load(environment={}, flags={"host": host, "cluster.peers": peers, "cluster.node": 1, "insecure": True})
+        load(environment={}, flags={**OTHERS, "host": host, "cluster.peers": peers, "cluster.node": 1})
 
 
 @pytest.mark.parametrize(
@@ -215,4 +219,46 @@ def test_a_node_does_not_listen_for_others_where_a_door_is(host: str, peers: str
     ],
 )
 def test_the_ports_of_other_nodes_and_of_other_addresses_are_free(host: str, peers: str) -> None:
-    load(environment={}, flags={"host": host, "cluster.peers": peers, "cluster.node": 1, "insecure": True})
+    load(environment={}, flags={**OTHERS, "host": host, "cluster.peers": peers, "cluster.node": 1})
+
+
+HERE, ELSEWHERE = "127.0.0.1:1,127.0.0.1:2", "10.0.0.1:1,10.0.0.2:1"
+TLS = {"tls.cert_file": "cert", "tls.key_file": "key", "tls.peer_ca_file": "ca"}
+SECRET = {"cluster.secret_file": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("peers", "others"),
+    [
+        (HERE, {}),  # no tokens, this machine only: as it always was
+        (HERE, {"auth.required": True, **SECRET}),
+        (HERE, {"auth.required": True, **TLS}),
+        (ELSEWHERE, TLS),
+        (ELSEWHERE, {"insecure": True, **SECRET}),
+        (ELSEWHERE, {"auth.required": True, **TLS}),
+        (None, {"auth.required": True}),  # alone
+    ],
+)
+def test_nodes_that_can_prove_who_they_are_start(peers: str | None, others: dict[str, object]) -> None:
+    place = {} if peers is None else {"cluster.peers": peers, "cluster.node": 0}
+
+    load(environment={}, flags={**place, **others})
+
+
+@pytest.mark.parametrize(
+    ("peers", "others", "match"),
+    [
+        (HERE, {"auth.required": True}, "asks clients for tokens, and .* `wakeq cluster secret --out FILE` makes one"),
+        (HERE, {"auth.required": True, "insecure": True}, "asks clients for tokens"),
+        (ELSEWHERE, {"insecure": True}, "has nodes on several machines, and its nodes do not prove"),
+        (ELSEWHERE, SECRET, "several machines and speak no TLS"),  # with neither TLS nor a word of the operator
+    ],
+)
+def test_nodes_that_cannot_prove_who_they_are_do_not_start(peers: str, others: dict[str, object], match: str) -> None:
+    with pytest.raises(BadSettings, match=match):
+        load(environment={}, flags={"cluster.peers": peers, "cluster.node": 0, **others})
+
+
+def test_address_for_clients_that_is_none_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"cluster\.worker_address: 'a' is not the address"):
+        load(environment={}, flags={"cluster.worker_address": "a"})

@@ -19,7 +19,7 @@ from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.listening import bound_socket
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, Disconnected
 from wakeq.protocol.wire.worker import Ping, Pong
-from wakeq.tls import ServerTls, server_context
+from wakeq.tls import ServerTls, server_context, stands_for
 
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
@@ -299,3 +299,45 @@ def test_a_port_that_says_nothing_is_given_up_in_time(authority: Authority) -> N
 
         with pytest.raises(BrokerUnreachable, match="in time"):
             Secured(address, trusting(authority), timeout_s=0.2)
+
+
+# --- for whom a certificate stands ---
+
+NAMES = {"subjectAltName": (("DNS", "a.example"), ("DNS", "*.nodes.example"), ("IP Address", "10.0.0.1"))}
+COMMON_NAME = {"subject": ((("organizationName", "b.example"),), (("commonName", "a.example"),))}
+
+
+@pytest.mark.parametrize(
+    ("certificate", "host"),
+    [
+        (NAMES, "a.example"),
+        (NAMES, "A.Example."),
+        (NAMES, "one.nodes.example"),
+        (NAMES, "10.0.0.1"),
+        ({"subjectAltName": (("IP Address", "0:0:0:0:0:0:0:1\n"),)}, "::1"),  # as OpenSSL writes it
+        (COMMON_NAME, "a.example"),  # where it has no other name
+    ],
+)
+def test_certificate_stands_for_the_hosts_that_it_names(certificate: dict[str, object], host: str) -> None:
+    assert stands_for(certificate, host)
+
+
+@pytest.mark.parametrize(
+    ("certificate", "host"),
+    [
+        ({}, "a.example"),
+        (NAMES, "b.example"),
+        (NAMES, "x.a.example"),
+        (NAMES, "one.two.nodes.example"),
+        (NAMES, ".nodes.example"),
+        (NAMES, "nodes.example"),
+        (NAMES, "10.0.0.2"),
+        ({"subjectAltName": (("DNS", "10.0.0.1"),)}, "10.0.0.1"),  # a name is no address
+        ({"subjectAltName": (("DNS", "*.example"),)}, "a.example"),  # too wide
+        ({"subjectAltName": (("DNS", "*"),)}, "a"),
+        (COMMON_NAME, "b.example"),
+        ({**NAMES, "subject": ((("commonName", "c.example"),),)}, "c.example"),
+    ],
+)
+def test_certificate_stands_for_nobody_else(certificate: dict[str, object], host: str) -> None:
+    assert not stands_for(certificate, host)

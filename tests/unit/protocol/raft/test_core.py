@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.raft_script import Scene
 from wakeq.protocol.errors import NotLeader
-from wakeq.protocol.raft.core import OUTBOX_MESSAGES_MAX, Core
+from wakeq.protocol.raft.core import LIVES_MAX, OUTBOX_MESSAGES_MAX, TERM_JUMP_MAX, Core
 from wakeq.protocol.raft.log_view import LogView
 from wakeq.protocol.raft.membership import Config, Member, config_of
 from wakeq.protocol.raft.messages import (
@@ -20,7 +20,9 @@ from wakeq.protocol.raft.messages import (
     HeartbeatAnswer,
     Message,
     Ready,
+    RequestVote,
     SnapshotOffer,
+    VoteAnswer,
 )
 from wakeq.protocol.raft.settings import Me, Settings
 
@@ -222,3 +224,69 @@ def test_a_restart_that_does_not_know_the_members_in_its_log_is_a_bug() -> None:
             chance=lambda: 0.0,
             now_ms=0,
         )
+
+
+def leader_of_three() -> Core:
+    """Node 1 leads in term 1; its log has one entry, and one round of heartbeats was begun."""
+    core = core_of([1, 2, 3])
+    core.tick(2000)
+    core.step(VoteAnswer(2, 1, 2, 1, 1, True, True), 2000)
+    core.saved(taken(core).save or HardState(0, None))
+    core.step(VoteAnswer(2, 1, 2, 1, 1, True), 2000)
+    assert core.leads
+    assert core.log.last_index == 1
+    return core
+
+
+OF_TWO = (2, 1, 2, 1, 1)  # sender, receiver, its disk, its life, its term
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AppendAnswer(*OF_TWO, 2),
+        AppendAnswer(*OF_TWO, 1 << 40),
+        AppendAnswer(*OF_TWO, 0, 2),
+        HeartbeatAnswer(*OF_TWO, 2),
+        Append(*OF_TWO, 0, 0, 1, ((1, 1),), 0),
+        Heartbeat(*OF_TWO, 1, 0),
+        SnapshotOffer(*OF_TWO, 9, 1, config_of([2]), 5),
+        RequestVote(2, 1, 2, 1, 2 + TERM_JUMP_MAX, 1, 1),
+        Heartbeat(2, 1, 2, 1, (1 << 48) - 1, 1, 0),
+    ],
+)
+def test_claim_that_no_node_can_make_is_doubted_by_a_leader(message: AnyMessage) -> None:
+    assert leader_of_three().doubt(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AppendAnswer(*OF_TWO, 1),
+        AppendAnswer(*OF_TWO, 0, 1, 1, 0),
+        HeartbeatAnswer(*OF_TWO, 1),
+        HeartbeatAnswer(2, 1, 2, 1, 0, 99),  # of an earlier term: it is refused as such
+        RequestVote(2, 1, 2, 1, 1 + TERM_JUMP_MAX, 1 << 40, 1),
+        Append(2, 1, 2, 1, 2, 1 << 40, 2, 1 << 40, (), 1 << 40),  # this node was away for long
+    ],
+)
+def test_claim_that_a_node_can_make_is_not_doubted(message: AnyMessage) -> None:
+    assert leader_of_three().doubt(message) == ""
+
+
+def test_node_that_knows_nothing_yet_takes_any_term() -> None:
+    """It joins a cluster that is older than its data."""
+    message = Heartbeat(2, 1, 2, 1, 2 + TERM_JUMP_MAX, 1, 0)
+
+    assert core_of([1, 2, 3]).doubt(message) == ""
+
+
+def test_lives_of_nodes_that_are_no_members_are_forgotten() -> None:
+    core = core_of([1, 2, 3])
+    core.step(Heartbeat(2, 1, 2, 5, 1, 1, 0), 0)
+
+    for number in range(3 * LIVES_MAX):
+        core.step(RequestVote(1000 + number, 1, number, 7, 1, 1, 1), 0)
+
+    assert len(core._incarnations) <= LIVES_MAX
+    assert core._incarnations[2, 2] == 5

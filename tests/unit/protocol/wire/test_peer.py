@@ -19,18 +19,38 @@ from wakeq.protocol.raft.messages import (
     VoteAnswer,
 )
 from wakeq.protocol.wire.peer import (
+    BODY_BYTES_MAX,
     FRONT,
     HELLO_BYTES_MAX,
     MARK,
+    BodyReader,
     Chunk,
     ChunkTaken,
     Entries,
     Frame,
-    FrameReader,
     Hello,
+    Proof,
     check_hello,
-    encode,
+    decode_body,
+    encode_body,
+    framed,
 )
+
+
+class FrameReader:
+    """What a session does with the bytes of a peer that it knows and whose frames are not sealed."""
+
+    def __init__(self, body_bytes_max: int = BODY_BYTES_MAX) -> None:
+        self._reader = BodyReader(body_bytes_max)
+
+    def receive(self, data: bytes) -> list[Frame]:
+        self._reader.receive(data)
+        return [decode_body(body) for body in iter(self._reader.next_body, None)]
+
+
+def encode(frame: Frame) -> bytes:
+    return framed(encode_body(frame))
+
 
 CLUSTER = b"0123456789abcdef"
 HELLO = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
@@ -54,11 +74,12 @@ FRAMES: list[Frame] = [
     Chunk(99, 0, b"piece"),
     Chunk(99, 5, b"last", True, 123),
     ChunkTaken(99, 9),
+    Proof(b"mac"),
 ]
 
 
 @given(step=st.integers(1, 60))
-def test_what_is_said_arrives_in_any_pieces(step: int) -> None:
+def test_frames_arrive_in_any_pieces(step: int) -> None:
     wire = b"".join(map(encode, FRAMES))
     reader = FrameReader()
 
@@ -68,7 +89,8 @@ def test_what_is_said_arrives_in_any_pieces(step: int) -> None:
 
 
 def test_a_hello_is_what_its_page_says() -> None:
-    spelled = "99 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
+    spelled = "9a 64 aa77616b65712d70656572 01 02 c410" + CLUSTER.hex() + "02 4d 05 81 a6776f726b6572 a6623a32363031"
+    spelled += "c400"  # no nonce
 
     assert encode(HELLO)[FRONT.size :] == bytes.fromhex(spelled)
 
@@ -98,7 +120,7 @@ def test_a_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int
 
 def test_no_length_is_believed_before_the_peer_has_said_who_it_is() -> None:
     with pytest.raises(PeerRefused, match="nothing that long"):
-        FrameReader().receive(FRONT.pack(HELLO_BYTES_MAX + 1, 0))
+        FrameReader(HELLO_BYTES_MAX).receive(FRONT.pack(HELLO_BYTES_MAX + 1, 0))
 
 
 @pytest.mark.parametrize(
@@ -131,3 +153,73 @@ def test_who_knows_a_level_at_which_this_node_works_is_welcome(lowest: int, high
     other = Hello(MARK, lowest, highest, CLUSTER, 2, 77, 5, {"worker": "b:2601"})
 
     assert check_hello(other, OWN) is other
+
+
+@pytest.mark.parametrize(
+    "address", ["b", "b:0", "b:99999", ":2601", "b c:2601", "u@b:2601", "b/x:2601", "b\n:26", "b" * 256 + ":1"]
+)
+def test_hello_with_an_address_that_is_none_is_refused(address: str) -> None:
+    other = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": address})
+
+    with pytest.raises(PeerRefused, match="names an address for clients that is no HOST:PORT"):
+        check_hello(other, OWN)
+
+
+def test_hello_with_too_many_addresses_is_refused() -> None:
+    other = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {f"door-{number}": "b:2601" for number in range(17)})
+
+    with pytest.raises(PeerRefused, match="names 17 addresses"):
+        check_hello(other, OWN)
+
+
+@pytest.mark.parametrize("address", ["b:2601", "b.example:2601", "10.0.0.1:2601", "[::1]:2601", "[fe80::1%eth0]:2601"])
+def test_hello_with_any_real_address_is_taken(address: str) -> None:
+    other = Hello(MARK, 1, 2, CLUSTER, 2, 77, 5, {"worker": address})
+
+    assert check_hello(other, OWN) is other
+
+
+BEYOND = 1 << 48
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Heartbeat(1, 2, 77, 5, BEYOND, 12, 4),
+        Heartbeat(1, 2, 77, BEYOND, 9, 12, 4),
+        Heartbeat(*HEADER, BEYOND, 4),
+        Heartbeat(*HEADER, 12, BEYOND),
+        HeartbeatAnswer(*HEADER, BEYOND),
+        RequestVote(*HEADER, BEYOND, 8),
+        RequestVote(*HEADER, 4, (1 << 64) - 1),
+        AppendAnswer(*HEADER, BEYOND),
+        AppendAnswer(*HEADER, 0, BEYOND),
+        AppendAnswer(*HEADER, 0, 4, BEYOND, 2),
+        AppendAnswer(*HEADER, 0, 4, 3, BEYOND),
+        AppendAnswer(*HEADER, -1),
+        SnapshotOffer(*HEADER, BEYOND, 8, CONFIG, 99),
+        SnapshotOffer(*HEADER, 4, BEYOND, CONFIG, 99),
+        Append(*HEADER, BEYOND, 8, BEYOND, (), 4),
+        Hello(MARK, 1, 2, CLUSTER, 65_536, 77, 5, {}),
+        Hello(MARK, 1, 2, b"short", 2, 77, 5, {}),
+    ],
+)
+def test_number_that_no_cluster_reaches_is_refused(frame: Frame) -> None:
+    with pytest.raises(PeerRefused, match="says nothing we know"):
+        FrameReader().receive(encode(frame))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Append(*HEADER, 4, 8, 6, ((5, 8),), 4),  # its entries did not come along
+        Entries(Append(*HEADER, 4, 8, 6, ((5, 8), (5, 9)), 4), [b"five", b"six"]),
+        Entries(Append(*HEADER, 4, 8, 6, ((5, 8), (7, 9)), 4), [b"five", b"six"]),
+        Entries(Append(*HEADER, 4, 8, 6, ((5, 7), (6, 9)), 4), [b"five", b"six"]),  # a term below the one before
+        Entries(Append(*HEADER, 4, 8, 6, ((5, 8), (6, 10)), 4), [b"five", b"six"]),  # above its sender's
+        Append(*HEADER, 4, 8, 3, (), 4),
+    ],
+)
+def test_append_whose_entries_contradict_it_is_refused(frame: Frame) -> None:
+    with pytest.raises(PeerRefused, match="entries for"):
+        FrameReader().receive(encode(frame))

@@ -1,0 +1,54 @@
+"""ClusterSecret: the file by whose text the nodes of a cluster know each other.
+
+    nothing --> make_secret --> a text, in a file that only its owner reads
+    file --> read_secret --> the bytes that stand in it, without the white space around them
+
+It is the same on every node, and never sent.  Must never print it, nor replace one that is there.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from wakeq.protocol.errors import BadSettings, StorageError
+
+SECRET_BYTES: Final = 32  # of chance in one that is made, and the least length of any
+FILE_BYTES_MAX: Final = 4_096
+FILE_MODE: Final = 0o600
+
+
+def make_secret() -> str:
+    """Return a new secret."""
+    return secrets.token_urlsafe(SECRET_BYTES)
+
+
+def write_secret(path: Path) -> None:
+    """Put a new secret into a new file that only its owner can read."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    except FileExistsError:
+        raise StorageError(f"{path}: it exists already, and is not replaced; remove it first") from None
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.write(make_secret() + "\n")
+        file.flush()
+        os.fsync(descriptor)
+
+
+def read_secret(path: Path) -> bytes:
+    """Return the secret that stands in a file."""
+    try:
+        with path.open("rb") as file:
+            secret = file.read(FILE_BYTES_MAX + 1).strip()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadSettings(
+            f"cluster.secret_file {path}: {reason}; `wakeq cluster secret --out {path}` makes one"
+        ) from None
+    if not SECRET_BYTES <= len(secret) <= FILE_BYTES_MAX:
+        raise BadSettings(
+            f"cluster.secret_file {path}: it has {len(secret)} bytes, and a secret has {SECRET_BYTES} to "
+            f"{FILE_BYTES_MAX}; `wakeq cluster secret` makes one"
+        )
+    return secret
