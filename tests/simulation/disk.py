@@ -52,6 +52,9 @@ class Disk:
         self.entries: list[Entry] = []
         self.is_slow = False
         self.is_broken = False
+        self.hangs = False  # it answers nothing, and nothing more is durable
+        self.jobs_done = 0
+        self._is_stuck = False  # a job would be durable if it did not hang
         self._jobs: deque[Job] = deque()
         self._life = 0
         self._held: list[tuple[int, Callable[[], None]]] | None = None  # reports, while they are held
@@ -91,10 +94,14 @@ class Disk:
     def _finish(self, life: int) -> None:
         if life != self._life:
             return
+        if self.hangs:
+            self._is_stuck = True
+            return
         if self.is_broken:
             self.world.disk_failed(self)
             return
         job = self._jobs.popleft()
+        self.jobs_done += 1
         job.do(job.what)
         late_us = int(self.world.random() * self.world.knobs.report_us)
         self.world.at(late_us, self._report, (life, job.done))
@@ -107,6 +114,13 @@ class Disk:
             self._held.append(what)
         elif life == self._life:
             done()
+
+    def answer(self) -> None:
+        """Hang no more."""
+        self.hangs = False
+        if self._is_stuck:
+            self._is_stuck = False
+            self._finish(self._life)
 
     def hold_reports(self) -> None:
         """Write, and say nothing of it, until they are released; whoever cannot go on without is stuck meanwhile."""
@@ -159,6 +173,7 @@ class Disk:
         """Lose what was in flight, or a part of it."""
         self._life += 1
         self._held = None
+        self._is_stuck = False
         keep = random.choice((0, 0, 1, len(self._jobs)))
         for job in list(self._jobs)[:keep]:
             job.do(job.what)

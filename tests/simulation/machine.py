@@ -61,6 +61,7 @@ class Machine:
         self.asked: dict[int, tuple[int, int]] = {}  # index -> (term, operation) of who waits for an outcome
         self.reads: list[tuple[int, int, int]] = []  # (term, barrier, what must be seen)
         self.is_flushing = False
+        self.job_seen, self.ticks_at_job = -1, 0
         self.sender, self.receiver = Sender(self), Receiver(self)
         self.core = world.core_class(
             Me(self.node_id, disk.disk_id, disk.incarnation),
@@ -114,8 +115,20 @@ class Machine:
         if self.is_paused(self.tick, life):
             return
         self.core.tick(self.now_ms())
+        self._look_at_disk()
         self.settle()
         self.world.at(int(self.tick_us / self.rate), self.tick, life)
+
+    def _look_at_disk(self) -> None:
+        """Let another node lead when this one's disk has been at one thing for two election timeouts."""
+        disk, core = self.disk, self.core
+        is_same = disk.open_jobs and disk.jobs_done == self.job_seen
+        self.job_seen, self.ticks_at_job = disk.jobs_done, self.ticks_at_job + 1 if is_same else 0
+        if core.leads and self.ticks_at_job * self.tick_us > 2000 * core.settings.election_ms:
+            heir = core.leader().heir_without_us()
+            if heir is not None:
+                self.world.tell(f"   {self.node_id}: the disk hangs, {heir} is to lead")
+                core.leader().transfer(heir)
 
     def is_paused(self, then: Callable[[Any], None], what: object) -> bool:
         """Put off what happens while this process does not run."""

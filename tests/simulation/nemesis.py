@@ -40,6 +40,7 @@ class Nemesis:
             self.crash_any, self.crash_all, self.pause_any, self.pause_leader, self.starve, self.starve,
             self.slow_disk, self.break_disk, self.bend_clock, self.transfer, self.change, self.change_wrongly,
             self.quarrel, self.demote, self.ambush, self.hold_reports, self.hold_reports, self.wipe,
+            self.hang_disk,
         ]  # fmt: skip
         share = self.choose((0.2, 0.5, 1.0))
         return [self.heal, self.isolate_leader, *(fault for fault in faults if self.rng.random() < share)]
@@ -206,6 +207,14 @@ class Nemesis:
         machine = self._any()
         if machine is not None:
             machine.disk.is_slow = not machine.disk.is_slow
+
+    def hang_disk(self) -> None:
+        """Let the leader's disk answer nothing, for long or for a moment; sometimes it never answers again."""
+        machine = self._leader()
+        if machine is not None:
+            machine.disk.hangs = True
+            if self.rng.random() < 0.8:
+                self.world.at(self._span_us(8.0), lambda _: machine.disk.answer(), None)
 
     def break_disk(self) -> None:
         machine = self._any()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 SETTLES_IN = 20  # election timeouts
+HANG_ENDS_IN = 6  # of them two until it counts as one, and one for an heir that lags
 LATE_SPANS = 4  # in which everything arrives that was still under way when the faults ended
 
 
@@ -33,6 +34,7 @@ class Recovery:
         self._converges("after the faults")
         self._isolated_follower_disturbs_nobody()
         self._isolated_leader_gives_up()
+        self._leader_with_a_hanging_disk_is_replaced()
         self._leadership_can_be_handed_over()
         self._members_come_and_go()
         self._converges("at the end")
@@ -114,6 +116,19 @@ class Recovery:
         self._await("another one leads", lambda: any(m is not leader for m in self.world.leaders()))
         self.world.network.cuts.clear()
         self._converges("after a leader was cut off")
+
+    def _leader_with_a_hanging_disk_is_replaced(self) -> None:
+        """Whoever has its entries leads, before the disk answers again; and what it had taken is not lost."""
+        leader = self._leader()
+        if len(self._followers(leader)) < 2:
+            return
+        leader.disk.hangs = True
+        leader.propose(self.world.new_operations())
+        another = lambda: self._serving() not in (None, leader)  # noqa: E731
+        self._await("another one leads while a disk hangs", another, HANG_ENDS_IN)
+        self._pass(self.world.rng.choice((0, 10)))
+        leader.disk.answer()
+        self._converges("after a disk hung")
 
     def _leadership_can_be_handed_over(self) -> None:
         leader = self._leader()

@@ -124,6 +124,7 @@ class World:
         for machine in self.machines:
             machine.paused_until_us = 0
             machine.disk.is_slow = machine.disk.is_broken = False
+            machine.disk.answer()
             if machine.is_up:
                 machine.set_rate(1.0)
             elif machine.life or machine.node_id < self.knobs.voters:
