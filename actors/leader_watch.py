@@ -2,7 +2,8 @@
 
     leadership won and lost, each beat, each change of the members --> lines of the log
 
-It decides nothing.  An election passes by itself and is worth no warning; that nobody has led for ten of them is.
+It decides nothing.  An election passes by itself and is worth no warning; that nobody has served for ten of them is,
+also if somebody leads meanwhile.  A leader knows whether it serves; the others take one that stays for one that does.
 """
 
 import logging
@@ -13,6 +14,8 @@ from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config, Member
 
 ELECTIONS_WITHOUT = 10  # election timeouts for which nobody has served
+ELECTIONS_STAYED = 3  # after which another leader is taken to serve: without its majority it would have stepped down
+ELECTIONS_ADVISED = 3  # round trips that an election timeout should last
 
 logger = logging.getLogger("wakeq.raft_log")
 
@@ -24,13 +27,16 @@ class LeaderWatch:
         self._core = core
         self._around = around
         self._told: tuple[int, int] | None = None  # who leads, in which term
-        self._since_ms: int | None = None  # since when nobody serves
+        self._served_ms: int | None = None  # when somebody served last; at first, when it was first looked
+        self._heard: tuple[int, int] | None = None  # which leader, in which term
+        self._heard_since_ms = 0
         self._has_warned = False  # that nobody does
         self._members: list[str] = []  # as they were told last
 
     def wins(self, term: int) -> None:
-        """This node leads from now on."""
-        self._tell(self._core.me.node_id, term)
+        """This node leads from now on; after an outage it is told when it serves."""
+        if not self._has_warned:
+            self._tell(self._core.me.node_id, term)
 
     def loses(self, term: int) -> None:
         """This node leads no longer."""
@@ -41,16 +47,27 @@ class LeaderWatch:
         logger.warning("%s away: without a majority this node, which led in term %d, cannot serve", _are(away), term)
         self._has_warned = True
 
-    def look(self, now_ms: int) -> None:
-        """See, at a beat, whether another node leads, or for too long nobody."""
+    def look(self, now_ms: int, *, serves: bool) -> None:
+        """See, at a beat, whether another node leads, or for too long nobody has served."""
         core = self._core
         leader = core.leader_id
-        if leader is None or (core.leads and not core.members.config.founded):
+        if leader is None or not (serves if core.leads else self._stays(leader, now_ms)):
             self._miss(now_ms)
+        else:
+            self._served_ms = now_ms
+        if leader is None or (self._has_warned and self._served_ms != now_ms):
             return
-        self._since_ms = None
         if self._has_warned or self._told != (leader, core.term):
             self._tell(leader, core.term)
+
+    def _stays(self, leader: int, now_ms: int) -> bool:
+        """Whether another leader has committed something in its term, or has led for so long that it must have."""
+        core = self._core
+        if self._heard != (leader, core.term):
+            self._heard, self._heard_since_ms = (leader, core.term), now_ms
+        if core.log.term_at(core.commit) == core.term:
+            return True
+        return now_ms - self._heard_since_ms >= ELECTIONS_STAYED * core.settings.election_ms
 
     def meet(self, config: Config, index: int) -> None:
         """Others belong to the cluster from this entry on, committed or not."""
@@ -69,24 +86,45 @@ class LeaderWatch:
 
     def _miss(self, now_ms: int) -> None:
         span_ms = ELECTIONS_WITHOUT * self._core.settings.election_ms
-        if self._since_ms is None:
-            self._since_ms = now_ms
-        elif not self._has_warned and now_ms - self._since_ms >= span_ms:
+        if self._served_ms is None:
+            self._served_ms = now_ms
+        elif not self._has_warned and now_ms - self._served_ms >= span_ms:
             self._has_warned = True
             logger.warning("for %.3g s nobody has served: %s", span_ms / 1000, self._why())
 
     def _why(self) -> str:
-        config, away = self._core.members.config, self._away()
-        if self._core.leads:
+        core = self._core
+        config, away = core.members.config, self._away()
+        if core.leads and not config.founded:
             begins = "a new cluster begins when every node was there once"
             return f"{begins}, and {_are(away)} away" if away else begins
-        if config.member(self._core.me.node_id) is None:
+        if config.member(core.me.node_id) is None:
             return "this node does not belong to the cluster; stop it, or add it (`wakeq cluster add`)"
-        if 2 * len(away) >= len(self._core.members.voters):
+        if 2 * len(away) >= len(core.members.voters):
             return f"{_are(away)} away, and without a majority nobody can lead"
+        if core.leads:
+            return self._why_not_here()
         return (
-            "a majority is connected, and no leader is heard; if `wakeq cluster status` there does not list this node, "
-            "`wakeq cluster add` lets it join, and if it was removed, stop it"
+            "a majority is connected, and no leader stays; a round trip between the nodes must take less than "
+            f"{self._round_trip_ms_max} ms, half of cluster.election_ms; if `wakeq cluster status` there does not list "
+            "this node, `wakeq cluster add` lets it join, and if it was removed, stop it"
+        )
+
+    @property
+    def _round_trip_ms_max(self) -> int:
+        return self._core.settings.election_ms // 2
+
+    def _why_not_here(self) -> str:
+        """Say why this node leads and does not serve."""
+        took_ms, most = self._core.leader().round_trip_ms, f"{self._round_trip_ms_max} ms, half of cluster.election_ms"
+        if took_ms is None:
+            return f"this node leads, and no majority has answered it yet; that must take less than {most}"
+        if took_ms < self._round_trip_ms_max:
+            return "this node leads, but has not come to serve; its disk may be slow, or a queue be halted"
+        return (
+            f"this node leads, but a majority answers it only after {took_ms} ms, and that must take less than {most}; "
+            "find out what slows the network or the nodes, or set cluster.election_ms to at least "
+            f"{ELECTIONS_ADVISED * took_ms} on every node"
         )
 
     def _away(self) -> list[Member]:

@@ -192,7 +192,11 @@ class Cluster:
         None, "HOST:PORT to which the other nodes send clients; unset = the host in `cluster.peers`", kind=str
     )
     election_ms: int = setting(
-        700, "A leader that is silent for this long is replaced", unit="ms", least=100, most=60_000
+        700,
+        "A leader that is silent for this long is replaced; a round trip between nodes must take less than a third",
+        unit="ms",
+        least=100,
+        most=60_000,
     )
 
 

@@ -83,6 +83,11 @@ class Leader:
             return False
         return core.members.is_lone or self._contact.is_within(core.settings.election_ms // 2, now_ms)
 
+    @property
+    def round_trip_ms(self) -> int | None:
+        """How long a majority took to answer the last round that it has answered."""
+        return self._contact.took_ms
+
     def tick(self, now_ms: int) -> None:
         core = self.core
         if not self.has_quorum(now_ms):
@@ -106,7 +111,7 @@ class Leader:
     def _count_rounds(self) -> None:
         me, peers, own = self.core.me.node_id, self.peers, self._contact.round
         number = agreed(own if voter == me else peers[voter].counted_round for voter in self.core.members.voters)
-        if self._contact.answered(number):
+        if self._contact.answered(number, self.core.now_ms):
             while self._barriers and self._barriers[0][0] <= number:
                 self.core.pass_barrier(*self._barriers.popleft())
 

@@ -54,8 +54,13 @@ class HandPeerDoor:
         self.told = told
 
     def send(self, frames: Sequence[Frame]) -> None:
-        if (self.sender.number, self.receiver.number) not in self.network.cuts:
-            self.network.flying.append((self.other, b"".join(framed(encode_body(frame)) for frame in frames)))
+        network, packet = self.network, (self.other, b"".join(framed(encode_body(frame)) for frame in frames))
+        if (self.sender.number, self.receiver.number) in network.cuts:
+            return
+        if network.delay_s:
+            network.time.call_later(network.delay_s, lambda: network.flying.append(packet))
+        else:
+            network.flying.append(packet)
 
     def take(self, data: bytes) -> None:
         """Tell the process at this end what arrived."""
@@ -194,6 +199,7 @@ class HandCluster:
         self.time = HandTime()
         self.time.settle = self.settle
         self.cuts: set[tuple[int, int]] = set()  # (from, to): nothing arrives
+        self.delay_s = 0.0  # of everything that is said, each way
         self.flying: deque[tuple[HandPeerDoor, bytes]] = deque()
         self.doors: list[HandPeerDoor] = []
         self.config = Config(tuple(Member(node, address=f"node-{node}:2603") for node in range(count)))

@@ -124,6 +124,95 @@ def test_a_node_that_was_removed_says_that_it_may_have_been(
     assert warned.endswith("if it was removed, stop it")
 
 
+def test_a_leader_that_answers_reach_too_late_says_why_it_cannot_serve(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
+    said.clear()
+    cluster.delay_s = 0.3  # a round trip of 0.6 s, and half of the election timeout is 0.5 s
+
+    cluster.advance(2 * LONG_S)
+
+    assert leader.raft_log.core.leads
+    assert lines(said, logging.WARNING) == [
+        "for 10 s nobody has served: this node leads, but a majority answers it only after 600 ms, and that must take "
+        "less than 500 ms, half of cluster.election_ms; find out what slows the network or the nodes, or set "
+        "cluster.election_ms to at least 1800 on every node"
+    ]
+    assert len(lines(said)) == 1
+
+
+def test_a_leader_that_can_serve_again_says_so(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
+    cluster.delay_s = 0.3
+    cluster.advance(LONG_S)
+    said.clear()
+    cluster.delay_s = 0.1
+
+    cluster.advance(LONG_S)
+
+    assert lines(said, logging.WARNING) == [f"this node leads in term {leader.raft_log.core.term}"]
+
+
+def test_a_leader_whose_answers_take_a_third_of_an_election_timeout_serves_without_a_gap(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    cluster.delay_s = ELECTION_S / 6
+    cluster.advance(1)
+
+    served = []
+    for _ in range(100):
+        cluster.advance(0.03)
+        served.append(leader.raft_log.refusal() is None)
+
+    assert all(served)
+
+
+def test_a_moment_in_which_a_leader_does_not_serve_does_not_add_up(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
+    said.clear()
+
+    for _ in range(3):
+        cluster.delay_s = 0.3
+        cluster.advance(0.9 * ELECTIONS_WITHOUT * ELECTION_S)
+        cluster.delay_s = 0.0
+        cluster.advance(1)
+
+    assert lines(said) == []
+
+
+def test_leaders_that_come_and_go_are_told_as_an_outage(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
+    """Each is heard by the others, and hears nobody as soon as it leads."""
+    cluster.delay_s = 0.1
+    said.clear()
+    for _ in range(2 * ELECTIONS_WITHOUT):
+        cluster.until(lambda: any(node.raft_log.core.leads for node in cluster.nodes), "a node leads")
+        leading = next(node for node in cluster.nodes if node.raft_log.core.leads)
+        cluster.cuts = {(other.number, leading.number) for other in cluster.others(leading)}
+        cluster.until(lambda led=leading: not led.raft_log.core.leads, "it gives up")
+        cluster.cuts = set()
+
+    warned = lines(said, logging.WARNING)
+    assert len(warned) == 3  # each node once
+    assert all("for 10 s nobody has served: " in line and "cluster.election_ms" in line for line in warned)
+
+
+def test_a_round_trip_that_lets_nobody_be_elected_is_told_as_an_outage(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
+) -> None:
+    said.clear()
+    cluster.delay_s = 0.6
+
+    cluster.advance(3 * LONG_S)
+
+    warned = lines(said, logging.WARNING)
+    assert len(warned) == 3
+    assert all("must take less than 500 ms, half of cluster.election_ms" in line for line in warned)
+
+
 def test_every_node_says_who_belongs_to_the_cluster_and_says_it_again_when_that_changes(
     said: pytest.LogCaptureFixture, directory: Path
 ) -> None:

@@ -7,7 +7,7 @@ def test_contact_counts_from_the_beginning_of_the_round() -> None:
     contact = Contact(0)
     number = contact.begin(100)
 
-    contact.answered(number)
+    contact.answered(number, 120)
 
     assert contact.is_within(50, 149)
     assert not contact.is_within(50, 150)
@@ -25,7 +25,18 @@ def test_a_later_round_stands_for_the_earlier_ones() -> None:
     for now_ms in (10, 20, 30):
         contact.begin(now_ms)
 
-    news = [contact.answered(number) for number in (2, 1, 2)]
+    news = [contact.answered(number, 40) for number in (2, 1, 2)]
 
     assert news == [True, False, False]
     assert (contact.heard_ms, contact.open_rounds) == (20, 1)
+
+
+def test_round_trip_lasts_from_the_beginning_of_the_round_to_the_answer_of_a_majority() -> None:
+    contact = Contact(0)
+    before = contact.took_ms
+    for now_ms in (100, 200):
+        contact.begin(now_ms)
+
+    contact.answered(2, 640)
+
+    assert (before, contact.took_ms) == (None, 440)
