@@ -17,7 +17,10 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.cluster import SERVES_ON_S, Cluster
 from tests.helpers.crash_loop import crash_loop
 from tests.helpers.history import History
+from tests.helpers.line_client import LineClient
 from tests.helpers.namespaces import Network, missing
+from tests.helpers.taskflux_raw import RawTaskFlux
+from wakeq.protocol.wire.taskflux.packets import ACK, Dequeue, NotLeader, Record
 
 OPS_PER_S_MIN = 50
 PARTITION_S = float(os.environ.get("WAKEQ_PARTITION_S", "28800" if "SOAK" in os.environ else "126"))
@@ -164,6 +167,62 @@ def run(faults: Faults, ledger: Path, acts: list[str]) -> None:
 @pytest.mark.parametrize("faults", [3], indirect=True)
 def test_a_leader_that_is_cut_off_is_replaced_and_promises_nothing(faults: Faults, tmp_path: Path) -> None:
     run(faults, tmp_path / "ledger.jsonl", ["leader_alone", "leader_deaf"])
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Iterator[tuple[Cluster, Network]]:
+    """Three nodes, with a message on `other` and one on `q`."""
+    with Network(3) as network, Cluster(tmp_path, network=network) as cluster:
+        with LineClient(cluster.leader().worker_address) as client:
+            for name in ("other", "q"):
+                assert client.ask("PUB", name, message=name)["cmd"] == "ok"
+        yield cluster, network
+
+
+def is_done_elsewhere(cluster: Cluster, deposed: BrokerProcess) -> bool:
+    """Have the message on `q` delivered and acknowledged by the next leader."""
+    new = cluster.leader([node for node in cluster.nodes if node is not deposed])
+    with LineClient(new.worker_address) as worker:
+        held = worker.ask("FET", "q")
+        return worker.ask("ACK", "q", uid=held["uid"], lease=held["lease"])["cmd"] == "okack"
+
+
+def test_delivery_behind_an_acknowledgement_is_not_sent_by_a_leader_that_was_cut_off(
+    parted: tuple[Cluster, Network],
+) -> None:
+    cluster, network = parted
+    leader = cluster.leader()
+    with LineClient(leader.worker_address) as client:
+        held = client.ask("FET", "other")
+        network.isolate(cluster.nodes.index(leader))
+        client.send({"cmd": "ACK", "qname": "other", "uid": held["uid"]}, {"cmd": "FET", "qname": "q"})
+
+        assert is_done_elsewhere(cluster, leader)
+        assert [client.recv().get("err") for _ in range(2)] == ["UNKNOWN", "NOT_LEADER"]
+
+
+def test_record_behind_an_acknowledgement_is_not_sent_by_a_leader_that_was_cut_off(
+    parted: tuple[Cluster, Network],
+) -> None:
+    cluster, network = parted
+    leader = cluster.leader()
+    with RawTaskFlux(leader.taskflux_address) as client:
+        assert client.ask(Dequeue("other")) == Record(0, b"other")
+        network.isolate(cluster.nodes.index(leader))
+        client.say(ACK, Dequeue("q"))
+
+        assert is_done_elsewhere(cluster, leader)
+        assert [type(answer) for answer in client.take(2)] == [NotLeader, NotLeader]
+
+
+def test_touch_at_a_leader_that_was_cut_off_promises_nothing(parted: tuple[Cluster, Network]) -> None:
+    cluster, network = parted
+    leader = cluster.leader()
+    with LineClient(leader.worker_address) as client:
+        held = client.ask("FET", "other")
+        network.isolate(cluster.nodes.index(leader))
+
+        assert client.ask("TOUCH", "other", uid=held["uid"], timeout=60)["err"] == "UNKNOWN"
 
 
 @pytest.mark.long

@@ -25,6 +25,7 @@ BACKLOG_MAX = 3_000  # publishers wait while more than this many of their messag
 TIMEOUT_S = 5  # the shortest that the protocol allows: a message that nobody acknowledges is back soon
 DRAIN_TIMEOUT_S = 90.0
 DRAIN_PAUSE_S = 0.05
+DEPOSED = ("NOT_LEADER", "NO_QUORUM")  # a FET that was refused so may have been counted: its delivery was not sent
 IDLE_AFTER_S = 0.005
 
 
@@ -229,6 +230,9 @@ class Load:
             case "nok":
                 if reply["err"] != "Q_NOT_FOUND":
                     self._refuse(reply)
+                if reply["err"] in DEPOSED:
+                    self.history.unknown("deliver", op)
+                    return []
         self.history.fail("deliver", op)
         return []
 
