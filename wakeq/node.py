@@ -207,6 +207,7 @@ class Node:
             raise self.failed.result()
 
     async def _lead(self) -> None:
+        self._time.lead([])
         for _ in self.assembly.lead():
             await self._turn()
         if self.files.imported is not None:

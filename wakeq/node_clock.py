@@ -92,7 +92,7 @@ class NodeClock:
             self._moment_turn = turn
             wall_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
             self._moment_ms = self._time.now(wall_ms, monotonic_ms)
-            if self._keeper is not None:
+            if self._keeper is not None and self.has_heard:  # before that it is a guess, by clocks that may be wrong
                 self._keep(self._keeper, wall_ms, monotonic_ms)
         return self._moment_ms
 

@@ -147,10 +147,12 @@ class Broker(Machine):
         segment_bytes_max: int = 1 << 20,
         snapshot_bytes_min: int = 1 << 40,
         keep: Keep = KEEP_NOTHING,
+        step_ms: int = 0,
     ) -> None:
         settings = QueuesSettings(limits, flush_after_ms, flush_bytes)
         super().__init__(HandTime(), settings, snapshot_bytes_min=snapshot_bytes_min)
         self.clock = HandClock(self.time)
+        self.clock.step_ms = step_ms
         self.path = path
         self.chance = 0.0  # what every draw of chance comes out as
         self.may_fail = False
@@ -182,6 +184,7 @@ class Broker(Machine):
 
     def begin_clock(self) -> None:
         self.cluster_clock.begin(self.assembly)
+        self.cluster_clock.lead([])
 
     def now_ms(self) -> int:
         return self.cluster_clock.now_ms()

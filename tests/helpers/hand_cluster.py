@@ -2,6 +2,8 @@
 
     nodes on real files --> frames as they stand on the wire --> each other;   advance, cut, heal, kill, start
 
+    freeze, thaw: one node stands still, as one that was stopped or suspended, and what is for it waits
+
 Nothing waits and nothing is left to chance: node 0 stands for election first, then 1, then 2.  What is cut off is lost
 in silence, as on a real network, until it is healed: then the connections are made again.
 """
@@ -33,6 +35,7 @@ from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import BODY_BYTES_MAX, MARK, BodyReader, Frame, Hello, decode_body, encode_body, framed
 from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
 from wakeq.storage.journal import Keep
+from wakeq.testing.manual_time import ManualHandle
 
 CLUSTER_ID = b"a cluster's id.."
 ELECTION_S = 1.0
@@ -86,6 +89,9 @@ class HandNode:
         self.clients: list[Client] = []
         self.machine_clock = HandClock(network.time)
         self.is_up = False
+        self.life = 0  # counts how often it was killed
+        self.is_frozen = False
+        self._held: list[Callable[[], object]] = []  # what fell due while it was
         self.workers = 0
         self.level_max = LEVEL  # that it says it knows
         self.places = Places(number)
@@ -127,7 +133,7 @@ class HandNode:
             now_ms=self.now_ms,
             stamp_ms=self.now_ms,
             behind_ms=self.clock.behind_ms,
-            call_later=self.time.call_later,
+            call_later=self.call_later,
             new_disk=lambda name: self.log_disk if name == "wakeq-log" else HandDisk(),
             new_snapshot_disk=HandDisk,
             failed=self.failures.append,
@@ -156,14 +162,44 @@ class HandNode:
     def _beat(self) -> None:
         self.now_ms()
         if self.is_up:
-            self.time.call_later(BEAT_S, self._beat)
+            self.call_later(BEAT_S, self._beat)
+
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> ManualHandle:
+        """Call back once the time has come and this node is not frozen, unless it is killed before."""
+        life = self.life
+
+        def call() -> None:
+            if self.is_frozen:
+                self._held.append(callback)
+            elif life == self.life:
+                callback()
+
+        return self.time.call_later(delay_s, call)
+
+    def freeze(self) -> None:
+        """Stand still: time passes for everybody else."""
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """Go on, with all at once that has come meanwhile."""
+        self.is_frozen = False
+        held, self._held = self._held, []
+        for callback in held:
+            callback()
+        self.network.settle()
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
+    @property
+    def can_serve(self) -> bool:
+        return self.is_up and not self.is_frozen and self.raft_log.refusal() is None
+
     def kill(self) -> None:
         """Lose the processes and whatever was not synced."""
-        self.is_up = False
+        self.is_up = self.is_frozen = False
+        self.life += 1
+        self._held.clear()
         self.network.hang_up(self)
         self.opened.close()
 
@@ -201,6 +237,7 @@ class HandCluster:
         self.cuts: set[tuple[int, int]] = set()  # (from, to): nothing arrives
         self.delay_s = 0.0  # of everything that is said, each way
         self.flying: deque[tuple[HandPeerDoor, bytes]] = deque()
+        self.waiting: list[tuple[HandPeerDoor, bytes]] = []  # for nodes that are frozen
         self.doors: list[HandPeerDoor] = []
         self.config = Config(tuple(Member(node, address=f"node-{node}:2603") for node in range(count)))
         self.nodes = [HandNode(self, node, directory / f"node-{node}") for node in range(count)]
@@ -236,6 +273,7 @@ class HandCluster:
             if door.sender is not node:
                 door.close("the node is gone")
         self.flying = deque(packet for packet in self.flying if packet[0] in self.doors)
+        self.waiting = [packet for packet in self.waiting if packet[0] in self.doors]
 
     # --- the network ---
 
@@ -255,15 +293,20 @@ class HandCluster:
 
     def settle(self) -> None:
         """Let every process, and everything that is under way, come to rest; no time passes."""
+        self.flying.extend(packet for packet in self.waiting if not packet[0].sender.is_frozen)
+        self.waiting = [packet for packet in self.waiting if packet[0].sender.is_frozen]
         busy = True
         while busy:
+            busy = False
             for node in self.nodes:
-                if node.is_up:
+                if node.is_up and not node.is_frozen:
                     node.runtime.run_until_idle()
-            busy = bool(self.flying)
             for _ in range(len(self.flying)):
                 door, data = self.flying.popleft()
-                if door.told is not None and door.sender.is_up:
+                busy = True
+                if door.sender.is_frozen:
+                    self.waiting.append((door, data))
+                elif door.told is not None and door.sender.is_up:
                     door.take(data)
         for node in self.nodes:
             if node.failures:
@@ -282,7 +325,7 @@ class HandCluster:
 
     def leader(self, among: Sequence[HandNode] | None = None) -> HandNode | None:
         """Return the node that serves."""
-        serving = [node for node in among or self.nodes if node.is_up and node.raft_log.refusal() is None]
+        serving = [node for node in among or self.nodes if node.can_serve]
         return serving[0] if serving else None
 
     def others(self, node: HandNode) -> list[HandNode]:

@@ -91,10 +91,11 @@ class ToldLife:
             node = self.chance.choice(self.leading or self.living)
             self.asked.append(Asked(self, node, command | {"qname": self.queue}, task, self.policies | about))
 
-    def publish(self, **fields: Any) -> None:
+    def publish(self, about: Json = {}, **fields: Any) -> None:  # noqa: B006
+        """Publish; `about` is what the history has to know of it."""
         self.tasks += 1
         task = f"t{self.tasks}"
-        self.ask({"cmd": "PUB", "message": task} | fields, task, publish_id=fields.get("id", ""))
+        self.ask({"cmd": "PUB", "message": task} | fields, task, publish_id=fields.get("id", ""), **about)
 
     def fetch(self) -> None:
         self.ask({"cmd": "FET"})

@@ -29,7 +29,14 @@ class Kept:
 def begun(source: ManualClock, keeper: Kept, kept: Mark | None = None) -> NodeClock:
     clock = NodeClock(source, Turns(), keeper.clock_ms, kept)
     clock.begin(keeper)
+    clock.lead([])
     clock.now_ms()
+    return clock
+
+
+def unheard(source: ManualClock, keeper: Kept) -> NodeClock:
+    clock = NodeClock(source, Turns(), keeper.clock_ms)
+    clock.begin(keeper)
     return clock
 
 
@@ -147,7 +154,7 @@ def test_lag_outlives_a_boot_by_the_distance_to_the_wall_clock() -> None:
 
 def test_new_leader_takes_the_latest_clock_that_was_heard_and_wakes_the_timers() -> None:
     source, keeper = ManualClock(START_MS + HOUR_MS), Kept()
-    clock = begun(source, keeper)
+    clock = unheard(source, keeper)
 
     clock.lead([(START_MS - 5, True), (START_MS, True), (START_MS + 2 * HOUR_MS, False)])
 
@@ -157,7 +164,7 @@ def test_new_leader_takes_the_latest_clock_that_was_heard_and_wakes_the_timers()
 
 def test_own_clock_counts_as_heard_once_a_leader_has_set_it() -> None:
     source = ManualClock(START_MS)
-    clock = begun(source, Kept())
+    clock = unheard(source, Kept())
     was_heard = clock.has_heard
     clock.follow(START_MS + 700)
 
@@ -168,7 +175,7 @@ def test_own_clock_counts_as_heard_once_a_leader_has_set_it() -> None:
 
 def test_new_leader_is_never_before_the_last_stamp_of_its_log() -> None:
     source = ManualClock(START_MS)
-    clock = begun(source, Kept())
+    clock = unheard(source, Kept())
     clock.reach(START_MS + 700)
     reached_ms = clock.now_ms()
     clock.follow(START_MS)
@@ -196,6 +203,18 @@ def test_follower_keeps_no_more_than_a_mark_a_second() -> None:
         clock.now_ms()
 
     assert 1 < len(keeper.marks) <= 1 + 2_000 // FOLLOWER_KEEPS_MS
+
+
+def test_node_that_has_heard_no_leader_keeps_no_mark() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = unheard(source, keeper)
+
+    beat(clock, source, 5)
+    marks_unheard = len(keeper.marks)
+    clock.follow(START_MS)
+    clock.now_ms()
+
+    assert (marks_unheard, len(keeper.marks)) == (0, 1)
 
 
 def test_distance_of_a_follower_is_that_to_the_leaders_clock() -> None:

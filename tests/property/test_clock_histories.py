@@ -1,0 +1,150 @@
+"""Lives of brokers and clusters whose machines sleep, stand still, are switched off, and have wrong clocks.
+
+    quiet, pauses, restarts, set wall clocks, elections --> what clients are told --> the checker, by true time
+
+Whatever the clocks of the machines say, nothing may be over before its time: no lease, no delay, no expiry.  A lag
+makes things late, so how late an expiry comes is not judged here.
+"""
+
+import random
+from typing import ClassVar
+
+import pytest
+
+from tests.helpers.by_hand import Json
+from tests.helpers.checker import check
+from tests.helpers.hand_cluster import HandCluster, HandNode
+from tests.helpers.memory_folder import memory_folder
+from tests.helpers.told_life import ToldLife
+
+STEPS = 120
+SEEDS = range(24)
+TIMEOUT_S = 20
+HOUR_MS = 3_600_000
+LATE = "Q6"  # the checker's rule for messages that are delivered after their expiry
+DRAINS_MAX = 200
+
+
+class Life(ToldLife):
+    """A broker or a cluster, and what happens to it.  The clock of one machine of several may be wrong at its boot."""
+
+    policies: ClassVar[Json] = {"timeout_s": TIMEOUT_S, "strict": True}
+
+    def step(self) -> None:
+        weights = {self.publish_one: 4, self.fetch: 5, self.ack: 2, self.nack: 1, self.rest: 2, self.pass_time: 3}
+        weights |= {self.be_quiet: 1, self.sleep_all: 0.7, self.sleep_one: 0.7, self.set_wall: 0.7}
+        weights |= {self.restart_one: 1, self.restart_all: 0.5, self.hand_over: 0.7}
+        self.draw(weights)
+
+    def publish_one(self) -> None:
+        kind, span_s = self.chance.choice(["plain", "delay", "expires"]), self.chance.choice([10, 30])
+        if kind == "delay":
+            self.publish(id=f"t{self.tasks + 1}", delay=span_s, about={"delay_s": span_s})
+        elif kind == "expires":
+            self.publish(id=f"t{self.tasks + 1}", expires=1_800, about={"expires_s": 1_800})
+        else:
+            self.publish(id=f"t{self.tasks + 1}")
+
+    def ack(self) -> None:
+        if self.held:
+            self.settle_one("ACK", self.chance.choice(self.held[-6:]))
+
+    def nack(self) -> None:
+        if self.held:
+            self.settle_one("NACK", self.chance.choice(self.held[-6:]))
+
+    def pass_time(self) -> None:
+        self.rest()
+        self.cluster.advance(self.chance.choice([0.03, 0.5, 3.0]))
+
+    def be_quiet(self) -> None:
+        """Nobody asks for anything."""
+        self.rest()
+        self.cluster.advance(self.chance.choice([9.0, 15.0]))
+
+    def sleep_all(self) -> None:
+        """Every process stands still, as in a laptop that is closed."""
+        self.rest()
+        self.cluster.time.stall(self.chance.choice([2.5, 12.0, 30.0]))
+        self.rest()
+
+    def sleep_one(self) -> None:
+        node = self.chance.choice(self.living)
+        node.freeze()
+        self.cluster.advance(self.chance.choice([0.3, 2.5, 12.0]))
+        node.thaw()
+
+    def set_wall(self) -> None:
+        """The wall clock of one machine is wrong from now on, or right again; its node runs and notices."""
+        clock = self.chance.choice(self.cluster.nodes).machine_clock
+        clock.step_ms = self.chance.choice([0, HOUR_MS, -HOUR_MS])
+        self.cluster.advance(1.5)
+
+    def restart_one(self) -> None:
+        """With several nodes the first one's wall clock may be wrong then, and in another way after a boot."""
+        node = self.chance.choice(self.cluster.nodes)
+        self.lose(node)
+        if len(self.cluster.nodes) > 1 and node.number == 0:
+            node.machine_clock.step_ms = self.chance.choice([0, HOUR_MS, -HOUR_MS])
+        self.start_again([node])
+
+    def restart_all(self) -> None:
+        for node in self.living:
+            self.lose(node)
+        self.start_again(self.cluster.nodes)
+
+    def start_again(self, nodes: list[HandNode]) -> None:
+        reboots = self.chance.random() < 0.5
+        self.cluster.advance(self.chance.choice([0.1, 5.0]))
+        for node in nodes:
+            if reboots:
+                node.machine_clock.reboot()
+            elif node.number == 0 and self.chance.random() < 0.5:  # set while the node is down
+                node.machine_clock.step_ms = self.chance.choice([0, HOUR_MS, -HOUR_MS])
+            self.cluster.bring_up(node)
+        if self.chance.random() < 0.8:
+            self.wait_for_leader()
+
+    def lose(self, node: HandNode) -> None:
+        self.rest()
+        node.kill()
+        for asked in self.asked:
+            if asked.node is node:
+                asked.lose()
+
+    def end(self) -> None:
+        """Nothing happens any more; all that is left is delivered and acknowledged."""
+        for _ in range(DRAINS_MAX):
+            self.wait_for_leader()
+            delivered = len(self.held)
+            self.fetch()
+            self.rest()
+            if len(self.held) > delivered:
+                self.settle_one("ACK", self.held[-1])
+                self.rest()
+            elif any(node.queues._processes[self.queue].ledger.living for node in self.living):
+                self.cluster.advance(5.0)
+            else:
+                return
+        raise AssertionError("messages are left that nobody gets")
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_is_over_before_its_time_whatever_the_clocks_say(nodes: int, seed: int) -> None:
+    with memory_folder() as directory:
+        cluster = HandCluster(directory, nodes)
+        cluster.start()
+        life = Life(cluster, random.Random(seed))
+        cluster.leader().client().call("CREATE", life.queue, lease="strict", timeout=TIMEOUT_S)  # type: ignore[union-attr]
+        cluster.advance(1.0)
+
+        for _ in range(STEPS):
+            life.step()
+        life.end()
+        cluster.close()
+
+    report = check(life.history.events)
+    report.violations = [violation for violation in report.violations if violation.rule != LATE]
+    assert not report.violations, report.explain()
+    assert report.seen["deliveries"]
