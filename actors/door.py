@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wakeq.actors.access import Access
 from wakeq.actors.complaints import Complaints
+from wakeq.actors.runtime import Rounds
 from wakeq.protocol.addresses import is_this_machine
 
 CommandT = TypeVar("CommandT")  # what a protocol's codec makes of bytes
@@ -123,7 +124,7 @@ class CarefulDoor(Door[ReplyT_contra], Protocol[ReplyT_contra]):
 
 
 class Admission:
-    """What all doors of a node share: how many connections, from where, and how many bytes are held for them.
+    """What all doors of a node share: connections, bytes that are held for them, and the turns that they take.
 
     The log hears from it of those that could not come in, or stay.  An address has no limit of its own if that is 0,
     and this machine's has none ever: who is here can do worse.
@@ -131,7 +132,7 @@ class Admission:
 
     __slots__ = (
         "_by_address", "_expelled", "_turned_away", "connections", "connections_max", "held_bytes", "held_bytes_max",
-        "per_address_max",
+        "per_address_max", "rounds",
     )  # fmt: skip
 
     def __init__(
@@ -139,10 +140,12 @@ class Admission:
         connections_max: int = CONNECTIONS_MAX,
         held_bytes_max: int = HELD_BYTES_MAX,
         per_address_max: int = 0,
+        rounds: Rounds | None = None,
     ) -> None:
         self.connections_max = connections_max
         self.held_bytes_max = held_bytes_max
         self.per_address_max = per_address_max
+        self.rounds = rounds or Rounds()
         self.connections = 0
         self.held_bytes = 0
         self._by_address: dict[str, int] = {}

@@ -55,8 +55,8 @@ class Node:
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
-        self.security = Security(settings, self.clock.wall_ms)
         self.runtime = Runtime()
+        self.security = Security(settings, self.clock.wall_ms, self.runtime.rounds)
         self.failed: asyncio.Future[Any] | None = None
         self.ports: Ports | None = None  # until they are bound
         self._threads: list[DiskThread] = []

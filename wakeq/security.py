@@ -13,6 +13,7 @@ from pathlib import Path
 
 from wakeq.actors.access import Gate
 from wakeq.actors.door import HANDSHAKE_S_MAX, Admission
+from wakeq.actors.runtime import Rounds
 from wakeq.protocol.access import Book
 from wakeq.protocol.addresses import is_this_machine
 from wakeq.protocol.errors import BadSettings, WakeqError
@@ -28,8 +29,8 @@ logger = logging.getLogger("wakeq.security")
 class Security:
     """See the head of this file."""
 
-    def __init__(self, settings: Settings, wall_ms: Callable[[], int]) -> None:
-        self.admission = Admission()
+    def __init__(self, settings: Settings, wall_ms: Callable[[], int], rounds: Rounds | None = None) -> None:
+        self.admission = Admission(rounds=rounds)
         self.gate: Gate | None = None
         self.tls: ServerTls | None = None
         self.peer_tls: PeerTls | None = None

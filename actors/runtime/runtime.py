@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 from wakeq.actors.runtime.groups import Groups
 from wakeq.actors.runtime.links import Links
 from wakeq.actors.runtime.process import DEAD, Envelope, Process
+from wakeq.actors.runtime.rounds import ROUND_COMMANDS_MAX, ROUND_COMMANDS_MIN, Rounds
 
 P = ParamSpec("P")
 ProcessT = TypeVar("ProcessT", bound=Process)
@@ -27,6 +28,8 @@ MAIL_BUDGET = 32
 # After two arrivals met in one round of the loop, the next ones wait for the turn, until this many rounds had only one.
 # Where several connections are busy most rounds have several, and together they share one sync.
 GATHER_ROUNDS = 32
+# Doors with more than their share wait until all mail is handled, but no longer than so many turns.
+PATIENCE_TURNS = 8
 # Empty mailboxes that are kept for reuse; one is larger than most objects, and freeing it would fragment memory.
 MAILBOXES_MAX = 1_024
 # Messages that run_until_idle serves before it decides that processes are telling each other in circles.
@@ -89,6 +92,7 @@ class Runtime:
         self._closed = False
         self._arrivals = 0
         self._gather_rounds = 0  # rounds left in which even a single arrival waits for the turn
+        self.rounds = Rounds(self._ask_for_turn, clock)
         self._foreign: deque[tuple[Process, object]] = deque()  # told by other threads, not yet in mailboxes
         self._foreign_called = False
         self._named: dict[Hashable, Process] = {}
@@ -101,7 +105,7 @@ class Runtime:
         self._call_soon_threadsafe = cast(CallSoon, loop.call_soon_threadsafe)
         self._scheduled = self._foreign_called = False
         self._arrivals = self._gather_rounds = 0
-        if self._ready:
+        if self._ready or self.rounds.waiting:
             self._schedule()
         if self._foreign:
             self._call_for_foreign()
@@ -245,6 +249,11 @@ class Runtime:
         elif self._arrivals and self._gather_rounds:
             self._gather_rounds -= 1
         self._arrivals = 0
+        self.rounds.left = ROUND_COMMANDS_MIN if self._ready else ROUND_COMMANDS_MAX
+
+    def _ask_for_turn(self) -> None:
+        if not self._scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
         self._scheduled = True
@@ -298,10 +307,12 @@ class Runtime:
         if self._closed:
             return
         try:
+            if self.rounds.waiting and not (self._ready and self.turns % PATIENCE_TURNS):
+                self.rounds.serve()
             self._serve_until(self._clock() + self._turn_s)
         finally:  # also after a KeyboardInterrupt: the others' mail must not wait for ever
             self._scheduled = False
-            if self._ready:
+            if self._ready or self.rounds.waiting:
                 self._schedule()
 
     def is_last(self, process: Process) -> bool:

@@ -15,6 +15,22 @@ def line_bytes_max(message_bytes_max: int) -> int:
     return ESCAPED_SHARE * message_bytes_max + LINE_ROOM_BYTES
 
 
+def end_of_lines(data: bytes, at: int, lines_max: int, bytes_max: int) -> int:
+    """Return where to cut data, so that at most so many lines are complete in it, and not many more bytes.
+
+    A line that is longer than that is not cut, for a part of a line is no work.
+    """
+    end = len(data)
+    if end - at > bytes_max:
+        last = data.rfind(b"\n", at, at + bytes_max)
+        if last < 0:
+            last = data.find(b"\n", at + bytes_max)
+        end = last + 1 or end
+    if data.count(b"\n", at, end) > lines_max:
+        end -= len(data[at:end].split(b"\n", lines_max)[-1])
+    return end
+
+
 class LineTooLong(FrameTooLarge):
     """A line passed the limit.  `lines` are the complete ones before it, not returned yet."""
 

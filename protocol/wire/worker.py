@@ -63,7 +63,7 @@ from wakeq.protocol.wire.worker_commands import (
     Update,
     policies_of,
 )
-from wakeq.protocol.wire.worker_refusals import Bad, decode_alone, is_object
+from wakeq.protocol.wire.worker_refusals import LONG_BYTES, Bad, decode_alone, is_object, may_be_crowded
 from wakeq.protocol.wire.worker_replies import (
     Awk,
     Block,
@@ -226,6 +226,8 @@ def decode(lines: bytes) -> list[Command | Bad]:
 
 def decode_lines(lines: bytes) -> list[Command | Bad]:
     """Return the commands of complete lines among which there is no frame."""
+    if len(lines) > LONG_BYTES and may_be_crowded(lines):
+        return _decode_each(lines)
     try:
         commands: list[Command] = _COMMANDS.decode_lines(lines)
     except _UNDECODABLE:
@@ -255,7 +257,7 @@ def _decode_each(lines: bytes) -> list[Command | Bad]:
 
 
 def _decode_one(text: bytes | str) -> Command | Bad:
-    if text[:1] not in _OBJECT and not is_object(text):
+    if (text[:1] not in _OBJECT and not is_object(text)) or (len(text) > LONG_BYTES and may_be_crowded(text)):
         return decode_alone(text)
     try:
         command = _COMMANDS.decode(text)

@@ -52,6 +52,8 @@ DEPTH_MAX = 32
 _SPACE = (" \t\r\n", b" \t\r\n")  # that JSON allows before an object
 _HTTP_END_BYTES = len(" HTTP/1.1\r")
 SHOWN_CHARS_MAX = 40
+LONG_BYTES = 64 * 1024  # a line beyond it is trimmed before all of it is looked at
+VALUES_MAX = 100_000  # more than any command has
 
 
 class Bad(Struct, frozen=True, gc=False):
@@ -146,6 +148,9 @@ _WAKE_OF_SLEEPER = '"all" or "ready"'
 
 _FIELDS = {name: frozenset(kind.__struct_fields__) for name, kind in COMMANDS.items()}
 _ITEM_FIELDS = frozenset(Item.__struct_fields__)
+_HEAD = frozenset({"cmd", "cmd_id"})
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _FOLLOWUP_FIELDS = frozenset(Followup.__struct_fields__)
 _RETRY_FIELDS = frozenset(Retry.__struct_fields__)
 
@@ -154,6 +159,11 @@ def decode_alone(line: bytes | str) -> Command | Bad:
     """Decode one object that did not decode together with others: obey it after all, or say why not."""
     if not is_object(line):
         return _no_object(line)
+    if len(line) > LONG_BYTES:
+        trimmed = _trimmed(line)
+        if isinstance(trimmed, Bad):
+            return trimmed
+        line = trimmed
     try:
         given = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -170,12 +180,68 @@ def is_object(line: bytes | str) -> bool:
     return line.lstrip(_SPACE[1])[:1] == b"{" if isinstance(line, bytes) else line.lstrip(_SPACE[0])[:1] == "{"
 
 
+def may_be_crowded(line: bytes | str) -> bool:
+    """Whether a line may hold so many values that even to decode it as a command takes long: it is trimmed first."""
+    return len(line) > LONG_BYTES and (line.count(b",") if isinstance(line, bytes) else line.count(",")) > VALUES_MAX
+
+
+def _trimmed(line: bytes | str) -> bytes | Bad:
+    """Return a long line without all that is no field of its command: to skip a value takes little, to make it much."""
+    try:
+        given = _RAW_FIELDS.decode(line)
+        name = _small(bytes(given["cmd"])) if "cmd" in given else None
+        if name is UNSET:
+            del given["cmd"]
+        known = _raw_fields(given, _HEAD | _FIELDS.get(name, _HEAD) if isinstance(name, str) else _HEAD)
+        for key, raw in known.items():
+            items = _RAW_ITEMS.decode(raw) if _is_large(raw) and key in _ITEMS else None
+            if items is not None and len(items) <= MESSAGES_MAX:
+                known[key] = msgspec.json.encode([_trimmed_item(item, _ITEMS[key]) for item in items])
+            elif items is not None or _is_large(raw):
+                cmd_id = _cmd_id({"cmd_id": _small(known.get("cmd_id"))})
+                return Bad(BadField(f"{key} must be {MUST_BE.get(key, 'of another type')}"), cmd_id)
+        return msgspec.json.encode({key: msgspec.Raw(raw) for key, raw in known.items()})
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return Bad(BadJson(_why_not_json(error)))
+
+
+def _trimmed_item(item: msgspec.Raw, fields: frozenset[str]) -> Any:
+    raw = bytes(item)
+    if raw[:1] == b"{":
+        known = _raw_fields(_RAW_FIELDS.decode(raw), fields)
+        return {key: None if _is_large(value) else msgspec.Raw(value) for key, value in known.items()}
+    return None if _is_large(raw) else item
+
+
+def _raw_fields(given: dict[str, msgspec.Raw], fields: frozenset[str]) -> dict[str, bytes]:
+    return {key: bytes(raw) for key, raw in given.items() if key in fields}
+
+
+def _small(raw: bytes | None) -> Any:
+    """Return a value that may be part of an answer; UNSET if it is none, or too long for that."""
+    return UNSET if raw is None or len(raw) > LONG_BYTES else msgspec.json.decode(raw)
+
+
+def _is_large(raw: bytes) -> bool:
+    """Whether this is a list or an object with more in it than any single field has."""
+    return len(raw) > LONG_BYTES and raw[:1] in (b"[", b"{")
+
+
 def _no_object(line: bytes | str) -> Bad:
     """Refuse a line without parsing it; that of a request by HTTP also ends the connection."""
     end = line[-_HTTP_END_BYTES:]
     if " HTTP/" in (end if isinstance(end, str) else end.decode("latin-1")):
         return Bad(NotSpoken("this port does not speak HTTP; it takes JSON objects, one a line"))
     return Bad(BadJson("not JSON, or no object: a command is a JSON object"))
+
+
+_ITEMS = {
+    "messages": _ITEM_FIELDS,
+    "publish": _FOLLOWUP_FIELDS,
+    "uids": frozenset[str](),
+    "leases": frozenset[str](),
+    "stashes": frozenset[str](),
+}
 
 
 def _decode_object(given: dict[str, Any]) -> Command | Bad:

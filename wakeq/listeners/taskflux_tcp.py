@@ -22,6 +22,7 @@ from wakeq.actors.door import (
     SendAway,
     Told,
 )
+from wakeq.actors.runtime.rounds import FREE_BYTES, SHARE_BYTES_MAX
 from wakeq.listeners.tcp_door import WATCHED_BYTES_MIN, TcpDoor
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.wire.taskflux.dialects import Dialect
@@ -69,15 +70,20 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
     def turn_away(self, reason: str) -> None:
         self.refuse([], reason)  # before the handshake nothing is said
 
-    def data_received(self, data: bytes) -> None:
-        if not self.receives or self._subscriber is None:
-            return
+    def take(self, data: bytes, at: int, commands_max: int) -> int:
+        reader, end = self._reader, len(data)
+        if self._subscriber is None:
+            return end
         if self.presumes:
             self.expel("too much was begun before the handshake")
-            return
-        size_bytes = self._reader.waiting_bytes + len(data)
-        packets = self._reader.receive(data)
-        size_bytes -= self._reader.waiting_bytes
+            return end
+        if end > FREE_BYTES:
+            end = min(end, at + max(SHARE_BYTES_MAX, reader.missing_bytes))
+            data = data[at:end]
+        size_bytes = reader.waiting_bytes + len(data)
+        packets = reader.receive(data, commands_max)
+        end -= reader.unread_bytes
+        size_bytes -= reader.waiting_bytes + reader.unread_bytes
         if self.unfinished_bytes:
             self._watched()
             self._hold()
@@ -86,7 +92,9 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
                 self.stop_receiving()
         if packets:
             self._port.heard_of(self)
+            self._listener.admission.rounds.left -= len(packets)
             self._subscriber.arrive(Received(packets, size_bytes))
+        return end
 
     def send(self, replies: Sequence[Response]) -> None:
         if self._transport is None:

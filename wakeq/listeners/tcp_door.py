@@ -1,9 +1,10 @@
 """TcpDoor: one TCP connection of any protocol: how it sends, what it may hold in memory, how it is paused and closed.
 
-    socket --> a subclass decodes the bytes --> subscriber --> send --> one write --> socket
+    socket --> its share of a turn --> a subclass decodes the bytes --> subscriber --> send --> one write --> socket
 
-An idle connection is one small object and its transport: no buffer, timer or task of its own.  It must never look at
-what is received, or answer it.
+An idle connection is one small object and its transport: no buffer, timer or task of its own.  Of one that was sent
+more than its share the rest is kept here until its next turn, and nothing is read.  It must never look at what is
+received, or answer it.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wakeq.actors.access import Access
 from wakeq.actors.door import FRAME_S_MAX, STRANGER_BYTES_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
+from wakeq.actors.runtime.rounds import COMMAND_BYTES, FREE_BYTES, SHARE_COMMANDS_MAX
 
 ReplyT = TypeVar("ReplyT")
 
@@ -22,7 +24,9 @@ _BY_SUBSCRIBER, _BY_BACKLOG = 1, 2  # who paused reading
 _ENDED = 4  # more input is read and thrown away: closing a socket with unread input would destroy the last answer
 _SAID_GOODBYE = 8  # our side of the stream is shut
 _BY_STOP = 16  # the broker is stopping: what was read is answered, more is not read
-_BY_ANYBODY = _BY_SUBSCRIBER | _BY_BACKLOG | _BY_STOP
+_BEHIND = 32  # bytes that were read wait for the next turn
+_BY_ANYBODY = _BY_SUBSCRIBER | _BY_BACKLOG | _BY_STOP | _BEHIND
+CROWDED = "too much is held for all connections together, and it sends faster than it is served"
 
 
 class Port(Protocol):
@@ -50,14 +54,26 @@ class Port(Protocol):
 class _Watch:
     """What the listener's sweep must know about a connection in an unusual state."""
 
-    __slots__ = ("backlog", "closing_at_s", "frame_since_s", "held_bytes", "reason")
+    __slots__ = (
+        "backlog", "closing_at_s", "frame_since_s", "has_ended", "held_bytes", "is_lost", "is_waiting", "kept",
+        "reason", "taken_bytes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.kept = b""  # what was read last, while not all of it has been taken
+        self.taken_bytes = 0  # of that
+        self.is_waiting = False  # for a turn
+        self.has_ended = self.is_lost = False  # the peer says no more, or is gone; to be told when all is taken
         self.backlog: Backlog | None = None
         self.frame_since_s: float | None = None
         self.closing_at_s: float | None = None
         self.held_bytes = 0
         self.reason = ""
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much was read and not taken yet."""
+        return len(self.kept) - self.taken_bytes
 
     @property
     def at_rest(self) -> bool:
@@ -89,6 +105,10 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         """How many bytes are held of a command that is not complete yet."""
 
     @abstractmethod
+    def take(self, data: bytes, at: int, commands_max: int, /) -> int:
+        """Pass on what is whole of the data behind `at`, at most so many commands; return how far that is taken."""
+
+    @abstractmethod
     def encode(self, replies: Sequence[ReplyT], /) -> bytes:
         """Make bytes of replies."""
 
@@ -110,6 +130,69 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         self._transport = cast(asyncio.Transport, transport)
         self._listener.enter(self)
 
+    def data_received(self, data: bytes) -> None:
+        """Take what was read, unless it is more than the share of one connection."""
+        if self._state or len(data) > FREE_BYTES or self._listener.admission.rounds.left <= 0:
+            self._take_share(data)
+        else:
+            self.take(data, 0, SHARE_COMMANDS_MAX)
+
+    def _take_share(self, data: bytes) -> None:
+        if not self.receives:
+            return
+        watch = self._watch
+        if watch is not None and watch.kept:  # it came although we do not read, as with TLS it may
+            watch.kept, watch.taken_bytes = watch.kept[watch.taken_bytes :] + data, 0
+            self._hold()
+            return
+        taken_bytes = self._take_some(data, 0) if self._listener.admission.rounds.left > 0 else 0
+        if taken_bytes == len(data) or not self.receives:
+            return
+        watch = self._watched()
+        watch.kept, watch.taken_bytes = data, taken_bytes
+        self._pause(_BEHIND)
+        self._hold()
+        if self._listener.admission.crowded:
+            self.expel(CROWDED)
+        else:
+            self._wait_for_turn(watch)
+
+    def _take_some(self, data: bytes, at: int) -> int:
+        rounds = self._listener.admission.rounds
+        end = self.take(data, at, rounds.share)
+        rounds.left -= (end - at) // COMMAND_BYTES
+        return end
+
+    def _wait_for_turn(self, watch: _Watch) -> None:
+        if not watch.is_waiting:
+            watch.is_waiting = True
+            self._listener.admission.rounds.wait(self)
+
+    def take_turn(self) -> None:
+        """Take a share of what is kept, and read again when nothing is left of it."""
+        watch = self._watch
+        if watch is None:
+            return
+        watch.is_waiting = False
+        if not watch.kept or self._state & _BY_ANYBODY != _BEHIND:
+            return  # it is closed, or paused for another reason: whoever resumes it asks for a turn
+        watch.taken_bytes = self._take_some(watch.kept, watch.taken_bytes)
+        if watch.taken_bytes < len(watch.kept):
+            self._hold()
+            self._wait_for_turn(watch)
+        elif watch.kept:
+            self._let_go_of_kept(watch)
+
+    def _let_go_of_kept(self, watch: _Watch) -> None:
+        """Nothing is left of what was read: go on, or tell how it ended."""
+        watch.kept, watch.taken_bytes = b"", 0
+        self._hold()
+        self._resume(_BEHIND)
+        if watch.is_lost:
+            self._leave(watch)
+        elif watch.has_ended:
+            self._say_ended()
+
     def eof_received(self) -> bool:
         """The peer sends no more; it may still wait for answers (`printf ... | nc`), or be gone.
 
@@ -117,24 +200,45 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         """
         if self._transport is None or not self._transport.can_write_eof():
             return False
+        if self._watch is not None and self._watch.kept:
+            self._watch.has_ended = True
+        else:
+            self._say_ended()
+        return True
+
+    def _say_ended(self) -> None:
         if self._subscriber is not None:
             self._subscriber.tell(Ended())
         else:
             self.hang_up()
-        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        subscriber, watch = self._subscriber, self._watch
-        self._transport = self._subscriber = None
-        self.forget_unfinished()
+        watch = self._watch
+        self._transport = None
+        reason = watch.reason if watch and watch.reason else f"connection lost: {exc}" if exc else "closed by peer"
+        if watch is not None and watch.kept and not watch.reason and not self._state & _BY_STOP:
+            watch.is_lost, watch.reason = True, reason
+            self._state &= _BEHIND  # commands that have arrived are carried out, whoever hears of it
+            self._wait_for_turn(watch)
+        else:
+            self._leave(watch, reason)
+
+    def _leave(self, watch: _Watch | None, reason: str = "") -> None:
+        """The connection is over: forget what is unfinished, and tell."""
+        subscriber, self._subscriber = self._subscriber, None
+        self._forget_rest()
         self._listener.leave(self, watch.held_bytes if watch else 0, entered=subscriber is not None)
         if subscriber is not None:
-            reason = watch.reason if watch and watch.reason else f"connection lost: {exc}" if exc else "closed by peer"
-            subscriber.tell(Closed(reason))
+            subscriber.tell(Closed(reason or (watch.reason if watch else "")))
+
+    def _forget_rest(self) -> None:
+        self.forget_unfinished()
+        if self._watch is not None:
+            self._watch.kept, self._watch.taken_bytes = b"", 0
 
     def stop_receiving(self) -> None:
         """Ignore further input: what was received last is answered, and then the connection is closed."""
-        self.forget_unfinished()
+        self._forget_rest()
         self._resume(_BY_ANYBODY)
         self._state |= _ENDED
         self._watched().closing_at_s = self._listener.clock()
@@ -186,6 +290,8 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     def close(self, reason: str) -> None:
         """Shut our side behind the last answer; what still comes is thrown away, so that the answer is not lost."""
+        if self._watch is not None and self._watch.is_lost:
+            self._leave_early(self._watch)
         if self._transport is None or self._transport.is_closing() or self._state & _SAID_GOODBYE:
             return
         if not self._state & _ENDED:
@@ -228,6 +334,13 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     def stop_reading(self) -> None:
         self._pause(_BY_STOP)
+        if self._watch is not None and self._watch.is_lost:
+            self._leave_early(self._watch)
+
+    def _leave_early(self, watch: _Watch) -> None:
+        """What a lost connection still had to say is not taken any more."""
+        if self._subscriber is not None:
+            self._leave(watch)
 
     def pause(self) -> None:
         self._pause(_BY_SUBSCRIBER)
@@ -284,6 +397,8 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     def _resume(self, by: int) -> None:
         was, self._state = self._state, self._state & ~by
+        if self._state == _BEHIND and was != _BEHIND and self._watch is not None:
+            self._wait_for_turn(self._watch)
         if not was or self._state or self._transport is None or self._transport.is_closing():
             return
         if self._watch is not None and self._watch.frame_since_s is not None:
@@ -301,6 +416,6 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         watch, transport = self._watch, self._transport
         if watch is None or transport is None:
             return
-        held = transport.get_write_buffer_size() + self.unfinished_bytes
+        held = transport.get_write_buffer_size() + self.unfinished_bytes + watch.kept_bytes
         self._listener.admission.held_bytes += held - watch.held_bytes
         watch.held_bytes = held

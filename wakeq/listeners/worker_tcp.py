@@ -8,11 +8,12 @@ All commands of one read are told to the subscriber at once.  It must never look
 from collections.abc import Callable, Sequence
 
 from wakeq.actors.door import DOOR_WORKER_TCP, Admission, Received, Told
+from wakeq.actors.runtime.rounds import FREE_BYTES, SHARE_BYTES_MAX
 from wakeq.listeners.tcp_door import TcpDoor
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.errors import Busy, FrameTooLarge, Refused
 from wakeq.protocol.wire.blocks import BadFrame, BlockReader, may_hold_frames
-from wakeq.protocol.wire.lines import LineTooLong, line_bytes_max
+from wakeq.protocol.wire.lines import LineTooLong, end_of_lines, line_bytes_max
 from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, decode_lines, encode, nok
 from wakeq.tls import ServerTls
 
@@ -47,10 +48,12 @@ class WorkerTcpDoor(TcpDoor[Reply]):
     def turn_away(self, reason: str) -> None:
         self.refuse([nok(Busy(reason))], "too many connections")
 
-    def data_received(self, data: bytes) -> None:
-        if not self.receives:
-            return
-        size_bytes = len(data)
+    def take(self, data: bytes, at: int, commands_max: int) -> int:
+        end = size_bytes = len(data)
+        if size_bytes > FREE_BYTES:
+            end = end_of_lines(data, at, commands_max, SHARE_BYTES_MAX)
+            data = data[at:end]
+            size_bytes = len(data)
         is_whole = self._reader is None and data.endswith(b"\n") and size_bytes <= self._line_bytes_max
         if is_whole and not may_hold_frames(data):
             commands = decode_lines(data)
@@ -59,7 +62,9 @@ class WorkerTcpDoor(TcpDoor[Reply]):
             commands = self._cut(data)
             size_bytes -= self.unfinished_bytes
         if commands and self._subscriber is not None:
+            self._listener.admission.rounds.left -= len(commands)
             self._subscriber.arrive(Received(commands, size_bytes))
+        return end
 
     def _cut(self, data: bytes) -> list[Command | Bad]:
         """Decode data that begins or ends in the middle of a line, or has frames."""

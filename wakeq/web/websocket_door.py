@@ -2,7 +2,8 @@
 
     frames that wait --> a subclass decodes them --> one Received --> subscriber --> send --> one write --> socket
 
-Frames that came together are told together.  Must never look inside a command, or answer one itself.
+Frames that came together are told together, as far as they are within the share of one connection; the others stay with
+aiohttp, which has a bound of its own, until the next turn.  Must never look inside a command, or answer one itself.
 """
 
 import asyncio
@@ -14,11 +15,11 @@ from aiohttp import WSCloseCode, WSMessage, WSMsgType, web
 
 from wakeq.actors.access import Access
 from wakeq.actors.door import FRAME_S_MAX, HANDSHAKE_S_MAX, Admission, Backlog, Closed, Received, Told, Verdict
+from wakeq.actors.runtime.rounds import COMMAND_BYTES, SHARE_COMMANDS_MAX
 from wakeq.protocol.wire.websocket import PING, PONG, frame
 
 ReplyT = TypeVar("ReplyT")
 
-TOGETHER_FRAMES_MAX = 1024  # told at once
 WATCHED_BYTES_MIN = 64 * 1024  # less than this unread is nothing to watch
 CONTROL_BYTES = 6  # of a client's control frame, its payload apart (RFC 6455, 5.2: masked)
 REASON_BYTES_MAX = 120  # a control frame has at most 125 bytes, two of them the code
@@ -43,8 +44,8 @@ class WebSocketDoor(Generic[ReplyT]):
 
     __slots__ = (
         "_backlog", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason", "_resumed",
-        "_socket", "_subscriber", "_transport", "_unfinished_bytes", "_unfinished_since_s", "access", "heard", "pinged",
-        "stranger_since_s",
+        "_socket", "_subscriber", "_taken", "_transport", "_turn", "_unfinished_bytes", "_unfinished_since_s", "access",
+        "heard", "pinged", "stranger_since_s",
     )  # fmt: skip
 
     kind = 0
@@ -55,6 +56,8 @@ class WebSocketDoor(Generic[ReplyT]):
         self._transport = transport
         self._subscriber: Told | None = None
         self._frames: list[Any] | None = None  # received in this turn of the loop, not told yet
+        self._taken = 0  # frames since the last were told, or since the last turn
+        self._turn: asyncio.Future[None] | None = None  # awaited before more is taken
         self._paused = 0
         self._resumed: asyncio.Future[None] | None = None
         self._backlog: Backlog | None = None
@@ -126,6 +129,12 @@ class WebSocketDoor(Generic[ReplyT]):
                     return f"connection lost: {message.data}"
                 case _:
                     return "closed by peer"
+            rounds = self._path.admission.rounds
+            self._taken += 1
+            rounds.left -= 1 + len(message.data) // COMMAND_BYTES
+            if rounds.left <= 0 or self._taken >= (rounds.share if rounds.waiting else SHARE_COMMANDS_MAX):
+                self._tell()
+                await self._next_turn()
             if self._paused:
                 self._tell()
                 await self._until_resumed()
@@ -136,11 +145,21 @@ class WebSocketDoor(Generic[ReplyT]):
             self._frames = []
             asyncio.get_running_loop().call_soon(self._tell)
         self._frames.append(received)
-        if len(self._frames) >= TOGETHER_FRAMES_MAX:
-            self._tell()
+
+    async def _next_turn(self) -> None:
+        self._turn = asyncio.get_running_loop().create_future()
+        self._path.admission.rounds.wait(self)
+        await self._turn
+        self._turn = None
+
+    def take_turn(self) -> None:
+        """Go on with what aiohttp has read."""
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
     def _tell(self) -> None:
         frames, self._frames = self._frames, None
+        self._taken = 0
         if frames and self._subscriber is not None:
             self._subscriber.tell(self.decode(frames))
 

@@ -19,6 +19,7 @@ from wakeq.protocol.wire.taskflux.runs import Runs
 
 PACKET_ROOM_BYTES = 4096  # for everything in a packet that is not the payload
 PACKET_BYTES_MAX = PAYLOAD_BYTES_MAX + PACKET_ROOM_BYTES
+PACKETS_MAX = 1 << 32  # in one piece, of whoever does not count them
 DECODERS_REMEMBERED_MAX = 16  # tables, one for each dialect and limit: a node has a few
 _COMMAND = ord("C")
 
@@ -50,6 +51,7 @@ class PacketReader:
         "_resume",
         "_runs",
         "_wanted_bytes",
+        "unread_bytes",
     )
 
     def __init__(self, decoders: Decoders, bare: Bare) -> None:
@@ -62,6 +64,12 @@ class PacketReader:
         self._resume: Decode | None = None  # what goes on reading a packet whose beginning was dropped
         self._dropped_bytes = 0  # of that packet
         self._broken = False
+        self.unread_bytes = 0  # of what came last, behind as many packets as were wanted: they are to come again
+
+    @property
+    def missing_bytes(self) -> int:
+        """How much of an unfinished packet has to come before it is looked at again."""
+        return max(0, self._wanted_bytes - len(self._rest))
 
     @property
     def waiting_bytes(self) -> int:
@@ -77,8 +85,9 @@ class PacketReader:
         """Drop what is unfinished, and read nothing more."""
         self._broken, self._rest = True, bytearray()
 
-    def receive(self, data: bytes) -> list[Packet | Bad]:
-        """Return the packets that are whole now.  Behind a Bad that closes there is nothing more."""
+    def receive(self, data: bytes, packets_max: int = PACKETS_MAX) -> list[Packet | Bad]:
+        """Return the packets that are whole now, at most so many.  Behind a Bad that closes there is nothing more."""
+        self.unread_bytes = 0
         if self._broken:
             return []
         if self._wanted_bytes:
@@ -87,10 +96,10 @@ class PacketReader:
                 return []
             data, self._rest, self._wanted_bytes = bytes(self._rest), bytearray(), 0
         packets: list[Packet | Bad] = []
-        self._decode(data, packets)
+        self._decode(data, packets, packets_max)
         return packets
 
-    def _decode(self, data: bytes, packets: list[Packet | Bad]) -> None:
+    def _decode(self, data: bytes, packets: list[Packet | Bad], packets_max: int) -> None:
         at, size = 0, len(data)
         try:
             if self._resume is not None:
@@ -99,6 +108,9 @@ class PacketReader:
                 self._resume, self._dropped_bytes = None, 0
             decoders, bare, runs = self._decoders, self._bare, self._runs
             while at < size:
+                if len(packets) >= packets_max:
+                    self.unread_bytes = size - at
+                    return
                 marker = data[at]
                 if marker in bare:
                     packets.append(bare[marker])

@@ -11,6 +11,7 @@ from tests.helpers.both_loops import Run
 from tests.helpers.noting import Answering, Clock
 from wakeq.actors.access import Access
 from wakeq.actors.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
+from wakeq.actors.runtime.rounds import SHARE_COMMANDS_MAX
 from wakeq.listening import bound_socket
 from wakeq.protocol.errors import Unauthorized
 from wakeq.protocol.wire.websocket import PING, PONG, frame
@@ -108,6 +109,36 @@ def test_frames_that_wait_are_told_together_and_in_order(run: Run) -> None:
 
             assert subscriber.commands == [Fet(str(number)) for number in range(200)]
             assert len(subscriber.told) < 50
+
+    run(test)
+
+
+@pytest.mark.parametrize("opcode", [0x81, 0x89], ids=["text", "ping"])
+def test_frame_beside_a_flood_of_frames_waits_for_a_share_of_it_at_most(run: Run, opcode: int) -> None:
+    async def test() -> None:
+        async with serving() as port:
+            flood, flooding = await port.ask()
+            calm, other = await port.ask()
+            transport = flood._response.connection.transport  # type: ignore[union-attr]
+            rounds = port.connect.admission.rounds
+            taken: list[int] = []
+            take_turn = type(flooding.door).take_turn
+
+            def counted(door: object) -> None:
+                taken.append(flooding.door._taken)  # type: ignore[attr-defined]
+                take_turn(door)  # type: ignore[arg-type]
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(type(flooding.door), "take_turn", counted)
+                transport.write((bytes([opcode, 0x80]) + bytes(4)) * 50_000)
+                for number in range(20):
+                    await calm.send_str(f'{{"cmd":"FET","qname":"{number}"}}')
+                    await other.until(lambda count=number: len(other.commands) > count)
+
+            told = [len(received.commands) for received in flooding.told if isinstance(received, Received)]
+            assert taken
+            assert max([*told, *taken]) <= SHARE_COMMANDS_MAX
+            assert len(rounds.waiting) <= 1
 
     run(test)
 

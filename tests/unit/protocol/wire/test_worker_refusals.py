@@ -2,10 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
 
-from tests.helpers.worker_lines import refusal
+from tests.helpers.worker_lines import one, refusal
 from wakeq.protocol.errors import BY_CODE
+from wakeq.protocol.wire.worker_commands import Item
+from wakeq.protocol.wire.worker_refusals import LONG_BYTES, VALUES_MAX
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,54 @@ def test_headers_beyond_their_limits_are_refused() -> None:
 
 def test_every_code_of_a_refusal_here_is_in_the_table_of_errors() -> None:
     assert {"BAD_JSON", "BAD_COMMAND", "BAD_FIELD", "BAD_NAME", "TOO_LARGE"} <= BY_CODE.keys()
+
+
+# Long lines -------------------------------------------------------------------------------------------------------
+
+MANY = "{}," * VALUES_MAX + "{}"
+PUB = '{"cmd":"PUB","qname":"q"'
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        ("[" + MANY + "]", "BAD_JSON", "object"),
+        (PUB + f',"messages":[{MANY}]}}', "BAD_FIELD", "messages must be a list of 1 to 10000"),
+        (PUB + f',"timeout":[{MANY}]}}', "BAD_FIELD", "timeout must be a whole number"),
+        (PUB + f',"msg":"a","cmd_id":[{MANY}]}}', "BAD_FIELD", "cmd_id must be"),
+        (PUB + f',"messages":[{{"msg":[{MANY}]}}]}}', "BAD_FIELD", "messages[0].message is missing"),
+        (PUB + f',"messages":[[{MANY}]]}}', "BAD_FIELD", "messages[0] must be text or an object"),
+        (f'{{"cmd":[{MANY}]}}', "BAD_COMMAND", "cmd"),
+        (f'{{"x":[{MANY}]}}', "BAD_COMMAND", "cmd is missing"),
+        (f'{{"cmd":"ACK","qname":"q","uids":[{MANY}]}}', "BAD_FIELD", "uids must be a list"),
+        (PUB + f',"x":[{MANY}}}', "BAD_JSON", "not JSON"),
+    ],
+)
+def test_long_line_of_many_values_is_refused_without_making_them(
+    monkeypatch: pytest.MonkeyPatch, text: str, code: str, words: str
+) -> None:
+    made: list[int] = []
+    decode = msgspec.json.decode
+    monkeypatch.setattr(msgspec.json, "decode", lambda line, **how: made.append(len(line)) or decode(line, **how))
+
+    found, detail = refusal(text)
+
+    assert (found, words in detail) == (code, True), detail
+    assert max(made, default=0) <= LONG_BYTES
+
+
+@pytest.mark.parametrize(
+    "extra", [f',"x":[{MANY}]', f',"x":{{"messages":[{MANY}]}}', ',"msg":"' + "," * VALUES_MAX + '"', ',"x":1']
+)
+def test_long_line_is_the_same_command_as_without_its_unknown_fields(extra: str) -> None:
+    body = "a" * LONG_BYTES
+    command = one(PUB + f',"message":"{body}","priority":3,"cmd_id":7{extra}}}')
+
+    assert (command.message, command.priority, command.cmd_id) == (body, 3, 7)
+
+
+def test_items_of_a_long_line_keep_their_known_fields() -> None:
+    items = [f'{{"msg":"{number}","delay":{number},"z":[1,{{}}]}}' for number in range(9_000)]
+    command = one(PUB + f',"messages":["a",{",".join(items)}],"x":[{MANY}]}}')
+
+    assert command.messages == ["a", *(Item(msg=str(number), delay=number) for number in range(9_000))]
