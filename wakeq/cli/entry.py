@@ -20,6 +20,7 @@ from wakeq import __version__
 from wakeq.cli.alive import alive
 from wakeq.cli.backup import backup, export, import_, repair, restore
 from wakeq.cli.bench import bench
+from wakeq.cli.clock import reset_clock
 from wakeq.cli.cluster import cluster
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
 from wakeq.cli.completion import completion
@@ -112,7 +113,7 @@ KINDS: dict[str, tuple[click.Command, ...]] = {
     "Workers": (run, work, tasks),
     "Queues and messages": (queue, top, why, leases, connections),
     "The broker": (serve, ping, alive, doctor, bench, config, token, cluster),
-    "Its data": (backup, restore, export, import_, inspect, repair),
+    "Its data": (backup, restore, export, import_, inspect, repair, reset_clock),
     "Pipeline, other protocols, your shell": (pipeline, taskflux, monique, completion),
 }
 for kind in KINDS.values():
