@@ -276,7 +276,7 @@ def test_config_show_says_where_a_value_came_from(
 def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
 
-    shown = re.findall(r"^  ([a-z]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
+    shown = re.findall(r"^  ([a-z-]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
     assert sorted(shown) == sorted(cli.commands)
 
 
