@@ -7,6 +7,7 @@ The fourth layer of RaftLog.  The core makes the decisions; this only decides wh
 """
 
 import logging
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
 
@@ -25,7 +26,7 @@ from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Members, Noop, SetAside
 from wakeq.protocol.errors import Busy, DiskDisowned, NoQuorum, NotLeader
 from wakeq.protocol.raft.core import Core
-from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Write
+from wakeq.protocol.raft.messages import Append, Fetch, Heartbeat, OwnEntry, Ready, Transfer, Write
 from wakeq.protocol.raft.pace import BEHIND_BYTES_MAX
 from wakeq.protocol.record_reader import decode_entry
 from wakeq.protocol.wire.peer import Entries
@@ -379,6 +380,8 @@ class LogDriver(LogLevels):
                 self._images.tell(FetchImage(self._peers[message.node_id], wanted.stream))
             elif type(said) is Heartbeat:
                 self._follow_clock(said)
+            elif type(said) is Transfer:
+                self.on_wish(said)
         if self.core.disowned:
             node = self.core.me.node_id
             raise DiskDisowned(
@@ -387,6 +390,10 @@ class LogDriver(LogLevels):
                 f"{node} HOST:PORT` on another node, and start this one again with --join"
             )
         self._attend()
+
+    @abstractmethod
+    def on_wish(self, wish: Transfer) -> None:
+        """Another node passes on that an operator wants another leader."""
 
     def _follow(self, append: Append, payloads: list[bytes], write: Write) -> None:
         """Take a leader's entries into the log."""

@@ -10,25 +10,27 @@ The fifth layer of RaftLog.  What an operator asks for is in RaftLog itself.
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 
 from wakeq.actors.log_driver import LogDriver
 from wakeq.actors.log_entries import answer
 from wakeq.actors.log_files import LogServices
-from wakeq.actors.messages import Asker, Halted, HandOver, Inquire, Peek, Propose, Spoilt, Stats, StepAside
+from wakeq.actors.messages import Asker, Halted, HandOver, Inquire, Peek, Propose, Refusal, Spoilt, Stats, StepAside
 from wakeq.actors.neighbourhood import Neighbours
 from wakeq.actors.peer import FromPeer
-from wakeq.protocol.errors import BadField, Refused
-from wakeq.protocol.level import LEVEL
+from wakeq.protocol.errors import BadField, NoQuorum, Refused
+from wakeq.protocol.level import LEVEL, PASSING_ON
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.raft.membership import Config
-from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer
+from wakeq.protocol.raft.messages import HeartbeatAnswer, Ready, SnapshotOffer, Transfer
 from wakeq.protocol.wire.peer import Entries
 from wakeq.storage.image_files import mark_spoilt
 
 HANG_ELECTIONS = 2  # election timeouts for which a leader waits for its disk before it lets another node lead
 HAND_OVER_AGAIN_MS = 30_000  # a disk that hangs again so soon is no reason to hand over again
+WISH_ELECTIONS = 5  # election timeouts for which a follower waits for another leader before it says that none came
 HALTED_MS_MAX = 10_000  # how long a halted node waits for another one that leads to set the entry aside
 NEEDS_ROOM = (Entries, SnapshotOffer)
 
@@ -41,6 +43,14 @@ class CaughtUp(msgspec.Struct, frozen=True, gc=False):
     go_on: Callable[[], object]
 
 
+class Wish(NamedTuple):
+    """An operator asked this node for another leader, and it has passed that on."""
+
+    asker: Asker
+    leader: int  # that it was passed on to
+    until_ms: int
+
+
 class LogStanding(LogDriver):
     """See the head of this file."""
 
@@ -50,6 +60,7 @@ class LogStanding(LogDriver):
         self._hung_at_ms: int | None = None  # when this node last ceased to lead because its disk did not answer
         self._passed_on: set[int] = set()  # entries that halted a queue here, for which another node was let lead
         self._halted_ms: dict[int, int] = {}  # by such an entry: since when another node leads
+        self._wishes: list[Wish] = []
         self._questions: dict[int, list[Peek | Stats]] = {}  # by read barrier
 
     # --- leadership and members ------------------------------------------------------------------------------------
@@ -64,6 +75,46 @@ class LogStanding(LogDriver):
             node_id = max(heirs, key=lambda other: leader.peers[other].counted_match)
         leader.transfer(node_id)
         return node_id
+
+    def _pass_on_wish(self, asker: Asker, heir: int | None) -> bool:
+        """Ask the leader to hand over, for an operator who has asked here; return False if it cannot be asked.
+
+        The operator is answered when this node follows another leader.
+        """
+        leader, core = self.other_leader, self.core
+        if leader is None or self.level < PASSING_ON:
+            return False
+        if heir is not None and (heir == leader or heir not in core.members.voters):
+            raise BadField(f"node {heir} cannot take over: it leads already, or does not vote")
+        core.send(Transfer, leader, heir)
+        until_ms = self._monotonic_ms() + WISH_ELECTIONS * core.settings.election_ms
+        self._wishes.append(Wish(asker, leader, until_ms))
+        return True
+
+    def on_wish(self, wish: Transfer) -> None:
+        """Hand over because an operator has asked a follower for it."""
+        if self._led_term and wish.term == self._led_term and self.core.members.knows(wish.sender, wish.disk_id):
+            logger.info("node %d passes on that an operator wants another leader", wish.sender)
+            self._close_first(lambda: self._grant(wish))
+
+    def _grant(self, wish: Transfer) -> None:
+        try:
+            self._transfer(wish.heir)
+        except Refused as refusal:
+            logger.warning("leadership stays here, though an operator asked node %d: %s", wish.sender, refusal)
+        self._attend()
+
+    def _answer_wishes(self) -> None:
+        leader, open_wishes = self.core.leader_id, []
+        for wish in self._wishes:
+            if leader not in (None, wish.leader):
+                wish.asker.tell({"transferring_to": leader})
+            elif self._monotonic_ms() >= wish.until_ms:
+                why = f"node {wish.leader} was asked to hand over, and no other node leads yet; its log may say why"
+                answer(wish.asker, Refusal(NoQuorum.code, why))
+            else:
+                open_wishes.append(wish)
+        self._wishes = open_wishes
 
     @property
     def _heirs(self) -> list[int]:
@@ -129,6 +180,8 @@ class LogStanding(LogDriver):
             self._promote()
         if self._led_term:  # still
             self._raise_level()
+        if self._wishes:
+            self._answer_wishes()
 
     def _promote(self) -> None:
         """Let a learner vote once it has caught up."""

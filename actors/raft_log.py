@@ -78,6 +78,8 @@ class RaftLog(LogStanding):
         match message.what:
             case "status":
                 return self._status()
+            case "transfer" if not self.core.leads and self._pass_on_wish(message.asker, message.node_id):
+                return None
             case "transfer":
                 return {"transferring_to": self._transfer(message.node_id)}
             case "add":

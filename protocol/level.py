@@ -18,6 +18,7 @@ LEVEL_MIN: Final = 1  # the lowest at which it can work
 
 STAGING: Final = 2  # staged claims and stashes
 OPERATING: Final = 2  # a queue is paused, messages are moved, or let go at once
+PASSING_ON: Final = 3  # a follower passes on to the leader that an operator wants another one
 SLEEPERS: Final = 3  # the wake policy `sleeper`; where it is left out, as of a new queue, each release has its own
 
 

@@ -119,9 +119,15 @@ class Disowned(Message, frozen=True, gc=False, array_like=True, tag=10):
     disowned: int  # which disk that is: another one has nothing to do with it
 
 
+class Transfer(Message, frozen=True, gc=False, array_like=True, tag=11):
+    """To the leader: an operator has asked the sender for another leader; from level 3 on (`PASSING_ON`)."""
+
+    heir: int | None  # None: whoever is furthest
+
+
 AnyMessage = (
     RequestVote | VoteAnswer | Append | AppendAnswer | Heartbeat | HeartbeatAnswer
-    | SnapshotOffer | SnapshotRefused | TimeoutNow | Disowned
+    | SnapshotOffer | SnapshotRefused | TimeoutNow | Disowned | Transfer
 )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from wakeq.protocol.raft.messages import (
     SnapshotOffer,
     SnapshotRefused,
     TimeoutNow,
+    Transfer,
     VoteAnswer,
 )
 from wakeq.protocol.wire.peer import (
@@ -71,6 +72,7 @@ FRAMES: list[Frame] = [
     SnapshotRefused(*HEADER, 99),
     TimeoutNow(*HEADER),
     Disowned(*HEADER, 77),
+    Transfer(*HEADER, None),
     Chunk(99, 0, b"piece"),
     Chunk(99, 5, b"last", True, 123),
     ChunkTaken(99, 9),
