@@ -14,6 +14,8 @@ from tests.helpers.cluster import Cluster
 from tests.helpers.line_client import LineClient
 from tests.helpers.namespaces import Network, missing
 from tests.helpers.started import eventually
+from wakeq import TaskFluxClient
+from wakeq.protocol.errors import OutcomeUnknown
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(missing()), reason=missing() or "never")]
 
@@ -49,3 +51,20 @@ def test_followers_are_connected_again_after_one_of_them_lost_its_power(cluster:
     first.start()
 
     eventually(lambda: knows(first, two) and knows(second, one), "the followers are connected again")
+
+
+def test_taskflux_clients_leave_a_leader_whose_host_vanished_long_before_the_system_does(
+    cluster: Cluster, network: Network
+) -> None:
+    with TaskFluxClient(cluster.taskflux_addresses) as looking, TaskFluxClient(cluster.taskflux_addresses) as storing:
+        looking.create("q")
+        storing.enqueue("q", b"before")
+        network.vanish(cluster.nodes.index(cluster.leader()))
+
+        with pytest.raises(OutcomeUnknown, match="has fallen silent; it may have been done or not"):
+            storing.enqueue("q", b"perhaps")
+        assert looking.count("q") >= 1
+        storing.enqueue("q", b"after")
+        with looking.dequeue("q") as record:
+            assert record is not None
+            assert record.payload == b"before"

@@ -64,6 +64,10 @@ class Network:
             if other != node:
                 self.part(node, other)
 
+    def vanish(self, node: int) -> None:
+        """Nobody reaches a node any more, clients on the host neither, and nobody is told."""
+        self._ip("link", "set", self._link(node), "down")
+
     def heal(self) -> None:
         """Everybody reaches everybody again."""
         for sender, receiver in self.cuts:

@@ -12,6 +12,7 @@ from wakeq.client.session import Silent
 from wakeq.protocol.errors import BadSettings, BrokerUnreachable, NotLeader, WakeqError
 
 PORT = 2601
+SILENT_LAST_S = 3.0  # an address that fell silent is left out for so long: by then the others know who leads
 DEFAULT_ADDRESS = f"127.0.0.1:{PORT}"
 
 logger = logging.getLogger("wakeq.client")
@@ -73,6 +74,7 @@ class Route:
         self._place = 0
         self._leader: str | None = None
         self._tried: dict[str, WakeqError] = {}
+        self._silent_until_s: dict[str, float] = {}
 
     @property
     def address(self) -> str:
@@ -92,6 +94,7 @@ class Route:
             logger.warning("connected to %s again", self.address)  # as loud as the outage that it ends
             self._is_told = False
         self._is_lost = False
+        self._silent_until_s.pop(self.address, None)
         self._patience.found(now_s)
 
     def renew(self) -> None:
@@ -113,17 +116,33 @@ class Route:
     def failed(self, error: WakeqError, now_s: float) -> float:
         """Nobody serves at this address, go to the next one: the seconds to wait before.  Raise as `lost` does."""
         self._tried[self.address] = error
+        if isinstance(error, Silent):
+            self._silent_until_s[self.address] = now_s + SILENT_LAST_S
         leader = error.leader if isinstance(error, Elsewhere) else None
+        if leader is not None and self._is_silent(leader, now_s):  # whoever names it does not know yet
+            leader = None
         self._leader = leader
         if leader is not None:  # who is sent on has lost nothing
             return self._pause_s(now_s) if leader in self._tried else 0.0
         self._tell(error)
+        if self._go_on(now_s):
+            return 0.0
+        self._place += 1
+        pause_s = self._pause_s(now_s)
+        if self._is_silent(self.address, now_s):
+            self._go_on(now_s)
+        return pause_s
+
+    def _go_on(self, now_s: float) -> bool:
+        """Go to the next address of this round; False if all but the silent ones had their turn."""
         for _ in self._addresses:
             self._place += 1
-            if self.address not in self._tried:
-                return 0.0
-        self._place += 1
-        return self._pause_s(now_s)
+            if self.address not in self._tried and not self._is_silent(self.address, now_s):
+                return True
+        return False
+
+    def _is_silent(self, address: str, now_s: float) -> bool:
+        return self._silent_until_s.get(address, now_s) > now_s
 
     def _tell(self, error: WakeqError) -> None:
         if self._must_tell:

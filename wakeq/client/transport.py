@@ -11,6 +11,7 @@ import socket
 from typing import TYPE_CHECKING, Protocol
 
 from wakeq.client.route import parse_address
+from wakeq.client.session import Silent
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 if TYPE_CHECKING:
@@ -74,8 +75,9 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
 
 
 def broken(address: str, error: OSError) -> Disconnected:
-    """The error for a connection that broke."""
-    return Disconnected(f"the connection to {address} broke ({error.strerror or error})")
+    """The error for a connection that broke; of a peer that vanished, the system says that it timed out."""
+    kind = Silent if isinstance(error, TimeoutError) else Disconnected
+    return kind(f"the connection to {address} broke ({error.strerror or error})")
 
 
 def closed(address: str) -> Disconnected:

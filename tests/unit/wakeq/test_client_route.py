@@ -8,7 +8,7 @@ import pytest
 
 from wakeq import errors
 from wakeq.client.patience import ELECTION_S_MAX, PAUSE_S_MIN, Patience
-from wakeq.client.route import Route, default_address, elsewhere, parse_address
+from wakeq.client.route import SILENT_LAST_S, Route, default_address, elsewhere, parse_address
 from wakeq.client.timeouts import silent
 from wakeq.client.transport import unreachable
 
@@ -164,6 +164,48 @@ def test_a_leader_that_has_fallen_silent_is_not_the_next_one_to_be_asked() -> No
     asked.append(route.address)
 
     assert sorted(asked) == ["a:1", "c:3"]
+
+
+def test_silent_address_that_others_name_as_leader_is_left_out() -> None:
+    route = found("a:1,b:2,c:3")
+
+    route.lost(silent("a:1"), NOW_S)
+    assert route.address == "b:2"
+    assert route.failed(elsewhere("b:2", "a:1"), NOW_S) == 0.0
+    assert route.address == "c:3"
+    assert route.failed(elsewhere("c:3", "a:1"), NOW_S) > 0.0
+    assert route.address == "b:2"
+
+
+def test_silent_address_has_its_turn_again_after_some_seconds() -> None:
+    route = found("a:1,b:2")
+    route.lost(silent("a:1"), NOW_S)
+
+    route.failed(gone("b:2"), NOW_S + 0.1)
+    assert route.address == "b:2"
+    route.failed(gone("b:2"), NOW_S + SILENT_LAST_S)
+    assert route.address == "a:1"
+
+
+def test_silent_addresses_are_asked_if_there_are_no_others() -> None:
+    route = found("a:1,b:2")
+    route.lost(silent("a:1"), NOW_S)
+
+    route.failed(silent("b:2"), NOW_S + 1)
+
+    assert route.address == "a:1"
+
+
+def test_address_that_answers_again_is_not_silent() -> None:
+    route = found("a:1,b:2")
+    route.lost(silent("a:1"), NOW_S)
+    route.failed(silent("b:2"), NOW_S)
+    route.found(NOW_S + 1)
+
+    route.lost(elsewhere("a:1", "b:2"), NOW_S + 1)
+    route.failed(elsewhere("b:2", "a:1"), NOW_S + 1)
+
+    assert route.address == "a:1"
 
 
 @pytest.mark.parametrize("leader", [None, "", "nonsense:port"])

@@ -75,7 +75,10 @@ class Play:
         self.nodes = nodes
         self.now_s = 0.0
         self.wires: list[FakeWire] = []
-        timeouts = Timeouts(1.0, 5.0, reconnect_for_s)
+        self.dialled: list[str] = []
+        self.dial_timeouts_s: list[float] = []
+        self.vanished: set[str] = set()  # their hosts: nobody is told that connections are over
+        timeouts = Timeouts(5.0, 30.0, reconnect_for_s)
         self.course = Course(",".join(nodes), dialect, timeouts, lambda: self.now_s)
 
     def run(self, steps: Steps[T]) -> T:
@@ -95,7 +98,12 @@ class Play:
 
     def take(self, step: Any) -> Any:
         match step:
-            case Dial(address=address):
+            case Dial(address=address, timeout_s=timeout_s):
+                self.dialled.append(address)
+                self.dial_timeouts_s.append(timeout_s)
+                if address in self.vanished:
+                    self.now_s += timeout_s
+                    raise errors.BrokerUnreachable(f"{address} does not answer")
                 if address not in self.nodes:
                     raise errors.BrokerUnreachable(f"nobody is at {address}")
                 self.nodes[address].dialled += 1
@@ -103,8 +111,10 @@ class Play:
                 return self.wires[-1]
             case Say(link=link, data=data):
                 link.wire.say(data)
-            case Hear(link=link):
-                return link.wire.hear()
+            case Hear(link=link, timeout_s=timeout_s):
+                data = b"" if link.address in self.vanished else link.wire.hear()
+                self.now_s += 0.0 if data else timeout_s
+                return data
             case Hang(link=link):
                 link.wire.is_open = False
             case Pause(seconds=seconds):
@@ -356,3 +366,173 @@ def test_only_what_the_old_leader_did_not_take_is_said_to_the_new_one() -> None:
 def test_arguments_that_make_no_sense_are_refused_before_anything_is_said(wrong: Callable[[], Any]) -> None:
     with pytest.raises(errors.BadField):
         wrong()
+
+
+# --- a host that vanishes ---
+
+
+class Trio(Play):
+    """Three nodes, of which the first leads until its host vanishes; then the third does."""
+
+    def __init__(self, *, elected_at_s: float = 0.0, known_to_others: int = -1) -> None:
+        self.leader, self._elected_at_s, self._known = 0, elected_at_s, known_to_others
+        addresses = ("a:1", "b:2", "c:3")
+        super().__init__({address: Node(self._answering(place, addresses)) for place, address in enumerate(addresses)})
+
+    def vanish(self) -> None:
+        self.vanished.add("a:1")
+        self.dialled.clear()
+        self.leader, self._elected_at_s = 2, self._elected_at_s + self.now_s
+
+    def _answering(self, place: int, addresses: tuple[str, ...]) -> Answer:
+        def answer(packet: wire.Packet) -> list[wire.Packet]:
+            leader = self.leader if self.leader == 0 or self.now_s >= self._elected_at_s else self._known
+            match packet:
+                case wire.ClusterMetadataRequest():
+                    return [wire.ClusterMetadataResponse(addresses, leader, place)]
+                case wire.Enqueue() | wire.Ack():
+                    return [OK if leader == place or isinstance(packet, wire.Enqueue) else wire.NotLeader(leader)]
+                case wire.Dequeue():
+                    return [wire.Record(1, b"x") if leader == place else wire.NotLeader(leader)]
+            return [wire.CountResponse(5) if leader == place else wire.NotLeader(leader)]
+
+        return answer
+
+
+LOOKS = [calls.count("q", SPEC), calls.dequeue("q", 0, SPEC)]
+
+
+@pytest.mark.parametrize("make", LOOKS, ids=["count", "dequeue"])
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_what_may_be_repeated_is_asked_elsewhere_once_a_leader_fell_silent(
+    make: Callable[[], Any], is_connected: bool
+) -> None:
+    trio = Trio()
+    trio.call(calls.count("q", SPEC))
+    if not is_connected:
+        trio.wires[-1].lost = True  # known by now, but where it was is dialled first
+    trio.vanish()
+
+    assert trio.call(make) is not None
+
+    assert trio.now_s <= 2.5
+    assert trio.dialled == (["b:2", "c:3"] if is_connected else ["a:1", "b:2", "c:3"])
+
+
+@pytest.mark.parametrize("known_to_others", [-1, 0], ids=["nobody", "the one that vanished"])
+def test_silent_address_is_the_last_one_whoever_the_others_name(known_to_others: int) -> None:
+    trio = Trio(elected_at_s=2.5, known_to_others=known_to_others)
+    trio.call(calls.count("q", SPEC))
+    trio.vanish()
+
+    assert trio.call(calls.count("q", SPEC)) == 5
+
+    assert 2.5 <= trio.now_s <= 3.0
+    assert "a:1" not in trio.dialled
+
+
+def test_silent_address_is_asked_again_when_nobody_else_serves() -> None:
+    trio = Trio(elected_at_s=60.0)
+    trio.call(calls.count("q", SPEC))
+    trio.vanish()
+
+    with pytest.raises(errors.NotLeader):
+        trio.call(calls.count("q", SPEC))
+
+    assert "a:1" in trio.dialled
+    assert trio.dialled.count("b:2") > 2 * trio.dialled.count("a:1")
+
+
+ONCE = [
+    calls.enqueues("q", [(1, b"a")], SPEC),
+    calls.delete("q", SPEC),
+    calls.create("q", "H4", None, None, None, SPEC),
+]
+
+
+@pytest.mark.parametrize("make", ONCE, ids=["enqueue", "delete", "create"])
+def test_what_may_not_be_repeated_is_unknown_after_two_seconds_and_the_next_call_goes_elsewhere(
+    make: Callable[[], Any],
+) -> None:
+    trio = Trio()
+    trio.call(calls.count("q", SPEC))
+    trio.vanish()
+
+    with pytest.raises(errors.OutcomeUnknown, match="a:1 has fallen silent; it may have been done or not"):
+        trio.call(make)
+    assert trio.now_s == 2.0
+    assert trio.call(calls.count("q", SPEC)) == 5
+
+    assert trio.now_s <= 2.5
+    assert trio.dialled == ["b:2", "c:3"]
+
+
+def test_record_whose_holder_fell_silent_is_given_up_after_two_seconds() -> None:
+    trio = Trio()
+    link, _record = trio.run(trio.course.ask(calls.dequeue("q", 0, SPEC)))
+    trio.vanish()
+
+    with pytest.raises(errors.Disconnected, match="a:1 has fallen silent"):
+        trio.run(trio.course.settle(link, calls.settle("q", ack=True, dialect=SPEC)))
+    assert trio.now_s == 2.0
+
+    trio.call(calls.count("q", SPEC))
+    assert trio.dialled == ["b:2", "c:3"]
+
+
+def test_calls_under_way_together_leave_a_silent_address_once() -> None:
+    trio = Trio()
+    trio.call(calls.count("q", SPEC))
+    second = trio.course.call(calls.count("q", SPEC))
+    step: Any = second.send(None)
+    while not isinstance(step, Hear):
+        step = second.send(trio.take(step))
+    trio.vanish()
+    assert trio.call(calls.count("q", SPEC)) == 5
+    trio.dialled.clear()
+
+    trio.now_s += 2.0
+    value: Any = b""  # nothing came for the second one either
+    result = None
+    while result is None:
+        try:
+            value = trio.take(second.send(value))
+        except StopIteration as end:
+            result = end.value
+
+    assert result == 5
+    assert trio.dialled == []  # the connection of the first one was there to be used
+
+
+def test_patience_with_silence_grows_until_somebody_answers() -> None:
+    trio = Trio()
+    trio.call(calls.count("q", SPEC))
+    trio.vanish()
+
+    with pytest.raises(errors.OutcomeUnknown):
+        trio.call(calls.delete("q", SPEC))
+    trio.call(calls.count("q", SPEC))
+    trio.call(calls.count("q", SPEC))
+    trio.wires[-1].lost = True
+    trio.call(calls.count("q", SPEC))
+
+    assert trio.dial_timeouts_s == [2.0, 4.0, 4.0, 2.0]  # b and c after the silence, and c again after it has answered
+
+
+def test_client_of_one_address_waits_for_as_long_as_it_was_told() -> None:
+    play = Play({"a:1": Node(lambda packet: [])})
+
+    with pytest.raises(errors.OutcomeUnknown, match="does not answer for 30 s"):
+        play.call(calls.delete("q", SPEC))
+
+    assert play.now_s == 30.0
+
+
+def test_wait_of_a_dequeue_is_not_silence() -> None:
+    def slow(packet: wire.Packet) -> list[wire.Packet]:
+        return []
+
+    play = Play({"a:1": Node(slow), "b:2": Node(lambda packet: [wire.Empty()])})
+
+    assert play.call(calls.dequeue("q", 20, SPEC)) is False
+    assert play.now_s == 22.0

@@ -78,7 +78,6 @@ class AsyncTaskFluxClient:
         `token` and `tls` are those of AsyncClient.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._connect_timeout_s = connect_timeout_s
         self._dialect = calls.dialect_named(dialect)
         self._context = context_of(tls)
         clock = lambda: asyncio.get_running_loop().time()  # noqa: E731
@@ -178,8 +177,8 @@ class AsyncTaskFluxClient:
 
     async def _take(self, step: Step) -> object:
         match step:
-            case Dial(address=address):
-                return await self._dial(address)
+            case Dial(address=address, timeout_s=timeout_s):
+                return await self._dial(address, timeout_s)
             case Say(link=link, data=data):
                 await _stream(link).send(data)
             case Hear(link=link, timeout_s=timeout_s):
@@ -192,10 +191,10 @@ class AsyncTaskFluxClient:
                 assert_never(step)
         return None
 
-    async def _dial(self, address: str) -> Stream:
+    async def _dial(self, address: str, timeout_s: float) -> Stream:
         try:
             made = asyncio.open_connection(*parse_address(address), ssl=self._context)
-            reader, writer = await asyncio.wait_for(made, self._connect_timeout_s)
+            reader, writer = await asyncio.wait_for(made, timeout_s)
         except OSError as error:  # of which TimeoutError is one
             raise unreachable(address, error) from error
         guard(writer.get_extra_info("socket"))

@@ -43,7 +43,7 @@ class TaskFluxClient:
         `dialect` is what the server speaks: "spec", or "csharp" for the original one; `token` and `tls` as for Client.
         """
         timeouts = Timeouts(connect_timeout_s, answer_timeout_s, reconnect_for_s)
-        self._connect_timeout_s, self._answer_timeout_s = connect_timeout_s, answer_timeout_s
+        self._answer_timeout_s = answer_timeout_s
         self._dialect = calls.dialect_named(dialect)
         self._context = context_of(tls)
         self._course = Course(address, self._dialect, timeouts, time.monotonic, token_source(token))
@@ -143,8 +143,8 @@ class TaskFluxClient:
 
     def _take(self, step: Step) -> object:
         match step:
-            case Dial(address=address):
-                return dial(address, self._context, timeout_s=self._connect_timeout_s)
+            case Dial(address=address, timeout_s=timeout_s):
+                return dial(address, self._context, timeout_s=timeout_s)
             case Say(link=link, data=data):
                 _transport(link).send(data, timeout_s=self._answer_timeout_s)
             case Hear(link=link, timeout_s=timeout_s):

@@ -7,14 +7,17 @@ them.  Where to connect is the Route's, what is said the Request's.  Pure: it is
 """
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from math import inf
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from wakeq.client.credentials import TokenSource, no_token
 from wakeq.client.route import Route, elsewhere
+from wakeq.client.session import MUTE_AFTER_S, Silent
 from wakeq.client.taskflux.requests import Greeting, Request, Single, Unexpected, cluster_in
-from wakeq.client.timeouts import Timeouts, hung, ungreeted, was_closed
+from wakeq.client.timeouts import Timeouts, hung, silent, ungreeted, was_closed
 from wakeq.protocol.errors import Disconnected, OutcomeUnknown, WakeqError
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -50,6 +53,7 @@ class Dial(Struct, frozen=True):
     """Connect; the answer is a Wire."""
 
     address: str
+    timeout_s: float
 
 
 class Say(Struct, frozen=True):
@@ -104,6 +108,8 @@ class Course:
         self._clock = clock
         self._token = token
         self._route = Route(with_port(addresses), reconnect_for_s=timeouts.reconnect_for_s)
+        self._mute_after_s = MUTE_AFTER_S if self._route.has_others else inf
+        self._patience_s = self._mute_after_s  # how long a silence is borne now
         self._idle: list[Link] = []
         self._is_closed = False
 
@@ -120,6 +126,13 @@ class Course:
         """Return all connections that nobody uses, and keep none."""
         idle, self._idle = self._idle, []
         return idle
+
+    def _leave(self, address: str) -> Steps[None]:
+        """Close the connections to an address that nobody uses."""
+        leaving = [link for link in self._idle if link.address == address]
+        self._idle = [link for link in self._idle if link.address != address]
+        for link in leaving:
+            yield Hang(link)
 
     def call(self, make: Callable[[], Request[T]]) -> Steps[T]:
         """Ask, where the leader is, and return the result."""
@@ -144,7 +157,7 @@ class Course:
             if request.moved is not None:
                 yield from self._move(link, request.moved.leader)
                 continue
-            self._route.renew()
+            self._answered()
             try:
                 return link, request.result()
             except WakeqError as error:
@@ -155,9 +168,14 @@ class Course:
         """Say what becomes of a record, on the connection that holds it, and give that back."""
         try:
             yield from self._exchange(link, request)
+        except Disconnected as error:
+            yield Hang(link)
+            yield from self._depart(link, error)
+            raise
         except BaseException:
             yield Hang(link)
             raise
+        self._answered()
         yield from self.put_back(link)
         if request.moved is not None:
             raise elsewhere(link.address, None)
@@ -188,7 +206,7 @@ class Course:
             if not self._idle:
                 return (yield from self._dial())
             link = self._idle.pop()
-            if link.wire.alive():
+            if link.address == self._route.address and link.wire.alive():
                 return link
             yield Hang(link)
 
@@ -197,7 +215,8 @@ class Course:
             address = self._route.address
             try:
                 token = self._token()
-                link = Link(address, (yield Dial(address)), self.dialect)
+                timeout_s = min(self._timeouts.connect_s, self._patience_s)
+                link = Link(address, (yield Dial(address, timeout_s)), self.dialect)
                 try:
                     yield from self._exchange(link, Greeting(self.dialect, token))
                 except BaseException:
@@ -215,9 +234,9 @@ class Course:
         while not is_over:
             while packets := request.next_packets():
                 yield Say(link, encode(packets, self.dialect))
-            data = yield Hear(link, self._timeouts.answer_s + request.wait_s)
+            data = yield Hear(link, min(self._timeouts.answer_s, self._patience_s) + request.wait_s)
             if not data:
-                raise hung(link.address, self._timeouts)
+                raise self._silence_of(link)
             for answer in link.reader.receive(data):
                 if isinstance(answer, Bad):
                     raise Unexpected(f"{link.address} speaks another language: {answer.error}; is the dialect right?")
@@ -227,15 +246,37 @@ class Course:
         if isinstance(request, Greeting):
             request.result()
 
+    def _answered(self) -> None:
+        """A server was of use."""
+        self._route.renew()
+        self._patience_s = self._mute_after_s
+
+    def _silence_of(self, link: Link) -> Silent:
+        """The error for a server that says nothing: where there are others to ask they are asked soon."""
+        if self._patience_s >= self._timeouts.answer_s:
+            return hung(link.address, self._timeouts)
+        self._patience_s *= 2  # it may only be slow: bear with the next one for longer, until somebody answers
+        return silent(link.address)
+
     def _lost(self, link: Link, request: Request[Any], error: Disconnected) -> Steps[None]:
         """Decide whether a request may be said again, and when."""
-        for idle in self.forget():
-            yield Hang(idle)
         if isinstance(error, Unexpected):
+            yield from self._leave(link.address)
             raise error
         if not request.may_repeat:
+            yield from self._depart(link, error)
             raise OutcomeUnknown(f"{error}; it may have been done or not, so it is not repeated") from error
-        yield Pause(self._route.lost(error, self._clock()))
+        yield from self._leave(link.address)
+        if link.address == self._route.address:  # else another call has found out, and the route leads elsewhere
+            yield Pause(self._route.lost(error, self._clock()))
+
+    def _depart(self, link: Link, error: Disconnected) -> Steps[None]:
+        """Let the next call go elsewhere; this one is over."""
+        yield from self._leave(link.address)
+        if isinstance(error, Silent) and link.address == self._route.address:
+            with suppress(WakeqError):  # how long to wait for whom is for the next call to find out
+                self._route.lost(error, self._clock())
+            self._route.renew()
 
     def _move(self, link: Link, leader: int) -> Steps[None]:
         """Go to the leader, whose place in the list of addresses the server has named."""
@@ -248,7 +289,8 @@ class Course:
             except Disconnected:
                 address = None  # the route knows other nodes
         yield Hang(link)
-        for idle in self.forget():
-            yield Hang(idle)
+        yield from self._leave(link.address)
+        if link.address != self._route.address:
+            return  # another call was sent away from there before
         away = elsewhere(link.address, None if address is None else with_port(address))
         yield Pause(self._route.lost(away, self._clock()))
