@@ -39,14 +39,6 @@ class Mark(NamedTuple):
     boot_ms: int  # since the machine was started, those included in which it was suspended
     boot_id: bytes  # which start of the machine that was; empty if it is not known
 
-    def has_moved(self, since: "Mark") -> bool:
-        """Whether the cluster clock has moved against another clock, or against those of another boot."""
-        return (
-            self.boot_id != since.boot_id
-            or abs((self.wall_ms - self.cluster_ms) - (since.wall_ms - since.cluster_ms)) > MOVE_MS
-            or abs((self.boot_ms - self.cluster_ms) - (since.boot_ms - since.cluster_ms)) > MOVE_MS
-        )
-
     def cluster_ms_at(self, wall_ms: int, boot_ms: int, boot_id: bytes) -> int:
         """Return where the cluster clock is by now.
 

@@ -11,8 +11,9 @@ from typing import Protocol
 
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock
-from wakeq.protocol.clock import ClusterClock, Mark, clock_to_lead_by
+from wakeq.protocol.clock import MOVE_MS, ClusterClock, Mark, clock_to_lead_by
 
+NEVER_MS = -1 << 62  # from anything
 FOLLOWER_KEEPS_MS = 1_000  # a mark of a follower each so often: heartbeats that come late move its clock to and fro
 
 
@@ -39,6 +40,9 @@ class NodeClock:
         self._runtime = runtime
         self._kept = kept
         self._keeper: Keeper | None = None
+        self._wall_ahead_ms = self._boot_ahead_ms = NEVER_MS  # of the cluster clock, by the mark of this boot
+        if kept is not None and kept.boot_id == clock.boot_id:
+            self._note(kept)
         self._follows = False
         self._keeps_at_ms = 0  # the monotonic moment from which a follower may keep another mark
         self._start(last_ms)
@@ -98,13 +102,22 @@ class NodeClock:
 
     def _keep(self, keeper: Keeper, wall_ms: int, monotonic_ms: int) -> None:
         """Have the clock's mark written if it has moved: whatever is stamped by this moment is written behind it."""
-        mark = Mark(self._moment_ms, wall_ms, self._clock.boot_ms(), self._clock.boot_id)
-        if self._kept is not None and not mark.has_moved(self._kept):
+        at_ms, boot_ms = self._moment_ms, self._clock.boot_ms()
+        if (
+            -MOVE_MS <= wall_ms - at_ms - self._wall_ahead_ms <= MOVE_MS
+            and -MOVE_MS <= boot_ms - at_ms - self._boot_ahead_ms <= MOVE_MS
+        ):
             return
         if self._follows and monotonic_ms < self._keeps_at_ms:
             return
-        self._kept, self._keeps_at_ms = mark, monotonic_ms + FOLLOWER_KEEPS_MS
+        self._keeps_at_ms = monotonic_ms + FOLLOWER_KEEPS_MS
+        mark = Mark(at_ms, wall_ms, boot_ms, self._clock.boot_id)
+        self._note(mark)
         keeper.keep_clock(mark)
+
+    def _note(self, mark: Mark) -> None:
+        self._wall_ahead_ms = mark.wall_ms - mark.cluster_ms
+        self._boot_ahead_ms = mark.boot_ms - mark.cluster_ms
 
     def stamp_ms(self) -> int:
         """Return a moment that is not before the true one: a delay counted from it never ends early."""

@@ -52,7 +52,7 @@ class SystemClock:
         return int(time.monotonic() * 1_000)
 
     def boot_ms(self) -> int:
-        return elapsed_ms()
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 def _boot_id() -> bytes:

@@ -12,7 +12,6 @@ from tests.helpers.manual_clock import ManualClock
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.protocol.clock import (
     HEARTBEAT_MS,
-    MOVE_MS,
     PAUSE_MS,
     STEP_REPORT_MS,
     ClusterClock,
@@ -216,27 +215,6 @@ def test_boot_that_is_not_known_is_never_the_same_boot() -> None:
 
 def test_boot_time_that_went_back_is_that_of_another_boot() -> None:
     assert KEPT.cluster_ms_at(KEPT.wall_ms + HOUR_MS, KEPT.boot_ms - 1, BOOT) == START_MS + HOUR_MS
-
-
-@pytest.mark.parametrize(
-    ("cluster_ms", "wall_ms", "boot_ms", "expected"),
-    [
-        (700, 700, 700, False),
-        (700, 700 + MOVE_MS, 700, False),
-        (700, 700 + MOVE_MS + 1, 700, True),
-        (700, 700 - MOVE_MS - 1, 700, True),
-        (700, 700, 700 + MOVE_MS, False),
-        (700, 700, 700 + MOVE_MS + 1, True),
-        (700, 700, 700 - MOVE_MS - 1, True),
-    ],
-)
-def test_clock_has_moved_beyond_a_bound_against_wall_clock_or_boot_time(
-    cluster_ms: int, wall_ms: int, boot_ms: int, expected: bool
-) -> None:
-    later = Mark(KEPT.cluster_ms + cluster_ms, KEPT.wall_ms + wall_ms, KEPT.boot_ms + boot_ms, BOOT)
-
-    assert later.has_moved(KEPT) is expected
-    assert later._replace(boot_id=OTHER_BOOT).has_moved(KEPT)
 
 
 @pytest.mark.parametrize(

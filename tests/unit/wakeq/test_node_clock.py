@@ -5,7 +5,7 @@ import pytest
 from tests.helpers.manual_clock import ManualClock
 from wakeq.actors.runtime import Runtime
 from wakeq.node_clock import FOLLOWER_KEEPS_MS, NodeClock
-from wakeq.protocol.clock import HEARTBEAT_MS, Mark
+from wakeq.protocol.clock import HEARTBEAT_MS, MOVE_MS, Mark
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -93,6 +93,27 @@ def test_clock_that_keeps_its_distance_is_kept_once_a_boot() -> None:
     begun(source, keeper, keeper.marks[-1])
 
     assert keeper.marks == [Mark(START_MS, START_MS, 5_000, source.boot_id)]
+
+
+@pytest.mark.parametrize(
+    ("by_ms", "moves"), [(MOVE_MS, False), (-MOVE_MS, False), (MOVE_MS + 1, True), (-MOVE_MS - 1, True)]
+)
+def test_clock_is_kept_again_once_it_has_moved_beyond_a_bound(by_ms: int, *, moves: bool) -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+
+    source.step_wall(by_ms)
+    clock.now_ms()
+
+    assert len(keeper.marks) == 1 + moves
+
+
+def test_mark_of_another_boot_is_replaced_though_nothing_has_moved() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+
+    begun(source, keeper, Mark(START_MS, START_MS, source.boot_ms(), b"another boot...."))
+
+    assert [mark.boot_id for mark in keeper.marks] == [source.boot_id]
 
 
 def test_leaning_clock_is_kept_every_ten_seconds() -> None:

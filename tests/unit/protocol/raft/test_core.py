@@ -112,6 +112,19 @@ def test_messages_wait_for_the_save_and_no_more_than_so_many() -> None:
     assert len(taken(core).messages) == OUTBOX_MESSAGES_MAX
 
 
+def test_new_leader_has_the_clocks_of_those_who_voted_for_it() -> None:
+    core = core_of([1, 2, 3, 4, 5])
+    core.campaign(pre=False)
+    core.saved(HardState(1, 1))
+
+    core.step(VoteAnswer(2, 1, 2, 1, 1, False, False, 700, True), 0)
+    core.step(VoteAnswer(3, 1, 3, 1, 1, True, True, 600, True), 0)  # to the question before
+    core.step(VoteAnswer(4, 1, 4, 1, 1, True, False), 0)  # a node that tells no clock
+    core.step(VoteAnswer(5, 1, 5, 1, 1, True, False, 500, False), 0)
+
+    assert list(core.leader().clocks) == [(500, False)]
+
+
 def test_a_report_of_more_than_there_is_is_a_bug() -> None:
     core = lone_leader()
 
