@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from wakeq.actors.access import Access
 from wakeq.actors.door import FRAME_S_MAX, STRANGER_BYTES_MAX, Admission, Backlog, Closed, Ended, Told, Verdict
-from wakeq.actors.runtime.rounds import COMMAND_BYTES, FREE_BYTES, SHARE_COMMANDS_MAX
+from wakeq.actors.runtime.rounds import COMMAND_BYTES, SHARE_BYTES_MAX, SHARE_COMMANDS_MAX
 
 ReplyT = TypeVar("ReplyT")
 
@@ -132,10 +132,14 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     def data_received(self, data: bytes) -> None:
         """Take what was read, unless it is more than the share of one connection."""
-        if self._state or len(data) > FREE_BYTES or self._listener.admission.rounds.left <= 0:
+        rounds, size = self._listener.admission.rounds, len(data)
+        if self._state or size > SHARE_BYTES_MAX or rounds.left <= 0 or rounds.waiting:
             self._take_share(data)
-        else:
-            self.take(data, 0, SHARE_COMMANDS_MAX)
+            return
+        end = self.take(data, 0, SHARE_COMMANDS_MAX)
+        rounds.left -= size // COMMAND_BYTES
+        if end < size:
+            self._keep(data, end)
 
     def _take_share(self, data: bytes) -> None:
         if not self.receives:
@@ -145,8 +149,13 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
             watch.kept, watch.taken_bytes = watch.kept[watch.taken_bytes :] + data, 0
             self._hold()
             return
-        taken_bytes = self._take_some(data, 0) if self._listener.admission.rounds.left > 0 else 0
-        if taken_bytes == len(data) or not self.receives:
+        end = self._take_some(data, 0) if self._listener.admission.rounds.left > 0 else 0
+        if end < len(data):
+            self._keep(data, end)
+
+    def _keep(self, data: bytes, taken_bytes: int) -> None:
+        """Keep what is more than a share until the next turn, and read no more."""
+        if not self.receives:
             return
         watch = self._watched()
         watch.kept, watch.taken_bytes = data, taken_bytes

@@ -49,11 +49,11 @@ class WorkerTcpDoor(TcpDoor[Reply]):
         self.refuse([nok(Busy(reason))], "too many connections")
 
     def take(self, data: bytes, at: int, commands_max: int) -> int:
-        end = size_bytes = len(data)
-        if size_bytes > FREE_BYTES:
+        end = len(data)
+        if end > SHARE_BYTES_MAX or (end > FREE_BYTES and data.count(b"\n", at) > commands_max):
             end = end_of_lines(data, at, commands_max, SHARE_BYTES_MAX)
-            data = data[at:end]
-            size_bytes = len(data)
+        data = data[at:end]  # not copied, if that is all of it
+        size_bytes = len(data)
         is_whole = self._reader is None and data.endswith(b"\n") and size_bytes <= self._line_bytes_max
         if is_whole and not may_hold_frames(data):
             commands = decode_lines(data)
