@@ -31,6 +31,7 @@ class LeaderWatch:
         self._heard: tuple[int, int] | None = None  # which leader, in which term
         self._heard_since_ms = 0
         self._has_warned = False  # that nobody does
+        self._told_removal = False
         self._members: list[str] = []  # as they were told last
 
     def wins(self, term: int) -> None:
@@ -51,6 +52,10 @@ class LeaderWatch:
         """See, at a beat, whether another node leads, or for too long nobody has served."""
         core = self._core
         leader = core.leader_id
+        if core.is_removed:
+            self._tell_removal()
+            return
+        self._told_removal = False
         if leader is None or not (serves if core.leads else self._stays(leader, now_ms)):
             self._miss(now_ms)
         else:
@@ -59,6 +64,15 @@ class LeaderWatch:
             return
         if self._has_warned or self._told != (leader, core.term):
             self._tell(leader, core.term)
+
+    def _tell_removal(self) -> None:
+        if not self._told_removal:
+            self._told_removal = True
+            logger.warning(
+                "this node was removed from the cluster, by entry %d: it serves nobody and takes no part any more; "
+                "stop it, or add it again (`wakeq cluster add`)",
+                self._core.removed_by,
+            )
 
     def _stays(self, leader: int, now_ms: int) -> bool:
         """Whether another leader has committed something in its term, or has led for so long that it must have."""

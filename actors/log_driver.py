@@ -115,6 +115,8 @@ class LogDriver(LogLevels):
 
     def _not_leader(self) -> Refusal:
         leader = self.other_leader
+        if self.core.is_removed:
+            return Refusal(NotLeader.code, "this node was removed from the cluster; connect to another one")
         if leader is None:
             return Refusal(NotLeader.code, "no node leads at this moment; try again, or try another node")
         addresses = self.address_of(leader, "worker"), self.address_of(leader, "http")
@@ -349,6 +351,8 @@ class LogDriver(LogLevels):
         self._around.introduce(message)
         self._keeps_payloads = True
         self._begin_anew(message.hello.node_id)
+        self.core.tell_if_removed(message.hello.node_id)
+        self._attend()
 
     def on_peer_lost(self, message: PeerLost) -> None:
         self._around.lose(message.node_id, message.door)

@@ -111,7 +111,7 @@ class RaftLog(LogStanding):
     def _role(self) -> str:
         core = self.core
         member = core.members.config.member(core.me.node_id)
-        if core.leads or member is None:
+        if core.leads or core.is_removed or member is None:
             return "leader" if core.leads else "removed"
         return "voter" if member.voter else "learner"
 

@@ -77,6 +77,7 @@ class Core:
         self.applied_index = log.previous_index
         self.leader_id: int | None = None
         self.heard_ms = now_ms  # a leader, at last; as if at the start, for the life before may have answered one
+        self.removed_by = 0  # the entry that removed this node, as another one has told it; see `is_removed`
         self.disowned = False  # this disk lacks what it promised: no vote, no candidacy
         self.role: Follower | Candidate | Leader = Follower(self)
         self._saved = self._saving = state
@@ -109,6 +110,11 @@ class Core:
     def accepts(self) -> bool:
         """Whether proposals may come now; while leadership is handed over, and in a new cluster, they wait."""
         return isinstance(self.role, Leader) and self.role.accepts
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether this node was removed, as far as it knows; the entries that come when it is added again are later."""
+        return self.removed_by > max(self.commit, self.members.index)
 
     def may_serve(self, now_ms: int) -> bool:
         """Whether this leader's memory may answer at this moment, checked in the turn that answers.
@@ -154,9 +160,28 @@ class Core:
         self.now_ms = now_ms
         if not self._comes_from_this_life(message):
             return None
+        if isinstance(message, Disowned) and message.removed_by:
+            self._learn_removal(message.removed_by)  # whatever term this node has got to by itself
+            return None
+        if isinstance(message, RequestVote) and message.pre:
+            self.tell_if_removed(message.sender)
         if message.term != self.term and not self._settle_term(message):
             return None
         return self._take(message)
+
+    def tell_if_removed(self, node_id: int) -> None:
+        """Tell another node if it does not belong to the cluster any more; nobody else does, for it gets no entries."""
+        members = self.members
+        if 0 < members.index <= self.commit and members.config.member(node_id) is None:
+            self.send(Disowned, node_id, 0, members.index)
+
+    def _learn_removal(self, index: int) -> None:
+        """Stand for no election any more; a node that has never belonged to the cluster waits to be added."""
+        member = self.members.config.member(self.me.node_id)
+        if member is not None and (member.voter or self.members.index):
+            self.removed_by = max(self.removed_by, index)
+            if self.is_removed:
+                self.become_follower(self.term)
 
     def _comes_from_this_life(self, message: AnyMessage) -> bool:
         """Drop what a former life of its sender said; learn of a new one."""

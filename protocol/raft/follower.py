@@ -55,7 +55,7 @@ class Follower:
     def may_campaign(self) -> bool:
         """A voter, with the disk that joined, whose log and state are whole."""
         core = self.core
-        is_whole = self._restoring is None and not core.disowned
+        is_whole = self._restoring is None and not core.disowned and not core.is_removed
         return is_whole and core.members.may_stand(core.me.disk_id, core.commit)
 
     def tick(self, now_ms: int) -> None:

@@ -53,6 +53,7 @@ class Leader:
         self.heir: int | None = None  # to whom leadership is being handed over, until `_hand_over_by_ms`
         self._hand_over_by_ms = 0
         self.level = core.members.config.level  # that all members know, as far as they have told the driver
+        self._removed: set[int] = set()  # nodes that the last change removes, to be told when it is committed
         self._has_abdicated = False  # the heir was told to stand: no lease of this term holds any more
         self._follow_members()
         self._begin_round()
@@ -198,6 +199,9 @@ class Leader:
         members = self.core.members
         if members.index > self.core.commit:
             return
+        removed, self._removed = self._removed, set()
+        for node_id in removed:
+            self.core.tell_if_removed(node_id)
         if not members.votes:
             self._leave()
         else:
@@ -368,6 +372,7 @@ class Leader:
         """Know exactly the peers of the configuration in force; one that has another disk is another peer."""
         core = self.core
         known, self.peers = self.peers, {}
+        self._removed |= known.keys()
         for member in core.members.config.members:
             if member.node_id == core.me.node_id:
                 continue
@@ -375,6 +380,7 @@ class Leader:
             if peer is None or (peer.disk_id and member.disk_id not in (0, peer.disk_id)):
                 peer = Progress(core.log.last_index + 1, core.settings.window, core.now_ms, self._contact.round)
             self.peers[member.node_id] = peer
+        self._removed -= self.peers.keys()
 
     def transfer(self, node_id: int) -> None:
         """Hand leadership over (thesis 3.10): proposals wait until a successor leads, or until it is given up."""

@@ -114,9 +114,13 @@ class TimeoutNow(Message, frozen=True, gc=False, array_like=True, tag=9):
 
 
 class Disowned(Message, frozen=True, gc=False, array_like=True, tag=10):
-    """The receiver's log lacks what it acknowledged, or its disk is not the one that joined: it may not vote."""
+    """The receiver's log lacks what it acknowledged, or its disk is not the one that joined: it may not vote.
 
-    disowned: int  # which disk that is: another one has nothing to do with it
+    With `removed_by` it tells instead that the receiver was removed from the cluster, by that committed entry.
+    """
+
+    disowned: int  # which disk that is: another one has nothing to do with it; 0 if it was removed
+    removed_by: Number = 0
 
 
 class Transfer(Message, frozen=True, gc=False, array_like=True, tag=11):

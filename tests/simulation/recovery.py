@@ -161,6 +161,10 @@ class Recovery:
         self._pass(5)
         if leader.core.term != term:
             raise Violation(f"node {node} was removed and ended term {term}")
+        if not spare.core.is_removed:
+            raise Violation(f"node {node} was removed and does not know it")
+        if wrong := [machine.node_id for machine in self._members(leader) if machine.core.is_removed]:
+            raise Violation(f"members {wrong} believe that they were removed")
 
     def _change(self, what: str, make: "Callable[[Config], tuple[Member, ...]]") -> None:
         leader = self._leader()

@@ -111,10 +111,24 @@ def test_a_new_cluster_whose_last_node_has_just_come_names_nobody(
     cluster.close()
 
 
-def test_a_node_that_was_removed_says_that_it_may_have_been(
+def test_a_node_that_was_removed_says_so_once(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
     removed = cluster.others(leader)[0]
+    said.clear()
+
+    ask(leader, "remove", removed.number)
+    cluster.advance(LONG_S)
+
+    (warned,) = lines(said, logging.WARNING)
+    assert warned.startswith("this node was removed from the cluster, by entry ")
+
+
+def test_a_node_that_was_removed_unheard_says_that_it_may_have_been(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = cluster.others(leader)[0]
+    monkeypatch.setattr(removed.raft_log.core, "_learn_removal", lambda _index: None)
     said.clear()
 
     ask(leader, "remove", removed.number)
