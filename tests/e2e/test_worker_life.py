@@ -159,9 +159,9 @@ def test_each_end_of_a_handler_reaches_the_broker(broker: BrokerProcess, start_p
 
         until("all came to an end", lambda: not left_in(client, "ends") + left_in(client, "dies"))
         until("the dead letters are there", lambda: [one for one in client.queues("ends.dead") if one["size"] == 3])
-        letters = [one.headers for one in client.fetch_many("ends.dead", 10, wait=5)]
-        (died,) = client.fetch_many("dies.dead", 10, wait=5)
-        (audit,) = client.fetch_many("audit", 10, wait=5)
+        letters = [one.headers for one in client.fetch_many("ends.dead", 10, wait=PATIENCE_S)]
+        (died,) = client.fetch_many("dies.dead", 10, wait=PATIENCE_S)
+        (audit,) = client.fetch_many("audit", 10, wait=PATIENCE_S)
 
     assert sorted((one["wakeq-error"].partition(":")[0], one["wakeq-reason"]) for one in letters) == [
         ("never", "rejected"),
@@ -224,7 +224,7 @@ def test_a_second_signal_ends_it_at_once(
 
         assert time.monotonic() - began_s < 10  # not the grace of 25
         assert status == expected
-        assert client.fetch("sleeps", wait=5) is not None
+        assert client.fetch("sleeps", wait=PATIENCE_S) is not None
 
 
 def test_without_a_broker_it_says_so_and_ends(start_program: StartProgram) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.helpers.noting import Answering, Clock
+from tests.helpers.noting import MAIL_S_MAX, Answering, Clock
 from wakeq.actors.door import Door
 from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.listening import bound_socket
@@ -50,4 +50,4 @@ async def listening(**limits: object) -> AsyncIterator[Port]:
     try:
         yield port
     finally:
-        await asyncio.wait_for(port.listener.close(), 5)
+        await asyncio.wait_for(port.listener.close(), MAIL_S_MAX)

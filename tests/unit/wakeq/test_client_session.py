@@ -95,6 +95,24 @@ def test_an_unanswered_publish_is_repeated_with_the_same_number_in_the_same_sess
     assert sent(session) == [wire.Hello(session="abc"), before[1]]
 
 
+def test_publishes_after_a_reconnect_go_on_with_the_numbers_of_their_session() -> None:
+    session = online()
+    answered = session.ask(wire.Pub(qname="q", message="a"), NOW_S)
+    heard(session, wire.Ok(qname="q", uid="u1", cmd_id=answered))
+    for body in ("b", "c"):
+        session.ask(wire.Pub(qname="q", message=body), NOW_S)
+        session.disconnected()
+        session.ask(wire.Pub(qname="q", message=f"{body} while away"), NOW_S)
+        session.connected(NOW_S)
+    session.ask(wire.Pub(qname="q", message="d"), NOW_S)
+
+    said = [command for command in sent(session) if isinstance(command, wire.Pub)]
+
+    assert [(command.message, command.n) for command in said] == [
+        ("b", 2), ("b while away", 3), ("c", 4), ("c while away", 5), ("d", 6),
+    ]  # fmt: skip
+
+
 def test_subscriptions_are_restated_before_what_is_repeated() -> None:
     session = online()
     session.ask(wire.Fet(qname="q", wait=1.0), NOW_S)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers.both_loops import Run
 from tests.helpers.noting import Answering, Clock
+from tests.helpers.rounds import in_rounds
 from wakeq.actors.access import Access
 from wakeq.actors.door import BURST_BYTES_MAX, FRAME_S_MAX, MIB, STUCK_S_MAX, Admission, Closed, Door, Received
 from wakeq.actors.runtime.rounds import SHARE_COMMANDS_MAX
@@ -91,9 +92,7 @@ def test_a_request_that_is_no_websocket_is_refused_and_its_connection_counted_wh
 
             await port.session.close()
 
-            async with asyncio.timeout(5):
-                while port.connect.admission.connections:
-                    await asyncio.sleep(0)
+            await in_rounds(lambda: not port.connect.admission.connections)
 
     run(test)
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.helpers.certificates import Authority, Pair
+from tests.helpers.rounds import in_rounds
 from wakeq.actors.neighbourhood import Introduced
 from wakeq.handshakes import Handshakes
 from wakeq.listeners import peer_tcp
@@ -91,8 +92,9 @@ def test_it_ends_although_a_connection_is_made_in_that_moment() -> None:
     async def end() -> None:
         tcp = tcp_of(1)
         server = await dialled(tcp)
-        async with asyncio.timeout(5):
-            await tcp.close()
+        ending = asyncio.ensure_future(tcp.close())
+        await in_rounds(ending.done)
+        await ending
         server.close()
 
     asyncio.run(end())

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.helpers.both_loops import Run
-from tests.helpers.noting import Clock, Noting
+from tests.helpers.noting import MAIL_S_MAX, Clock, Noting
+from tests.helpers.rounds import in_rounds
 from wakeq.actors.door import MIB, STUCK_S_MAX, UNREAD_BYTES_MAX, Admission, Closed, Drained, Ended, Idle, Received
 from wakeq.listeners.taskflux_tcp import TaskFluxTcpDoor, TaskFluxTcpListener
 from wakeq.listening import bound_socket
@@ -65,9 +66,7 @@ class Port:
         """Connect and shake hands, until the other side knows."""
         reader, writer = await self.connect()
         writer.write(HANDSHAKE)
-        async with asyncio.timeout(5):
-            while not self.guests or not self.guests[-1].commands:
-                await asyncio.sleep(0)
+        await in_rounds(lambda: self.guests and self.guests[-1].commands)
         subscriber = self.guests[-1]
         subscriber.door.welcome()
         subscriber.told.clear()
@@ -86,7 +85,7 @@ async def listening(admission: Admission | None = None) -> AsyncIterator[Port]:
     try:
         yield port
     finally:
-        await asyncio.wait_for(port.listener.close(), 5)
+        await asyncio.wait_for(port.listener.close(), MAIL_S_MAX)
 
 
 def test_who_is_quiet_for_the_idle_limit_is_told_of_once_and_again_after_another_one(run: Run) -> None:

@@ -343,3 +343,15 @@ def test_it_starts_and_ends_in_milliseconds() -> None:
         return (time.process_time() - began_s) * 1000
 
     assert min(once_ms() for _ in range(5)) < START_MS_MAX
+
+
+def test_publishes_of_a_client_before_and_after_a_reconnect_are_all_stored() -> None:
+    with broker() as b:
+        client = b.client()
+        uids = [client.publish(Q, "first")]
+        for _ in range(2):
+            b.restart()
+            uids += [client.publish(Q, "again"), *client.publish_many(Q, ["x", "y"])]
+
+        assert len(set(uids)) == len(uids)
+        assert b.stats(Q)["ready"] == len(uids)

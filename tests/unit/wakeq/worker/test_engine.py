@@ -83,6 +83,66 @@ def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.
     in_driven_time(scenario)
 
 
+def test_leases_are_looked_after_while_there_is_no_connection() -> None:
+    """What is said then leaves with the next connection, which may come just in time."""
+
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        began_s = world.loop.time()
+        await asyncio.sleep(1)
+        world.break_connection()
+
+        await asyncio.sleep(200)
+
+        moments = [0.0, *(at_s - began_s for at_s, _ in world.broker.touched)]
+        gaps = [later - earlier for earlier, later in pairwise(moments)]
+        assert gaps[0] < 5
+        assert all(30 < gap < 60 for gap in gaps[1:])
+        assert 201 - moments[-1] < 60
+        world.engine.connected()
+        await asyncio.sleep(100)
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_handler_that_runs_for_too_long_is_given_up_while_there_is_no_connection() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        world.break_connection()
+
+        await asyncio.sleep(100)
+
+        assert world.pool.abandoned == ["m1"]
+        assert list(world.given_back()) == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_what_was_fetched_ahead_is_given_back_while_there_is_no_connection() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=0.001)
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 60.0
+        await asyncio.sleep(0.01)
+        world.break_connection()
+        waiting = len(world.broker.leased)
+
+        await asyncio.sleep(10)
+
+        assert waiting > 1
+        assert len(world.broker.leased) == 1  # the one that runs
+
+    in_driven_time(scenario)
+
+
 def test_what_was_fetched_ahead_is_given_back_if_it_cannot_start_soon() -> None:
     async def scenario() -> None:
         world = World(slots=1, takes_s=0.001)
