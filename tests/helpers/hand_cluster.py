@@ -16,7 +16,9 @@ from tests.helpers.broker import Client
 from tests.helpers.by_hand import HandClock, HandDisk, HandTime
 from tests.helpers.taskflux_by_hand import HandTaskFlux
 from wakeq.actors.door import Door
+from wakeq.actors.messages import Asker
 from wakeq.actors.neighbourhood import Introduced
+from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import Broken, Heard, Peer
 from wakeq.actors.queue_registry import Settings
 from wakeq.actors.queues import Queues
@@ -350,6 +352,15 @@ def successor(cluster: HandCluster, leader: HandNode) -> HandNode:
     found = cluster.leader(others)
     assert found is not None
     return found
+
+
+def leads_again(cluster: HandCluster, node: HandNode) -> bool:
+    """Have whoever leads hand over until this node does."""
+    found = cluster.leader()
+    if found is not None and found is not node:
+        found.raft_log.tell(Administer(Asker(found.runtime.spawn(Operator), None, None), "transfer", node.number))
+        cluster.settle()
+    return found is node
 
 
 def size_of(node: HandNode, queue: str = "q") -> int:

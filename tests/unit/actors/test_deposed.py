@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, successor
-from wakeq.actors.messages import Asker
-from wakeq.actors.operator_messages import Administer
+from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, leads_again, successor
 from wakeq.actors.runtime import Process
 from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
 
@@ -113,15 +111,6 @@ def test_delivery_of_an_earlier_term_is_not_sent_by_a_node_that_leads_again(
 
     assert [reply.get("err") for reply in client.take()] == ["NOT_LEADER"]
     assert leader.client().fetch(Q)["error_count"] == 1, "it went back, for this node leads and knows its lease"
-
-
-def leads_again(cluster: HandCluster, node: HandNode) -> bool:
-    """Have whoever leads hand over until this node does."""
-    found = cluster.leader()
-    if found is not None and found is not node:
-        found.raft_log.tell(Administer(Asker(found.runtime.spawn(Operator), None, None), "transfer", node.number))
-        cluster.settle()
-    return found is node
 
 
 def test_delivery_that_meets_a_silent_majority_returns_to_the_line_of_a_leader_that_stays(

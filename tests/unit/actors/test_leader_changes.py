@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.by_hand import HandDisk
-from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, size_of, successor
+from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, leads_again, size_of, successor
 from wakeq.actors.log_driver import BEAT
 from wakeq.actors.messages import Asker, Committed, HandOver, Refusal, Spoilt, StepAside
 from wakeq.actors.operator_messages import Administer
@@ -83,15 +83,6 @@ def set_aside_by_a_successor(cluster: HandCluster, leader: HandNode, monkeypatch
     leader.assembly.state_disk.held = False
     leader.assembly.state_disk.complete()
     cluster.advance(0.2)
-
-
-def leads_again(cluster: HandCluster, node: HandNode) -> bool:
-    """Have whoever leads hand over until this node does."""
-    found = cluster.leader()
-    if found is not None and found is not node:
-        found.raft_log.tell(Administer(Asker(found.runtime.spawn(Operator), None, None), "transfer", node.number))
-        cluster.settle()
-    return found is node
 
 
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
