@@ -265,6 +265,7 @@ def test_entry_that_a_majority_has_is_applied_only_once_the_own_disk_has_it_too(
     leader.log_disk.held = True
     for client in clients:  # the first is being written, the second's is still in memory
         assert client.ask({"cmd": "PUB", "qname": Q, "message": "m"}) == []
+    cluster.advance(0.1)
     assert leader.raft_log.core.commit == leader.raft_log.core.log.last_index, "the others have both"
 
     leader.log_disk.complete(1)
