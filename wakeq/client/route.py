@@ -116,7 +116,7 @@ class Route:
     def failed(self, error: WakeqError, now_s: float) -> float:
         """Nobody serves at this address, go to the next one: the seconds to wait before.  Raise as `lost` does."""
         self._tried[self.address] = error
-        if isinstance(error, Silent):
+        if isinstance(error, Silent) or isinstance(error.__cause__, TimeoutError):
             self._silent_until_s[self.address] = now_s + SILENT_LAST_S
         leader = error.leader if isinstance(error, Elsewhere) else None
         if leader is not None and self._is_silent(leader, now_s):  # whoever names it does not know yet

@@ -187,6 +187,18 @@ def test_silent_address_has_its_turn_again_after_some_seconds() -> None:
     assert route.address == "a:1"
 
 
+def test_address_that_let_nobody_connect_in_time_is_silent_too() -> None:
+    route = found("a:1,b:2")
+    timed_out = gone("a:1")
+    timed_out.__cause__ = TimeoutError()
+    route.lost(gone("a:1"), NOW_S)
+    route.failed(timed_out, NOW_S)
+
+    route.failed(elsewhere("b:2", "a:1"), NOW_S)
+
+    assert route.address == "b:2"
+
+
 def test_silent_addresses_are_asked_if_there_are_no_others() -> None:
     route = found("a:1,b:2")
     route.lost(silent("a:1"), NOW_S)

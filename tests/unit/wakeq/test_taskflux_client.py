@@ -75,6 +75,7 @@ class Play:
         self.nodes = nodes
         self.now_s = 0.0
         self.wires: list[FakeWire] = []
+        self.connects_after_s = 0.0
         self.dialled: list[str] = []
         self.dial_timeouts_s: list[float] = []
         self.vanished: set[str] = set()  # their hosts: nobody is told that connections are over
@@ -101,9 +102,9 @@ class Play:
             case Dial(address=address, timeout_s=timeout_s):
                 self.dialled.append(address)
                 self.dial_timeouts_s.append(timeout_s)
-                if address in self.vanished:
+                if address in self.vanished or timeout_s < self.connects_after_s:
                     self.now_s += timeout_s
-                    raise errors.BrokerUnreachable(f"{address} does not answer")
+                    raise errors.BrokerUnreachable(f"{address} does not answer") from TimeoutError()
                 if address not in self.nodes:
                     raise errors.BrokerUnreachable(f"nobody is at {address}")
                 self.nodes[address].dialled += 1
@@ -512,11 +513,21 @@ def test_patience_with_silence_grows_until_somebody_answers() -> None:
     with pytest.raises(errors.OutcomeUnknown):
         trio.call(calls.delete("q", SPEC))
     trio.call(calls.count("q", SPEC))
-    trio.call(calls.count("q", SPEC))
     trio.wires[-1].lost = True
     trio.call(calls.count("q", SPEC))
 
-    assert trio.dial_timeouts_s == [2.0, 4.0, 4.0, 2.0]  # b and c after the silence, and c again after it has answered
+    assert trio.dial_timeouts_s == [5.0, 4.0, 4.0, 2.0]  # b and c after the silence, and c again after it has answered
+
+
+def test_nodes_that_are_all_slow_to_connect_are_reached() -> None:
+    play = Play({address: Node(lambda packet: [wire.CountResponse(5)]) for address in ("a:1", "b:2")})
+    play.connects_after_s = 4.5
+    assert play.call(calls.count("q", SPEC)) == 5
+    play.wires[-1].lost = True
+
+    assert play.call(calls.count("q", SPEC)) == 5
+
+    assert play.dial_timeouts_s == [5.0, 2.0, 4.0, 5.0]
 
 
 def test_client_of_one_address_waits_for_as_long_as_it_was_told() -> None:

@@ -110,6 +110,7 @@ class Course:
         self._route = Route(with_port(addresses), reconnect_for_s=timeouts.reconnect_for_s)
         self._mute_after_s = MUTE_AFTER_S if self._route.has_others else inf
         self._patience_s = self._mute_after_s  # how long a silence is borne now
+        self._was_of_use = False
         self._idle: list[Link] = []
         self._is_closed = False
 
@@ -215,8 +216,7 @@ class Course:
             address = self._route.address
             try:
                 token = self._token()
-                timeout_s = min(self._timeouts.connect_s, self._patience_s)
-                link = Link(address, (yield Dial(address, timeout_s)), self.dialect)
+                link = Link(address, (yield from self._wire_to(address)), self.dialect)
                 try:
                     yield from self._exchange(link, Greeting(self.dialect, token))
                 except BaseException:
@@ -227,6 +227,18 @@ class Course:
                 continue
             self._route.found(self._clock())
             return link
+
+    def _wire_to(self, address: str) -> Steps[Wire]:
+        timeout_s = self._timeouts.connect_s
+        if self._was_of_use:  # the first time nobody is known to be any faster
+            timeout_s = min(timeout_s, self._patience_s)
+        try:
+            wire: Wire = yield Dial(address, timeout_s)
+        except WakeqError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                self._patience_s *= 2  # as with a silence: all nodes may be that slow, or far away
+            raise
+        return wire
 
     def _exchange(self, link: Link, request: Request[Any]) -> Steps[None]:
         """Say all of a request and hear all of its answers."""
@@ -249,6 +261,7 @@ class Course:
     def _answered(self) -> None:
         """A server was of use."""
         self._route.renew()
+        self._was_of_use = True
         self._patience_s = self._mute_after_s
 
     def _silence_of(self, link: Link) -> Silent:
