@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 ROUND_COMMANDS_MAX = 4_096  # of all doors, in one round
-ROUND_COMMANDS_MIN = 512  # the same while mail of earlier rounds is not handled yet
+ROUND_COMMANDS_MIN = 2_048  # the same while mail of earlier rounds is not handled yet
 ROUND_S_MAX = 0.005  # for the turns of those that wait
 SHARE_COMMANDS_MIN, SHARE_COMMANDS_MAX = 16, 1_024  # of one door, in one turn
 SHARE_BYTES_MAX = 64 * 1024  # of the same; one command is always taken, however long it is
