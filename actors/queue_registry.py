@@ -102,7 +102,7 @@ class QueueRegistry(Process):
 
     def restore(self, stored: StoredQueue) -> None:
         """Take a queue from the state store; only before any mail."""
-        meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+        meta = QueueMeta.read(stored.meta)
         self.catalog.put(meta.name, meta.id, meta.policies, meta.created_ms)
         self._spawn(meta.name).restore(stored)
 

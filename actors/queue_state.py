@@ -14,7 +14,7 @@ from wakeq.protocol.delta import Totals
 from wakeq.protocol.empty import EMPTY_DICT
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.runs import Stretch
-from wakeq.storage.flush import Part, StoredQueue
+from wakeq.storage.flush import Part, StoredQueue, decoded
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -34,6 +34,12 @@ class QueueMeta(msgspec.Struct):
     def of(cls, ledger: Ledger, created_ms: int) -> Self:
         about = ledger.name, ledger.id, ledger.policies, ledger.next_number, created_ms, ledger.totals
         return cls(*about, ledger.paused_until_ms)
+
+    @classmethod
+    def read(cls, stored: bytes) -> Self:
+        """Return what was written down; raise BadRecord if it is something else."""
+        meta: Self = decoded(stored, cls, "what a queue is")
+        return meta
 
 
 def part_of(
@@ -87,7 +93,7 @@ def _columns_of(ledger: Ledger, fresh: Sequence[Stretch]) -> dict[int, tuple[int
 
 def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
     """Bring a new ledger to the state that was written down."""
-    meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+    meta = QueueMeta.read(stored.meta)
     ledger.begin(meta.id, meta.policies)
     ledger.next_number = meta.next_number
     ledger.totals = meta.totals

@@ -9,6 +9,7 @@ kept for acknowledgements.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -39,6 +40,10 @@ logger = logging.getLogger("wakeq.snapshots")
 
 class TooSlow(Exception):
     """The snapshot took longer than the pages that it pins are worth."""
+
+
+class NodeEnds(Exception):
+    """A check is not finished because the node stops."""
 
 
 class StateWritten(msgspec.Struct, frozen=True, gc=False):
@@ -109,6 +114,7 @@ class Snapshots(Process):
         self._askers: list[Process] = []
         self._thread: Disk | None = None
         self._checking: Disk | None = None
+        self._ends = threading.Event()  # of a check; read in its thread
 
     def on_receive(self, message: Any) -> None:
         if isinstance(message, Written):
@@ -193,20 +199,29 @@ class Snapshots(Process):
         if self._checking is not None or not self._last_bytes:
             return
         self._checking = self._new_thread()
-        path, identity, taken = self._path, self._identity, self.taken
+        path, identity, taken, ends = self._path, self._identity, self.taken, self._ends
+
+        def pause() -> None:
+            if ends.wait(CHECK_PAUSE_S):
+                raise NodeEnds
 
         def work() -> None:
-            verify_snapshot(path, identity, check=lambda: time.sleep(CHECK_PAUSE_S))
+            verify_snapshot(path, identity, check=pause)
 
         self._checking.submit(work, lambda error: self.tell(Checked(taken, error)))
+
+    def end_check(self) -> Disk | None:
+        """Have a check end; return its thread, to be waited for before the loop is closed."""
+        self._ends.set()
+        return self._checking
 
     def _checked(self, message: Checked) -> None:
         """Replace an image that is damaged: the state that it was made of is here."""
         assert self._checking is not None, "begun before"
         self._checking.close(wait=False)
         self._checking = None
-        if message.error is None or message.taken != self.taken:  # another one has taken its place
-            return
+        if message.error is None or isinstance(message.error, NodeEnds) or message.taken != self.taken:
+            return  # it is sound, or another one has taken its place
         if not isinstance(message.error, StorageError):
             raise message.error
         logger.error("%s; the state is sound, and another image is written in its place", message.error)

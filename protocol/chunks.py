@@ -21,6 +21,7 @@ _CHUNK_HEAD = struct.Struct(">BBH")  # version, which columns, rows; then comes 
 _CHUNK_BODY = _CHUNK_HEAD.size + _CRC.size
 _COLUMNS = (("priorities", "q", 1), ("dues", "q", 2), ("expiries", "q", 4), ("timeouts", "q", 8))
 CHUNK_SIDES = 16
+_FLAGS = 31
 CHUNK_VERSION = 1
 
 
@@ -112,14 +113,16 @@ def decode_chunk(value: bytes) -> tuple[Chunk, list[int]]:
     if version != CHUNK_VERSION:
         raise BadRecord(f"an index record of version {version}; this release reads {CHUNK_VERSION}")
     chunk = Chunk()
-    if not flags and len(body) == 4 * rows:  # as nearly all are
+    if not flags and len(body) == 4 * rows and rows <= CHUNK:  # as nearly all are
         chunk.sizes = _native("I", body)
         chunk.living = rows - chunk.sizes.count(0)
         return chunk, []
     widths = [4, *(0 if not flags & flag else 8 if code == "q" else 4 for _, code, flag in _COLUMNS)]
     ends = [0, *accumulate(width * rows for width in widths)]
-    if len(body) < ends[-1] or (len(body) - ends[-1]) % 2:
-        raise BadRecord(f"an index record of {rows} rows in {len(body)} bytes")
+    sides_bytes = len(body) - ends[-1]
+    is_known = rows <= CHUNK and not flags & ~_FLAGS
+    if not is_known or sides_bytes < 0 or sides_bytes % 2 or (sides_bytes and not flags & CHUNK_SIDES):
+        raise BadRecord(f"an index record of {rows} rows with columns {flags:#x} in {len(body)} bytes")
     columns = [body[start:end] for start, end in pairwise(ends)]
     chunk.sizes = _native("I", columns[0])
     for (name, code, flag), raw in zip(_COLUMNS, columns[1:], strict=True):
@@ -127,6 +130,8 @@ def decode_chunk(value: bytes) -> tuple[Chunk, list[int]]:
             chunk.put(name, _native(code, raw))
     chunk.living = rows - chunk.sizes.count(0)
     sides = list(_native("H", body[ends[-1] :])) if flags & CHUNK_SIDES else []
+    if any(offset >= rows or not chunk.sizes[offset] for offset in sides):
+        raise BadRecord(f"an index record of {rows} rows, with more to say of one that is not there")
     return chunk, sides
 
 

@@ -180,6 +180,8 @@ def decode_row(value: bytes) -> Row:
     if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
         raise BadRecord(WRONG_CHECKSUM)
     at = ROW.size + headers_size
+    if at + error_size > len(value):
+        raise BadRecord(f"a stored message of {len(value)} bytes, with {headers_size + error_size} before its body")
     headers, error = value[ROW.size : at], value[at : at + error_size]
     side = None
     if deliveries:

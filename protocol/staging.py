@@ -28,6 +28,7 @@ from wakeq.protocol.commands import (
     Unstash,
     UnstashAction,
 )
+from wakeq.protocol.record_layout import BadRecord
 
 UNENDING_MS = 1 << 62  # until when a message of a claim is hidden: its claim ends, not it
 GIVEN_BACK = -1  # in the place of a message that is not under its claim any more: it stays
@@ -99,6 +100,14 @@ class Writer(msgspec.Struct):
 Name: TypeAlias = tuple[str, str]  # the kind of what is kept (its letter in the state store), and its name
 SOURCE, STASH, WRITER, JOB = "c", "t", "w", "j"
 TYPES = {SOURCE: Source, STASH: Put, WRITER: Writer, JOB: Writer}
+
+
+def staged_of(kind: str, name: str, value: bytes) -> Any:
+    """Return what was written down of a source, a stash, a writer or a job; raise BadRecord if it is none."""
+    try:
+        return msgspec.msgpack.decode(value, type=TYPES[kind])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRecord(f"what is staged as {name!r} cannot be read: {error}") from None
 
 
 class Queue(Protocol):
@@ -385,6 +394,6 @@ class Staging:
 
     def restore(self, rows: Iterable[tuple[Name, bytes]]) -> None:
         """Take back what was written down; whatever was used is at the end again."""
-        found = [(kind, name, msgspec.msgpack.decode(value, type=TYPES[kind])) for (kind, name), value in rows]
+        found = [(kind, name, staged_of(kind, name, value)) for (kind, name), value in rows]
         for kind, name, one in sorted(found, key=lambda row: 0 if row[0] == STASH else row[2].used_ms):
             self._kept[kind][name] = one

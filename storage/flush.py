@@ -18,8 +18,9 @@ from wakeq.protocol.raft.membership import Config
 from wakeq.protocol.record_layout import BadRecord
 from wakeq.protocol.rows import FreshRows, Row, Side, decode_row, encode_row
 from wakeq.protocol.runs import Stretch
+from wakeq.protocol.staging import TYPES as STAGED_TYPES
 from wakeq.protocol.staging import Name
-from wakeq.protocol.uid import UidMaker, prefix
+from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker, prefix
 from wakeq.storage.pairs import Pairs
 from wakeq.storage.store import (
     CUT_TABLES,
@@ -41,6 +42,13 @@ ID = struct.Struct(">Q")
 ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
 MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, since which entries; no id is as high
 BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
+STAGED_KINDS = frozenset(map(str.encode, STAGED_TYPES))
+
+
+class _Named(msgspec.Struct):
+    """What every QUEUES record of a queue says."""
+
+    name: str
 
 
 class Part(NamedTuple):
@@ -231,15 +239,17 @@ def load_queue(view: View, name: str) -> StoredQueue | None:
 def _living(view: View) -> Iterator[tuple[bytes, str, bytes]]:
     """Yield id, name and meta of each living queue."""
     for key, record in view.scan(QUEUES):
-        (queue_id,) = ID.unpack(key)
+        queue_id = _number_in(key)
         if not queue_id & ASIDE_BIT:
+            if queue_id > QUEUE_ID_MAX:
+                raise BadRecord(f"a queue with the number {queue_id}, at most {QUEUE_ID_MAX} is possible")
             meta = _whole(record, f"QUEUES record {queue_id}")
-            yield key, msgspec.msgpack.decode(meta)["name"], meta
+            yield key, decoded(meta, _Named, f"QUEUES record {queue_id}").name, meta
 
 
 def load_asides(view: View) -> dict[int, bytes]:
     """Return the entries that were set aside, by index."""
-    rows = ((ID.unpack(key)[0], value) for key, value in view.scan(QUEUES) if key != MEMBERS_KEY)
+    rows = ((_number_in(key), value) for key, value in view.scan(QUEUES) if key != MEMBERS_KEY)
     return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
 
 
@@ -248,7 +258,24 @@ def load_members(view: View) -> list[tuple[int, Config]]:
     record = view.get(QUEUES, MEMBERS_KEY)
     if record is None:
         return []
-    return msgspec.msgpack.decode(_whole(record, "the members of the cluster"), type=list[tuple[int, Config]])
+    where = "the members of the cluster"
+    members: list[tuple[int, Config]] = decoded(_whole(record, where), list[tuple[int, Config]], where)
+    return members
+
+
+def decoded(value: bytes, kind: Any, where: str) -> Any:
+    """Return what MessagePack says; raise BadRecord where it is none, or of something else."""
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRecord(f"{where} cannot be read: {error}") from None
+
+
+def _number_in(key: bytes) -> int:
+    if len(key) != ID.size:
+        raise BadRecord(f"a QUEUES record under {key!r}, which is no number of {ID.size} bytes")
+    number: int = ID.unpack(key)[0]
+    return number
 
 
 def _whole(record: bytes, where: str) -> bytes:
@@ -267,7 +294,11 @@ def _load_queue(
     chunks = []
     sides: dict[int, Side] = {}
     for key, value in index:
+        if len(key) != KEY.size:
+            raise BadRecord(f"an index record under {key!r}, which is no pair of numbers")
         chunk_id = KEY.unpack(key)[1]
+        if chunk_id > NUMBER_MAX >> CHUNK_SHIFT:
+            raise BadRecord(f"an index record of messages behind {NUMBER_MAX}, which is the last number")
         chunk, offsets = decode_chunk(value)
         chunks.append((chunk_id, chunk))
         for offset in offsets:
@@ -287,21 +318,25 @@ def _load_publishers(
     ids: list[tuple[str, Once]] = []
     sessions: list[tuple[str, Session]] = []
     aliases: dict[int, str] = {}
-    decode = msgspec.msgpack.decode
     for key, record in records:
-        kind, name = key[ID.size : ID.size + 1], key[ID.size + 1 :].decode()
-        value = unsealed(record)
+        where = f"the record of publisher {key[ID.size :]!r}"
+        kind, value = key[ID.size : ID.size + 1], unsealed(record)
         if value is None:
-            raise BadRecord(f"the record of publisher {name!r} with a wrong checksum")
-        match kind:
-            case b"i":
-                ids.append((name, decode(value, type=tuple[int, int, int, int])))
-            case b"s":
-                sessions.append((name, decode(value, type=Session)))
-            case b"a":
-                aliases[decode(value)] = name
-            case _:
-                staged.append(((kind.decode(), name), value))
+            raise BadRecord(f"{where} with a wrong checksum")
+        try:
+            name = key[ID.size + 1 :].decode()
+        except UnicodeDecodeError:
+            raise BadRecord(f"{where} is under a name that is no text") from None
+        if kind == BY_ID:
+            ids.append((name, decoded(value, Once, where)))
+        elif kind == BY_SESSION:
+            sessions.append((name, decoded(value, Session, where)))
+        elif kind == BY_ALIAS:
+            aliases[decoded(value, int, where)] = name
+        elif kind in STAGED_KINDS:
+            staged.append(((kind.decode(), name), value))
+        else:
+            raise BadRecord(f"{where} is of a kind that is not known")
     ids.sort(key=lambda row: row[1][3])
     sessions.sort(key=lambda row: row[1].used_ms)
     return ids, sessions, aliases, staged

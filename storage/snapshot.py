@@ -29,6 +29,8 @@ BLOCK_BYTES = 1024 * 1024  # a block is closed when it has so many; one larger i
 _BLOCK = Struct(">II")  # length of the payload, CRC
 _ITEM = Struct(">BII")  # table, length of the key, length of the value
 _END = Struct(">IQQII")  # 0, items, blocks, CRC over all, CRC of this block
+NUMBER_END = 1 << 48  # of an index or a term: at a million a second that takes nine years
+CLOCK_MS_END = 1 << 46  # of the cluster clock: the year 4199
 RESTORE = "the file was not changed: restore it from a copy, or from its peers"
 
 Item = tuple[int, bytes, bytes]
@@ -226,6 +228,13 @@ def _read_header(path: Path, read: Read, identity: Identity | None) -> SnapshotH
             path, 8, found=f"cluster {cluster.hex()}", expected=f"cluster {identity.cluster_id.hex()}",
             hint="the file belongs to another cluster: put the right data directory in its place",
         )  # fmt: skip
+    for what, number, end in (
+        ("index", last_index, NUMBER_END),
+        ("term", last_term, NUMBER_END),
+        ("clock", clock_ms, CLOCK_MS_END),
+    ):
+        if number >= end:
+            raise _damaged(path, HEADER_BYTES - 28, found=f"the {what} {number}", expected=f"less than {end}")
     return SnapshotHeader(Identity(cluster, node), last_index, last_term, clock_ms)
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.queue_state import QueueMeta
+from wakeq.image_check import check_state
 from wakeq.opening import SNAPSHOT_NAME, open_all
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.errors import DamagedFile, QueueNotFound, StorageError
@@ -86,6 +87,7 @@ def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -
     write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
     opened = open_all(part, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
     try:
+        check_state(opened.store, header, path, with_messages=True)
         opened.metadata.save(term=header.last_term, committed=header.last_index)
         with opened.store.read() as view:
             return view.count(MESSAGES)
@@ -131,7 +133,7 @@ def _queue_lines(path: Path, queues: frozenset[str]) -> Iterator[Line]:
         if raw is None:
             hint = "the backup was damaged before it was made; see wakeq repair"
             raise DamagedFile(path, 0, found=f"a damaged queue {key.hex()}", expected="its checksum", hint=hint)
-        meta = msgspec.msgpack.decode(raw, type=QueueMeta)
+        meta = QueueMeta.read(raw)
         if not queues or meta.name in queues:
             line = {"kind": "queue", "queue": meta.name, "policies": as_dict(meta.policies)}
             yield line | {"paused_until_ms": meta.paused_until_ms, "created_ms": meta.created_ms}

@@ -124,7 +124,7 @@ def _held(store: StateStore) -> dict[str, Any]:
 def _queues(view: View) -> list[dict[str, Any]]:
     found = []
     for stored in load_queues(view):
-        meta = msgspec.msgpack.decode(stored.meta, type=QueueMeta)
+        meta = QueueMeta.read(stored.meta)
         found.append(
             {
                 "qname": meta.name,

@@ -8,6 +8,7 @@ The only place that does so.  It knows no rule of queues and no byte of a protoc
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from wakeq.actors.messages import HandOver, Propose
@@ -33,7 +34,7 @@ from wakeq.protocol.raft.settings import Settings as RaftSettings
 from wakeq.protocol.wire.peer import MARK, Hello, split_address
 from wakeq.security import Security
 from wakeq.settings import Settings
-from wakeq.storage.disk_thread import DiskThread
+from wakeq.storage.disk_thread import Disk, DiskThread
 from wakeq.storage.journal import Keep
 from wakeq.storage.resident import give_freed_back
 from wakeq.storage.sync_watch import SyncWatch
@@ -61,6 +62,7 @@ class Node:
         self.ports: Ports | None = None  # until they are bound
         self._threads: list[DiskThread] = []
         self._sync_watch = SyncWatch()
+        self._end_check: Callable[[], Disk | None] = lambda: None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._beats = 0
         self._rested_bytes = self._trimmed_bytes = 0
@@ -197,6 +199,7 @@ class Node:
         for _ in self.assembly.recover():
             await self._turn()
         self._time.begin(self.assembly)
+        self._end_check = self.assembly.snapshots.end_check
         self.assembly.snapshots.tell(CheckImage())
 
     async def _turn(self) -> None:
@@ -362,8 +365,9 @@ class Node:
     async def _close_files(self, *, committed: int = 0) -> None:
         self.runtime.close()
         self._sync_watch.close()
-        for thread in self._threads:
-            await asyncio.to_thread(thread.close)
+        for thread in (self._end_check(), *self._threads):
+            if thread is not None:
+                await asyncio.to_thread(thread.close)
         try:
             if committed:
                 self.files.metadata.save(committed=committed)

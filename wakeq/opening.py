@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from wakeq.image_check import check_state
 from wakeq.protocol.errors import DamagedFile, StorageError
 from wakeq.protocol.log_format import Identity
 from wakeq.storage import version1
@@ -25,9 +26,9 @@ from wakeq.storage.journal import Journal, Keep, OutcomeFiles
 from wakeq.storage.metadata import Metadata
 from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.segments import ACTIVE_NAME
-from wakeq.storage.snapshot import check_header, read_snapshot, snapshot_version, verify_snapshot
+from wakeq.storage.snapshot import RESTORE, check_header, read_snapshot, snapshot_version, verify_snapshot
 from wakeq.storage.state import StateStore
-from wakeq.storage.store import Cut
+from wakeq.storage.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Cut
 
 logger = logging.getLogger("wakeq.opening")
 
@@ -39,6 +40,7 @@ SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
 NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
 ONE_COPY = "restore the whole data directory from one copy; parts of two do not make one"
+IMAGE_TABLES = {MESSAGES, INDEX, QUEUES, DEDUP}  # a dead incarnation is in no image
 LOAD_BATCH = 20_000  # records of a snapshot in one transaction
 
 
@@ -213,7 +215,7 @@ def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
 
 
 def _fill_state(directory: DataDirectory, image: Path) -> None:
-    """Fill an empty state from an image that was verified.
+    """Fill an empty state from an image that was verified, and refuse it if its content makes no sense.
 
     The store is opened for this alone: it belongs to the thread that writes first, and the node's is another one.
     """
@@ -222,11 +224,16 @@ def _fill_state(directory: DataDirectory, image: Path) -> None:
         header, items = read_snapshot(image, directory.identity)
         puts: dict[int, list[tuple[bytes, bytes]]] = {}
         for count, (table, key, value) in enumerate(items, 1):
+            if table not in IMAGE_TABLES or not 0 < len(key) <= KEY_BYTES_MAX:
+                found = f"a record of table {table} under a key of {len(key)} bytes"
+                raise DamagedFile(image, 0, found=found, expected="records of a state", hint=RESTORE)
             puts.setdefault(table, []).append((key, value))
             if count % LOAD_BATCH == 0:
                 store.commit(Cut(0, 0, 0, list(puts.items())))
                 puts = {}
-        store.commit(Cut(header.last_index, header.last_term, header.clock_ms, list(puts.items())))
+        store.commit(Cut(0, 0, 0, list(puts.items())))
+        check_state(store, header, image, with_messages=False)
+        store.commit(Cut(header.last_index, header.last_term, header.clock_ms))  # until now it counts as empty
     finally:
         store.close()
 
