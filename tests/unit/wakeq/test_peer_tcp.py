@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from tests.helpers.both_loops import LOOPS
 from tests.helpers.certificates import Authority, Pair
 from tests.helpers.rounds import in_rounds
 from wakeq.actors.neighbourhood import Introduced
@@ -272,7 +273,10 @@ def test_half_open_handshakes_do_not_keep_a_node_out(monkeypatch: pytest.MonkeyP
     assert asyncio.run(outcome()) == 1
 
 
-def test_stalled_tls_handshakes_do_not_keep_a_node_out(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_stalled_tls_handshakes_do_not_keep_a_node_out(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], authority: Authority
+) -> None:
     pair = authority.issue("crowded")
 
     async def outcome() -> int:
@@ -292,7 +296,8 @@ def test_stalled_tls_handshakes_do_not_keep_a_node_out(authority: Authority, mon
                 writer.close()
         return met[0]
 
-    assert asyncio.run(outcome()) == 1
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        assert runner.run(outcome()) == 1
 
 
 def test_more_newcomers_than_a_cluster_has_are_refused(caplog: pytest.LogCaptureFixture) -> None:
