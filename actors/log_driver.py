@@ -256,6 +256,7 @@ class LogDriver(LogLevels):
 
     def on_beat(self) -> None:
         self._tick()
+        self._keep_acknowledged()
         self._watch.look(self._ticked_ms, serves=self.refusal() is None)
         heartbeat_ms = self.core.settings.heartbeat_ms
         self._call_later(heartbeat_ms / BEATS_A_HEARTBEAT / 1000, lambda: self.tell(BEAT))

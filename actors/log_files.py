@@ -35,6 +35,7 @@ LAZY_AFTER_S = 0.020  # entries that nobody waits for are synced with the next o
 LOOK_FOR_ROOM_BYTES = 256 << 10  # bytes written between two looks at the free space; less than any reserve
 SLOW_SYNC_S = 1.0  # a sync that takes longer is reported
 HANG_AGAIN_S = 10.0  # between two reports of a disk that does not answer
+KEEP_ACKNOWLEDGED_MS = 10_000  # between two saves of what disks have acknowledged
 LOOKS_AN_ELECTION = 4  # how often a write that is under way is looked at
 FLUSH = Tick("flush")
 LAZY = Tick("lazy")
@@ -96,6 +97,12 @@ class Saved(msgspec.Struct, frozen=True, gc=False):
     error: BaseException | None
 
 
+class Kept(msgspec.Struct, frozen=True, gc=False):
+    """What disks have acknowledged is on disk here."""
+
+    error: BaseException | None
+
+
 class Entries(NamedTuple):
     """Entries that wait for a Job before them; `handed_in` is the core's era when they came."""
 
@@ -149,6 +156,8 @@ class LogFiles(Process):
         self._roll: Roll | None = None  # to be done as soon as nothing is being written
         self._cut_to = 0  # the index that an image covers; peers may still need some entries before it
         self._cut_due = False
+        self._kept_ms = services.monotonic_ms()
+        self._kept_acknowledged = services.metadata.acknowledged
 
     @abstractmethod
     def on_synced(self, last_index: int, era: int) -> None:
@@ -318,10 +327,10 @@ class LogFiles(Process):
         if self._roll is None or self._log.written_index > self.core.committed:
             return self._waits_to_roll
         message, self._roll = self._roll, None
-        committed = self.core.committed
+        committed, acknowledged = self.core.committed, self.core.acknowledged.told()
 
         def work() -> None:
-            self._metadata.save(committed=message.applied)
+            self._metadata.save(committed=message.applied, acknowledged=acknowledged)
             self._log.roll(committed)
 
         self._submit(work, self._free)
@@ -360,4 +369,26 @@ class LogFiles(Process):
         def done(result: object) -> None:
             self.tell(Saved(state, result if isinstance(result, BaseException) else None))
 
-        self._disk.submit(lambda: self._metadata.save(term=state.term, vote=state.vote), done)
+        acknowledged = self.core.acknowledged.told()
+        self._disk.submit(
+            lambda: self._metadata.save(term=state.term, vote=state.vote, acknowledged=acknowledged), done
+        )
+
+    def _keep_acknowledged(self) -> None:
+        """Save now and then what disks have acknowledged, if nothing else was saved; a quiet cluster saves nothing."""
+        now_ms = self._monotonic_ms()
+        if now_ms - self._kept_ms < KEEP_ACKNOWLEDGED_MS:
+            return
+        self._kept_ms, acknowledged = now_ms, self.core.acknowledged.told()
+        if acknowledged == self._kept_acknowledged:
+            return
+        self._kept_acknowledged = acknowledged
+
+        def done(result: object) -> None:
+            self.tell(Kept(result if isinstance(result, BaseException) else None))
+
+        self._disk.submit(lambda: self._metadata.save(acknowledged=acknowledged), done)
+
+    def on_kept(self, message: Kept) -> None:
+        if message.error is not None:
+            raise message.error

@@ -20,7 +20,7 @@ import msgspec
 from wakeq.actors.images import ImageBroken, ImageFailed, ImageFetched, ImageOffer, TakeImage
 from wakeq.actors.log_driver import GiveUp
 from wakeq.actors.log_entries import answer
-from wakeq.actors.log_files import Cut, Freed, Roll, Saved, Written
+from wakeq.actors.log_files import Cut, Freed, Kept, Roll, Saved, Written
 from wakeq.actors.log_standing import CaughtUp, LogStanding
 from wakeq.actors.messages import (
     Applied,
@@ -168,6 +168,7 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Cut: RaftLog.on_cut,
     Freed: RaftLog.on_freed,
     Saved: RaftLog.on_saved,
+    Kept: RaftLog.on_kept,
     Applied: RaftLog.on_applied,
     Introduced: RaftLog.on_introduced,
     PeerLost: RaftLog.on_peer_lost,

@@ -2,7 +2,8 @@
 
     in   term, vote, the highest index known to be committed, the node's incarnation
          (and the number of the disk, drawn once: by it the others know a data directory that was emptied),
-         where the cluster clock stood beside the clocks of the machine
+         where the cluster clock stood beside the clocks of the machine,
+         which disks of the cluster have acknowledged what
     out  the same after any crash
 
 Two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first, then the
@@ -14,6 +15,7 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from struct import Struct
 from typing import Final, Self
@@ -22,15 +24,20 @@ from zlib import crc32
 from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DamagedFile, SyncFailed, WrongVersion
 from wakeq.protocol.log_format import MARKER, Identity, check_prefix
+from wakeq.protocol.raft.acknowledged import DISKS_MAX
+from wakeq.protocol.raft.messages import Told
 from wakeq.storage.files import replace_durably, sync_data, write_all
 from wakeq.storage.segments import check_identity, open_file, reader
 
 NAME = "raft.metadata"
-VERSION = 4
+VERSION = 5
 # marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation, disk,
-# then the mark of the clock: cluster clock, wall clock, time since the boot, boot
-SLOT = Struct(">4siQ16si?3xiQQQQQQQ16s")
-SIZES = {2: 68, 3: 76, VERSION: SLOT.size}  # version 2 had no number of the disk, version 3 no mark of the clock
+# then the mark of the clock: cluster clock, wall clock, time since the boot, boot;
+# then of each disk its number, and up to which committed entry it has the log; zeros behind the last one
+SLOT = Struct(f">4siQ16si?3xiQQQQQQQ16s{2 * DISKS_MAX}Q")
+# version 2 had no number of the disk, version 3 no mark of the clock, version 4 nothing of other disks
+SIZES = {2: 68, 3: 76, 4: 116, VERSION: SLOT.size}
+CLOCK_FIELDS = len(Mark._fields)
 SLOT_BYTES = SLOT.size + 4
 SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
 FILE_BYTES = 8192
@@ -58,6 +65,7 @@ class State:
     incarnation: int = 0
     disk_id: int = 0  # 0 only in a file of version 2
     clock: Mark | None = None  # None: none was kept, or an operator has had it forgotten
+    acknowledged: Told = ()  # by the disks of the cluster
 
 
 class Metadata:
@@ -118,7 +126,18 @@ class Metadata:
     def clock(self) -> Mark | None:
         return self.state.clock
 
-    def save(self, *, term: int | None = None, vote: int | _Keep | None = KEEP, committed: int | None = None) -> None:
+    @property
+    def acknowledged(self) -> Told:
+        return self.state.acknowledged
+
+    def save(
+        self,
+        *,
+        term: int | None = None,
+        vote: int | _Keep | None = KEEP,
+        committed: int | None = None,
+        acknowledged: Told | None = None,
+    ) -> None:
         """Make a change durable; when this returns, it is.  A new term without a vote has none."""
         state = self.state
         if term is not None and term != state.term:
@@ -128,6 +147,9 @@ class Metadata:
             state = replace(state, vote=vote)
         if committed is not None:
             state = replace(state, committed=max(committed, state.committed))
+        if acknowledged is not None:
+            assert len(acknowledged) <= DISKS_MAX, "bounded where they are gathered"
+            state = replace(state, acknowledged=acknowledged)
         self._write(state)
 
     def begin_incarnation(self, now_ms: int) -> int:
@@ -183,7 +205,7 @@ def _slot(identity: Identity, sequence: int, state: State) -> bytes:
     body = SLOT.pack(
         MARKER, VERSION, sequence, identity.cluster_id, identity.node_id,
         state.vote is not None, state.vote or 0, state.term, state.committed, state.incarnation, state.disk_id,
-        *clock,
+        *clock, *chain.from_iterable(state.acknowledged), *[0] * (2 * (DISKS_MAX - len(state.acknowledged))),
     )  # fmt: skip
     return body + crc32(body).to_bytes(4, "big")
 
@@ -208,11 +230,13 @@ def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, in
     bad = None
     if len(good) < len(slots) or good[0] != good[1]:
         bad = next(offset for offset, other in zip(SLOT_OFFSETS, slots, strict=True) if _whole(other) != slot)
-    cluster, node, voted, vote, term, committed, incarnation, disk_id, *clock = SLOT.unpack_from(slot)[3:]
+    cluster, node, voted, vote, term, committed, incarnation, disk_id, *others = SLOT.unpack_from(slot)[3:]
+    clock, disks = others[:CLOCK_FIELDS], others[CLOCK_FIELDS:]
+    acknowledged = tuple((disk, index) for disk, index in zip(disks[::2], disks[1::2], strict=True) if disk)
     return (
         Identity(cluster, node),
         sequence,
-        State(term, vote if voted else None, committed, incarnation, disk_id, _mark(*clock)),
+        State(term, vote if voted else None, committed, incarnation, disk_id, _mark(*clock), acknowledged),
         bad,
     )
 

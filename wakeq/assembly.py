@@ -200,6 +200,7 @@ class Assembly:
             settings=RaftSettings() if cluster is None else cluster.settings,
             chance=self._around.chance,
             now_ms=self._around.monotonic_ms(),
+            acknowledged=metadata.acknowledged,
         )
 
     def _configs(self) -> list[tuple[int, Config]]:

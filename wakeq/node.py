@@ -370,7 +370,7 @@ class Node:
                 await asyncio.to_thread(thread.close)
         try:
             if committed:
-                self.files.metadata.save(committed=committed)
+                self.files.metadata.save(committed=committed, acknowledged=self.raft_log.core.acknowledged.told())
                 if not self.files.directory.check_space():  # a footer without room would make a clean stop a failure
                     await asyncio.to_thread(self.files.log.seal_for_start, committed)
         finally:

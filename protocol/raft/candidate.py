@@ -33,7 +33,7 @@ class Candidate:
         core, log = self.core, self.core.log
         for voter in core.members.voters:
             if voter != core.me.node_id:
-                fields = (log.last_index, log.last_term, self.pre, self._forced)
+                fields = (log.last_index, log.last_term, self.pre, self._forced, core.acknowledged.told())
                 core.send(RequestVote, voter, *fields, term=self._term)
         if self.pre:
             self._count(core.me.node_id, is_granted=True)

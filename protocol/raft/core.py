@@ -11,10 +11,11 @@ call that needs one, a source of chance is given to it.  It must never let out w
 disk: that is its own doing, not its driver's (docs/internals/raft.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from wakeq.protocol.errors import LogDiverged, NotLeader
+from wakeq.protocol.raft.acknowledged import Acknowledged
 from wakeq.protocol.raft.candidate import Candidate
 from wakeq.protocol.raft.follower import Follower
 from wakeq.protocol.raft.leader import Leader
@@ -62,6 +63,7 @@ class Core:
         settings: Settings,
         chance: Callable[[], float],
         now_ms: int,
+        acknowledged: Iterable[tuple[int, int]] = (),
     ) -> None:
         self.me = me
         self.settings = settings
@@ -79,6 +81,7 @@ class Core:
         self.heard_ms = now_ms  # a leader, at last; as if at the start, for the life before may have answered one
         self.removed_by = 0  # the entry that removed this node, as another one has told it; see `is_removed`
         self.disowned = False  # this disk lacks what it promised: no vote, no candidacy
+        self.acknowledged = Acknowledged(acknowledged)  # by disks of all members, as leaders have told
         self.role: Follower | Candidate | Leader = Follower(self)
         self._saved = self._saving = state
         self._incarnations: dict[tuple[int, int], int] = {}
@@ -165,6 +168,8 @@ class Core:
             return None
         if isinstance(message, RequestVote) and message.pre:
             self.tell_if_removed(message.sender)
+        if isinstance(message, Append | Heartbeat | RequestVote | VoteAnswer) and message.acknowledged:
+            self._learn_acknowledged(message.acknowledged)  # of whichever term the message is, it stays true
         if message.term != self.term and not self._settle_term(message):
             return None
         return self._take(message)
@@ -182,6 +187,11 @@ class Core:
             self.removed_by = max(self.removed_by, index)
             if self.is_removed:
                 self.become_follower(self.term)
+
+    def _learn_acknowledged(self, told: Sequence[tuple[int, int]]) -> None:
+        """Remember which disk has acknowledged what; if this one lacks what it has, it is an old copy of itself."""
+        self.acknowledged.learn(told)
+        self.disowned = self.disowned or self.stable_index < self.acknowledged.of(self.me.disk_id)
 
     def _comes_from_this_life(self, message: AnyMessage) -> bool:
         """Drop what a former life of its sender said; learn of a new one."""
@@ -244,7 +254,7 @@ class Core:
                 if isinstance(self.role, Leader):
                     self.role.on_answer(message)
             case VoteAnswer():
-                if isinstance(self.role, Candidate):
+                if isinstance(self.role, Candidate) and not self.disowned:
                     self.role.on_vote(message)
             case RequestVote():
                 self._on_request_vote(message)
@@ -271,13 +281,16 @@ class Core:
         if message.pre:
             is_granted = is_granted and message.term > self.term
             term = message.term if is_granted else self.term
-            self.send(VoteAnswer, message.sender, is_granted, True, term=term)
+            self._answer_vote(message, is_granted=is_granted, term=term)
             return
         if is_granted:
             self.state = HardState(self.term, message.sender)
             if isinstance(self.role, Follower):
                 self.role.postpone()
-        self.send(VoteAnswer, message.sender, is_granted)
+        self._answer_vote(message, is_granted=is_granted, term=self.term)
+
+    def _answer_vote(self, message: RequestVote, *, is_granted: bool, term: int) -> None:
+        self.send(VoteAnswer, message.sender, is_granted, message.pre, 0, False, self.acknowledged.told(), term=term)
 
     def _on_timeout_now(self) -> None:
         if isinstance(self.role, Follower) and self.role.may_campaign:

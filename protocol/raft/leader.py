@@ -105,9 +105,17 @@ class Leader:
         core = self.core
         number = self._contact.begin(core.now_ms)
         self._round_is_new = True
+        core.acknowledged.learn(self._acknowledged())
+        told = core.acknowledged.told()
         for node_id, peer in self.peers.items():
-            core.send(Heartbeat, node_id, number, min(core.commit, peer.match))
+            core.send(Heartbeat, node_id, number, min(core.commit, peer.match), 0, told)
         self._count_rounds()
+
+    def _acknowledged(self) -> list[tuple[int, int]]:
+        """Return up to which committed entry each disk has the log, of those that are known to have something."""
+        core = self.core
+        known = [(peer.disk_id, min(peer.counted_match, core.commit)) for peer in self.peers.values() if peer.disk_id]
+        return [pair for pair in (*known, (core.me.disk_id, core.committed)) if pair[1]]
 
     def _count_rounds(self) -> None:
         me, peers, own = self.core.me.node_id, self.peers, self._contact.round
@@ -237,7 +245,8 @@ class Leader:
         assert term is not None, f"entry {first - 1} is gone"
         size_bytes = log.size_between(first - 1, last)
         runs, configs = log.runs_between(first, last), core.members.between(first, last)
-        core.send(Append, node_id, first - 1, term, last, runs, min(core.commit, last), size_bytes, configs)
+        told = core.acknowledged.told() if self.peers[node_id].mode is Mode.PROBE else ()
+        core.send(Append, node_id, first - 1, term, last, runs, min(core.commit, last), size_bytes, configs, told)
         return size_bytes
 
     def lost(self, node_id: int) -> None:

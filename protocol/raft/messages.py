@@ -13,7 +13,9 @@ import msgspec
 from wakeq.protocol.raft.membership import Config
 
 NUMBER_END: Final = 1 << 48  # no term, index, round or life gets there: at a million a second that takes nine years
+DiskId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_END)]
+Told = tuple[tuple[DiskId, Number], ...]  # disks, and up to which committed entry each has acknowledged the log
 Runs = tuple[tuple[Number, Number], ...]  # (first index, term) of each stretch of entries of one term, in order
 
 
@@ -44,6 +46,7 @@ class RequestVote(Message, frozen=True, gc=False, array_like=True, tag=1):
     last_term: Number
     pre: bool = False
     forced: bool = False
+    acknowledged: Told = ()
 
 
 class VoteAnswer(Message, frozen=True, gc=False, array_like=True, tag=2):
@@ -53,6 +56,7 @@ class VoteAnswer(Message, frozen=True, gc=False, array_like=True, tag=2):
     pre: bool = False
     clock_ms: Number = 0  # the voter's cluster clock; 0: not told
     has_heard: bool = False  # whether the voter has had it from a leader since its start
+    acknowledged: Told = ()
 
 
 class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
@@ -68,6 +72,7 @@ class Append(Message, frozen=True, gc=False, array_like=True, tag=3):
     commit: Number
     size_bytes: Number = 0  # of the payloads, about
     configs: tuple[tuple[Number, Config], ...] = ()
+    acknowledged: Told = ()  # in a probe: it is what a node that comes back hears first
 
 
 class AppendAnswer(Message, frozen=True, gc=False, array_like=True, tag=4):
@@ -88,6 +93,7 @@ class Heartbeat(Message, frozen=True, gc=False, array_like=True, tag=5):
     round: Number
     commit: Number
     clock_ms: Number = 0  # the leader's cluster clock; 0: not told
+    acknowledged: Told = ()
 
 
 class HeartbeatAnswer(Message, frozen=True, gc=False, array_like=True, tag=6):

@@ -23,6 +23,8 @@ def describe(message: Any) -> str:
     parts = [f"{message.sender} -> {message.receiver} {type(message).__name__} term {message.term}"]
     for name in list(fields)[HEADER:]:
         value = fields[name]
+        if name == "acknowledged":  # the same in nearly every message
+            continue
         if value in (None, False, 0, ()) and name not in ("commit", "match", "granted"):
             continue
         if isinstance(value, Config):

@@ -15,7 +15,7 @@ import msgspec
 
 from tests.simulation.entries import Entry
 from wakeq.protocol.raft.membership import Config
-from wakeq.protocol.raft.messages import HardState
+from wakeq.protocol.raft.messages import HardState, Told
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -47,6 +47,7 @@ class Disk:
         self.disk_id = disk_id
         self.incarnation = 0
         self.state = HardState(0, None)
+        self.acknowledged: Told = ()
         self.store = image
         self.base, self.base_term, self.base_chain = image.index, image.term, image.chain
         self.entries: list[Entry] = []

@@ -72,6 +72,7 @@ class Machine:
             settings=world.knobs.settings,
             chance=world.random,
             now_ms=self.now_ms(),
+            acknowledged=disk.acknowledged,
         )
         self.core.applied(self.applied)
         world.at(int(world.random() * self.tick_us), self.tick, self.life)
@@ -97,6 +98,8 @@ class Machine:
     def crash(self) -> None:
         self.is_up = False
         self.life += 1
+        if self.world.random() < 0.5:  # they are saved now and then, and stay true
+            self.disk.acknowledged = self.core.acknowledged.told()
         self.disk.crash(self.world.rng)
         self.world.truth.lost(self)
 
@@ -141,6 +144,8 @@ class Machine:
     def take(self, message: AnyMessage, entries: list[Entry]) -> None:
         """A message of a peer, with the entries that came along."""
         found = self.core.step(message, self.now_ms())
+        is_own = len(self.disks) == 1
+        self.world.truth.require(not (self.core.disowned and is_own), "is disowned on the disk that joined", self)
         if isinstance(found, Write):
             assert isinstance(message, Append)
             self._write(found, entries[found.first_index - message.prev_index - 1 :])

@@ -9,6 +9,7 @@ import pytest
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
+from wakeq.actors.log_files import KEEP_ACKNOWLEDGED_MS
 from wakeq.actors.messages import Asker, Propose
 from wakeq.actors.operator_messages import Administer
 from wakeq.protocol.commands import Expired
@@ -413,6 +414,82 @@ def test_a_disk_that_was_set_back_by_one_life_stops_its_node_and_the_right_one_m
     bring_up_for(cluster, lost, 2.0)
 
     assert leader.raft_log.core.leader().peers[lost.number].counted_match == leader.opened.log.last_index
+
+
+def set_back(cluster: HandCluster, leader: HandNode, copy: Path) -> HandNode:
+    """Replace the disk of a node that is down by a copy from before a message that it has acknowledged."""
+    lost = cluster.others(leader)[0]
+    lost.kill()
+    shutil.copytree(lost.path, copy)
+    bring_up_for(cluster, lost, 1.0)
+    leader.client().publish(Q)
+    cluster.advance(1.0)
+    lost.kill()
+    shutil.rmtree(lost.path)
+    shutil.move(copy, lost.path)
+    return lost
+
+
+def test_old_copy_of_a_disk_stops_its_node_whoever_leads_by_now(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    lost = set_back(cluster, leader, tmp_path / "copy")
+    operator = leader.runtime.spawn(Operator)
+    leader.raft_log.tell(Administer(Asker(operator, None, None), "transfer", None))
+    cluster.until(lambda: cluster.leader() not in (None, leader), "another node leads")
+
+    with pytest.raises(DiskDisowned, match="has lost what it acknowledged"):
+        bring_up_for(cluster, lost, 2.0)
+
+
+def test_old_copy_of_a_disk_stops_its_node_before_its_vote_makes_a_leader(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path
+) -> None:
+    lost = set_back(cluster, leader, tmp_path / "copy")
+    leader.kill()
+
+    with pytest.raises(DiskDisowned, match="has lost what it acknowledged"):
+        bring_up_for(cluster, lost, 5.0)
+
+    assert cluster.leader() is None
+
+
+@pytest.mark.parametrize("after_s", [KEEP_ACKNOWLEDGED_MS / 1000 + 1, 0.5])
+def test_old_copy_of_a_disk_stops_its_node_after_all_nodes_were_killed(
+    cluster: HandCluster, leader: HandNode, tmp_path: Path, after_s: float
+) -> None:
+    """Of what was acknowledged in the last 10 s nothing need be known then."""
+    lost = set_back(cluster, leader, tmp_path / "copy")
+    cluster.advance(after_s)
+    others = cluster.others(lost)
+    for node in others:
+        node.kill()
+    for node in others:
+        cluster.bring_up(node)
+    cluster.until(lambda: cluster.leader() is not None, "one of the others leads")
+    is_kept = after_s > 1
+    known = cluster.leader().raft_log.core.acknowledged  # type: ignore[union-attr]
+
+    if is_kept:
+        with pytest.raises(DiskDisowned, match="has lost what it acknowledged"):
+            bring_up_for(cluster, lost, 2.0)
+    else:
+        bring_up_for(cluster, lost, 2.0)  # it catches up, like a node that was away
+
+    assert known.of(lost.opened.metadata.disk_id) > 0
+
+
+def test_quiet_cluster_saves_what_disks_have_acknowledged_once(cluster: HandCluster, leader: HandNode) -> None:
+    leader.client().publish(Q)
+    cluster.advance(3 * KEEP_ACKNOWLEDGED_MS / 1000)
+    before = [node.opened.metadata._sequence for node in cluster.nodes]
+
+    cluster.advance(10 * KEEP_ACKNOWLEDGED_MS / 1000)
+
+    assert [node.opened.metadata._sequence for node in cluster.nodes] == before
+    assert {node.opened.metadata.acknowledged for node in cluster.nodes} == {
+        tuple(sorted((node.opened.metadata.disk_id, leader.opened.log.last_index) for node in cluster.nodes))
+    }
 
 
 def test_an_emptied_disk_stops_its_node(cluster: HandCluster, leader: HandNode) -> None:

@@ -10,6 +10,7 @@ import pytest
 from wakeq.protocol.clock import Mark
 from wakeq.protocol.errors import DamagedFile, StorageError, SyncFailed, WrongVersion
 from wakeq.protocol.log_format import Identity
+from wakeq.protocol.raft.acknowledged import DISKS_MAX
 from wakeq.storage.metadata import SLOT_BYTES, SLOT_OFFSETS, Metadata
 
 IDENTITY = Identity(bytes(range(16)), 3)
@@ -71,6 +72,21 @@ def test_what_is_committed_never_falls(tmp_path: Path) -> None:
     assert metadata.committed == 41
 
 
+@pytest.mark.parametrize("count", [0, 1, 3, DISKS_MAX])
+def test_what_disks_have_acknowledged_is_there_after_reopening_and_other_saves_keep_it(
+    tmp_path: Path, count: int
+) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+    acknowledged = tuple((number + 1, (1 << 47) + number) for number in range(count))
+
+    metadata.save(acknowledged=acknowledged)
+    metadata.save(term=8, vote=1)
+
+    again = Metadata.open(metadata.path, IDENTITY)
+    assert again.acknowledged == acknowledged
+    assert values(again) == (8, 1, 41)
+
+
 def test_mark_of_the_clock_is_there_after_reopening_and_other_saves_keep_it(tmp_path: Path) -> None:
     path = saved(tmp_path / "raft.metadata")
     metadata = Metadata.open(path, IDENTITY)
@@ -93,7 +109,7 @@ def test_boot_that_is_not_known_stays_unknown(tmp_path: Path) -> None:
     assert Metadata.open(metadata.path, IDENTITY).clock == MARK._replace(boot_id=b"")
 
 
-@pytest.mark.parametrize(("version", "size"), [(2, 68), (3, 76)])
+@pytest.mark.parametrize(("version", "size"), [(2, 68), (3, 76), (4, 116)])
 def test_file_of_an_earlier_version_is_read_and_written_as_this_one(tmp_path: Path, version: int, size: int) -> None:
     path = saved(tmp_path / "raft.metadata")
     content = bytearray(path.read_bytes())
@@ -186,8 +202,8 @@ def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None
     [
         ("1276ad55", DamagedFile, "expected file prefix 2f6f0f2f, found 1276ad55"),
         ("2f0f6f2f", DamagedFile, "little-endian"),
-        ("2f6f0f2f00000001", WrongVersion, "expected version 4, found 1"),
-        ("2f6f0f2f00000005", WrongVersion, "expected version 4, found 5"),
+        ("2f6f0f2f00000001", WrongVersion, "expected version 5, found 1"),
+        ("2f6f0f2f00000006", WrongVersion, "expected version 5, found 6"),
     ],
 )
 def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exception], match: str) -> None:

@@ -200,9 +200,10 @@ def messages() -> list[AnyMessage]:
     for kind in (info.cls for info in kinds):
         values = []
         for field in msgspec.structs.fields(kind)[len(header) :]:
-            if field.name in ("config", "configs", "runs"):
-                config = config_of([1, 2], [3])
-                values.append({"config": config, "configs": ((7, config),), "runs": ((1, 1), (4, 2))}[field.name])
+            config = config_of([1, 2], [3])
+            others = {"config": config, "configs": ((7, config),), "runs": ((1, 1), (4, 2)), "acknowledged": ((3, 6),)}
+            if field.name in others:
+                values.append(others[field.name])
             else:
                 values.append(samples.get(field.type, 6))
         made.append(kind(*header, *values))
