@@ -55,6 +55,7 @@ CONTENTS = {
         "compare",
         "tour",
         "internals/flow",
+        "internals/clock",
         "internals/staging",
         "internals/worker",
         "internals/recovery",

@@ -149,6 +149,25 @@ def test_an_emptied_disk_may_not_vote_and_comes_back_as_another_one(cluster: Clu
     assert held(lost) == len(uids)
 
 
+def test_old_copy_of_a_disk_is_refused_whoever_leads_by_now(cluster: Cluster, tmp_path: Path) -> None:
+    lost, heir = cluster.followers()
+    lost.terminate()
+    copy = shutil.copytree(lost.data_dir, tmp_path / "copy")
+    lost.start()
+    eventually(lambda: _keeps_up(cluster, lost), "the node keeps up")
+    fill(cluster, 2)
+    eventually(lambda: _keeps_up(cluster, lost), "the node has acknowledged it")
+    lost.terminate()
+    shutil.rmtree(lost.data_dir)
+    shutil.move(copy, lost.data_dir)
+    make_lead(cluster, heir)
+
+    lost.launch()
+
+    assert lost.wait() == 65, lost.stderr
+    assert "has lost what it acknowledged" in lost.stderr
+
+
 def test_a_restored_backup_grows_into_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
     """What three nodes held is brought back on new disks, by the steps of docs/operations/backup.md."""
     uids = fill(cluster, 3)
