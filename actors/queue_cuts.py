@@ -6,6 +6,7 @@ The third layer of Queues.  A cut holds everything up to one index of the log, s
 parts are collected.  Queues are asked and told a slice at a time, so that other messages wait for one slice only.
 """
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -39,8 +40,12 @@ from wakeq.storage.raft_log import SegmentedLog
 from wakeq.storage.store import Store, StoreStats
 
 BACKLOG_CUTS = 2  # proposals wait while the state store lacks more than this many times flush_bytes of the log
+STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
+ROOM_BYTES_MIN = 1 << 20  # beside it, for the pages that any cut writes anew
 COLLECT_SHARE = 10  # a cut waits this many times as long as collecting the last one took: a tenth of the time, at most
 FLUSH_AFTER_S_MAX = 15.0
+
+logger = logging.getLogger("wakeq.queues")
 
 
 class FlushDone(msgspec.Struct, frozen=True, gc=False):
@@ -101,6 +106,7 @@ class QueueCuts(QueueRebuilds):
         self._bytes = 0  # written to the log when the last cut began
         self._flushed_bytes = 0  # written to the log when the last completed cut began
         self._throttled = False
+        self._lacks_room = False
         self._ready: Callable[[], None] | None = None  # what `flush_now` calls in the end
 
     @property
@@ -182,6 +188,9 @@ class QueueCuts(QueueRebuilds):
 
     def _begin_cut(self) -> None:
         """Ask every queue that had entries for what changed; until all have answered, no queue is told anything."""
+        if not self._has_room():
+            self._put_off_cut()
+            return
         self._bytes = self._log.written_bytes
         self._is_overdue = False
         assert not self._held, "a cut holds the effect of everything up to its index"
@@ -193,6 +202,26 @@ class QueueCuts(QueueRebuilds):
         self._collecting_since_s = time.perf_counter()
         self._unasked = list(self._told)
         self._collect_slice()
+
+    def _has_room(self) -> bool:
+        """Whether what a cut writes will find room; one that did not would end the node, and the log has it all."""
+        needed_bytes = STATE_BYTES_A_LOG_BYTE * self.unflushed_bytes + ROOM_BYTES_MIN
+        has_room = self._services.free_bytes() + self.reusable_bytes >= needed_bytes
+        if has_room is self._lacks_room:
+            self._lacks_room = not has_room
+            if has_room:
+                logger.warning("the disk has room again: the state is written")
+            else:
+                logger.warning("the disk is full: the state waits for room before it is written; the log has it all")
+        return has_room
+
+    def _put_off_cut(self) -> None:
+        """Try again later; who stops the node does not wait: the next start applies what the state lacks."""
+        if not self._flush_queued:
+            self._flush_later()
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready()
 
     def _collect_slice(self) -> None:
         """Ask the next queues: if all were asked at once, other messages would have to wait for all of them."""

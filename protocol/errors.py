@@ -210,6 +210,7 @@ class SyncFailed(StorageError):
 
     code = "SYNC_FAILED"
     exit_status = 74
+    is_full = False  # the disk has no room, rather than being broken
 
 
 class LogDiverged(StorageError):

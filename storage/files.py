@@ -72,7 +72,9 @@ def is_full(path: Path, error: OSError) -> bool:
 def sync_failed(path: Path, action: str, error: OSError) -> SyncFailed:
     """Return the error for a write or sync that failed; the caller latches it and raises it ever after."""
     reason = error.strerror or str(error)
-    return SyncFailed(f"{path}: {action} failed: {reason}; {_hint(path, error)}")
+    failed = SyncFailed(f"{path}: {action} failed: {reason}; {_hint(path, error)}")
+    failed.is_full = is_full(path, error)
+    return failed
 
 
 def _hint(path: Path, error: OSError) -> str:

@@ -77,6 +77,7 @@ class Surroundings:
     failed: Callable[[BaseException], None]
     look_for_room: Callable[[], None] = lambda: None
     image_room_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES  # on the disk, for an image; asked from any thread
+    free_bytes: Callable[[], int] = lambda: UNBOUNDED_BYTES  # of the disk
     behind_ms: Callable[[], int] = lambda: 0  # how far the clock has still to lean forward
     monotonic_ms: Callable[[], int] = elapsed_ms
     chance: Callable[[], float] = random.random
@@ -256,6 +257,7 @@ class Assembly:
             refusal=self.raft_log.refusal,
             waits_since_ms=self.raft_log.waits_since_ms,
             held_back=self.raft_log.held_back,
+            free_bytes=around.free_bytes,
         )
         applied = files.store.applied()
         return self.runtime.spawn(

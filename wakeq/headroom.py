@@ -10,11 +10,10 @@ import logging
 
 from wakeq.actors.log_files import Cut
 from wakeq.actors.messages import Pressure, Refusal, StepAside
+from wakeq.actors.queue_cuts import STATE_BYTES_A_LOG_BYTE
 from wakeq.assembly import Assembly
 from wakeq.opening import Opened
 from wakeq.protocol.errors import DiskFull, QueueFull
-
-STATE_BYTES_A_LOG_BYTE = 2  # at most what the state store will need for what it does not have yet
 
 logger = logging.getLogger("wakeq.node")
 

@@ -134,6 +134,7 @@ class Node:
                 new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
                 failed=self._fail,
                 look_for_room=lambda: self._headroom.look(),
+                free_bytes=files.directory.free_bytes,
                 image_room_bytes=lambda: self._headroom.image_room_bytes(),
                 sync_watch=self._sync_watch,
             ),

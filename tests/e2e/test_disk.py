@@ -6,6 +6,7 @@ A refusal names the file, the place, and what to do, and leaves the file as it w
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -197,3 +198,34 @@ def test_a_torn_tail_is_cut_off_reported_and_nothing_promised_is_gone(broker: Br
     reply = connect(broker).ask("FET", "q", count=100)
     assert [message["msg"] for message in reply["messages"]] == [f"message {number}" for number in range(50)]
     assert "raft.log" in broker.stderr
+
+
+def fill(disk: Path) -> None:
+    """Take what is left of a disk, as another program may."""
+    with open(disk / "other", "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_disk_that_another_program_fills_to_the_last_byte_ends_no_stop(
+    start_broker: StartBroker, small_disk: Path, connect: Connect, times: int
+) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    broker = start_broker(data_dir=small_disk / "data")
+    client = connect(broker)
+    for _ in range(times):
+        for number in range(100):
+            assert client.ask("PUB", "q", message=f"{number}")["cmd"] == "ok"
+        time.sleep(1.5)  # a cut of the state
+    assert client.ask("PUB", "q", message="last")["cmd"] == "ok"
+
+    fill(small_disk)
+    broker.terminate()
+    status = broker.wait(RECOVERY_TIMEOUT_S)
+
+    assert status == 0, broker.stderr
+    (small_disk / "other").unlink()
+    broker.start()
+    assert connect(broker).ask("STATS", "q")["stats"]["published"] == 100 * times + 1

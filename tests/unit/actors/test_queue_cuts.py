@@ -160,3 +160,36 @@ def test_a_stored_message_that_is_damaged_ends_the_node_and_says_so(broker: Brok
     broker.settle()
 
     assert "checksum" in str(broker.failures[0])
+
+
+def test_a_cut_waits_while_the_disk_has_no_room_for_it(
+    broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    free_bytes = [0]
+    queues = broker.queues
+    queues._services = queues._services._replace(free_bytes=lambda: free_bytes[0])
+    client.publish(Q)
+
+    broker.advance(10)
+    before = queues.flushes, client.fetch(Q)["cmd"]
+    free_bytes[0] = 1 << 40
+    broker.advance(2)
+
+    assert before == (0, "msg")
+    assert queues.flushes > 0
+    assert [record.message.partition(":")[0] for record in caplog.records if record.name == "wakeq.queues"] == [
+        "the disk is full",
+        "the disk has room again",
+    ]
+
+
+def test_a_stop_does_not_wait_for_a_disk_that_has_no_room(broker: Broker, client: Client) -> None:
+    broker.queues._services = broker.queues._services._replace(free_bytes=lambda: 0)
+    client.publish(Q)
+    ready = []
+
+    broker.queues.flush_now(lambda: ready.append(True))
+    broker.settle()
+
+    assert ready == [True]
+    assert broker.queues.flushed_index == 0

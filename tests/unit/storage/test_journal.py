@@ -1,10 +1,12 @@
 """The journal's files: segments are moved into it and leave it by age and size; outcomes stay as long as they do."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
+from wakeq.protocol.errors import SyncFailed
 from wakeq.protocol.log_format import Identity
 from wakeq.protocol.outcomes import Outcomes, decode_records
 from wakeq.storage import journal
@@ -147,3 +149,82 @@ def test_a_segment_that_another_thread_removes_in_this_moment_fails_nothing(tmp_
     log.journal.trim()
 
     assert log.journal.size_bytes() == (tmp_path / "journal" / f"raft.log.{1:019d}").stat().st_size
+
+
+def full(monkeypatch: pytest.MonkeyPatch, call: str, code: int = errno.ENOSPC) -> None:
+    """Let a call of the system fail as on a full disk."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, fail)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
+def test_a_full_disk_costs_history_and_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
+) -> None:
+    log = open_log(tmp_path, Keep(10_000, 1 << 30))
+    write_segments(log, 2)
+    log.cut_below(11)
+    files = OutcomeFiles(tmp_path / "journal", IDENTITY)
+    files.write(Outcomes(0, 5, True, [], []))
+
+    with monkeypatch.context() as patch:
+        full(patch, call)
+        files.write(Outcomes(5, 9, False, [], []))
+        files.write(Outcomes(9, 10, False, [], []))
+    files.write(Outcomes(10, 11, False, [], []))
+
+    assert names(tmp_path) == []
+    (path,) = (tmp_path / "journal").glob("outcomes.*")
+    told = [outcomes.through for outcomes in decode_records(path.read_bytes(), IDENTITY, path)]
+    assert told in ([5], [5, 9])
+    assert [record.message[:46] for record in caplog.records] == ["the disk is full: 1 segments of the journal we"]
+
+
+def test_history_begins_again_when_all_queues_are_listed_and_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = OutcomeFiles(tmp_path / "journal", IDENTITY)
+    with monkeypatch.context() as patch:
+        full(patch, "pwrite")
+        files.write(Outcomes(0, 5, True, [], []))
+    without = list((tmp_path / "journal").iterdir())
+
+    files.write(Outcomes(9, 12, True, [], []))
+    files.write(Outcomes(12, 15, False, [], []))
+
+    (path,) = (tmp_path / "journal").glob("outcomes.*")
+    assert without == []  # a file without a header would be taken for a damaged one
+    assert [outcomes.through for outcomes in decode_records(path.read_bytes(), IDENTITY, path)] == [12, 15]
+
+
+def test_a_broken_disk_is_told_as_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = OutcomeFiles(tmp_path / "journal", IDENTITY)
+    full(monkeypatch, "pwrite", errno.EIO)
+
+    with pytest.raises(SyncFailed, match="may be failing"):
+        files.write(Outcomes(0, 5, True, [], []))
+
+
+@pytest.mark.parametrize("call", ["replace", "fsync"])
+def test_a_segment_that_finds_no_room_in_the_journal_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    keeper = Journal(tmp_path / "journal", Keep(10_000, 1 << 30), lambda: NOW_S)
+    path = tmp_path / f"raft.log.{1:019d}"
+    path.write_bytes(b"history")
+    full(monkeypatch, call)
+
+    keeper.take(path)
+
+    assert not path.exists()
+
+
+def test_a_segment_that_a_broken_disk_does_not_move_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Journal(tmp_path / "journal", Keep(10_000, 1 << 30), lambda: NOW_S)
+    full(monkeypatch, "replace", errno.EIO)
+
+    with pytest.raises(SyncFailed):
+        keeper.take(tmp_path / "raft.log")
