@@ -128,7 +128,8 @@ def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
     cluster: HandCluster, leader: HandNode, straggler: HandNode, directory: Path
 ) -> None:
     send_state(cluster, straggler)
-    index = leader.queues.flushed_index
+    leads = leader.opened.store
+    index = leads.applied().log_index
     steps, is_whole = 0, False
     while not is_whole:
         path = directory / f"killed-after-{steps}"
@@ -137,9 +138,10 @@ def test_an_installation_that_is_killed_at_any_step_is_done_by_the_next_start(
         is_whole = install(path, steps)
 
         opened = open_all(path, upgrade=False, segment_bytes_max=1 << 20)
-        found = opened.store.applied().log_index, opened.log.first_index, opened.log.last_index
+        applied, log = opened.store.applied(), opened.log
+        found = applied, log.first_index, log.last_index, log.term_at(index)
         opened.close()
-        assert found == (index, index + 1, index), f"killed after {steps} steps"
+        assert found == (leads.applied(), index + 1, index, leads.applied().term), f"killed after {steps} steps"
         steps += 1
     assert steps > STEPS_MIN
 

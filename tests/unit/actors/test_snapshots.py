@@ -2,17 +2,19 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.helpers.broker import Broker
+from tests.helpers.hand_cluster import Operator
 from wakeq.actors.queues import _HANDLERS
 from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, CheckImage, ImageWritten, StateWritten, WriteImage
 from wakeq.protocol.errors import Busy, DiskFull
 from wakeq.storage.snapshot import read_snapshot, verify_snapshot
-from wakeq.storage.store import INDEX, MESSAGES
+from wakeq.storage.store import INDEX, MESSAGES, View
 
 Q = "q"
 SEGMENT_BYTES = 16 << 10
@@ -185,6 +187,40 @@ def test_the_first_snapshot_of_much_that_lives_has_time_for_it(
 
     assert broker.snapshots.taken == 1
     assert "not written in time" not in caplog.text
+
+
+def test_image_claims_what_it_holds_and_the_log_keeps_the_rest_although_more_is_written_down_meanwhile(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(directory, segment_bytes_max=1)  # so that each entry has a segment of its own
+    fill(broker, 10)
+    store, applied = broker.files.store, broker.files.store.applied()
+    broker.snapshot_disk.held = True
+    broker.snapshots.tell(WriteImage(broker.runtime.spawn(Operator)))
+    broker.settle()
+    read = store.read
+
+    @contextmanager
+    def read_while_more_is_written() -> Iterator[View]:
+        with read() as view:
+            monkeypatch.undo()
+            fill(broker, 20)
+            yield view
+
+    monkeypatch.setattr(store, "read", read_while_more_is_written)
+    broker.snapshot_disk.held = False
+    broker.snapshot_disk.complete()
+    broker.settle()
+
+    header = verify_snapshot(broker.files.snapshot_path, broker.files.identity)
+    assert (header.last_index, header.last_term, header.clock_ms) == applied
+    assert store.applied().log_index > applied.log_index
+    assert 1 < broker.files.log.first_index <= header.last_index + 1
+    broker.crash()
+    shutil.rmtree(broker.path / "state")
+    broker.restart()
+    assert broker.client().figures(Q)["ready"] == 30
+    broker.close()
 
 
 def test_work_goes_on_while_a_snapshot_is_written(broker: Broker) -> None:
