@@ -4,6 +4,7 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,52 @@ def test_after_any_history_a_message_goes_to_whom_a_naive_model_says(
                 found = exchange.subscribers(spec, type)
                 assert set(found) == model.subscribers(spec, type)
                 assert len(set(found)) == len(found)
+
+
+# Every way to be subscribed to (s, config) and every way to miss it: small enough that all histories are counted off.
+PAIRS = [
+    *[Subscription(spec, type) for spec in ("s", ANY) for type in ("config", ANY)],
+    Subscription("s_*", ANY),
+    Subscription("t", "config"),
+]
+MESSAGES = [(spec, type) for spec in ("s", "t", "s_*", "s_t", ANY) for type in ("config", "result")]
+SUBSETS = [[pair for place, pair in enumerate(PAIRS) if chosen >> place & 1] for chosen in range(1 << len(PAIRS))]
+
+
+def check_all_messages(exchange: Exchange[int], model: Model) -> None:
+    for spec, type in MESSAGES:
+        found = exchange.subscribers(spec, type)
+        assert sorted(found) == sorted(model.subscribers(spec, type)), (spec, type)
+    assert exchange.size == sum(map(len, model.pairs.values()))
+
+
+def test_every_short_history_of_two_subscribers_is_as_a_naive_model_says() -> None:
+    changes = [("subscribe", [pair]) for pair in PAIRS] + [("unsubscribe", [pair]) for pair in PAIRS] + [("leave", [])]
+    steps = [(verb, subscriber, pairs) for verb, pairs in changes for subscriber in (0, 1)]
+
+    for history in product(steps, repeat=3):
+        exchange, model = Exchange[int](), Model()
+        for verb, subscriber, pairs in history:
+            step(exchange, verb, subscriber, pairs)
+            model.step(verb, subscriber, pairs)
+        check_all_messages(exchange, model)
+
+
+@pytest.mark.parametrize("others", [[], PAIRS])
+def test_every_set_of_subscriptions_without_every_other_set_is_as_a_naive_model_says(
+    others: list[Subscription],
+) -> None:
+    for wanted, unwanted in product(SUBSETS, SUBSETS):
+        exchange, model = Exchange[int](), Model()
+        for verb, subscriber, pairs in (
+            ("subscribe", 0, others), ("subscribe", 1, wanted), ("unsubscribe", 1, unwanted)
+        ):  # fmt: skip
+            step(exchange, verb, subscriber, pairs)
+            model.step(verb, subscriber, pairs)
+        check_all_messages(exchange, model)
+        exchange.leave(1)
+        model.step("leave", 1, [])
+        check_all_messages(exchange, model)
 
 
 def test_who_matches_in_four_ways_gets_a_message_once() -> None:
