@@ -101,7 +101,8 @@ class TaskFluxSubscriber(Process):
         self._door = door
         self._worker = worker
         self._services = services
-        self._conversation = Conversation(dialect, services.known.payload_bytes_max, self._authorize)
+        payload_bytes_max = services.known.payload_bytes_max
+        self._conversation = Conversation(dialect, payload_bytes_max, self._authorize, door.welcome)
         self._access = None if services.gate is None else STRANGER
         self._waiting: Fetch | None = None  # the last that may have waited for a record
         self._in_flight_bytes = 0
@@ -122,7 +123,6 @@ class TaskFluxSubscriber(Process):
                 self._access = gate.login(request.token if request.method == METHOD_TOKEN else None, self._door)
             except Unauthorized as error:
                 return str(error)
-        self._door.welcome()
         return ""
 
     # --- in and out --------------------------------------------------------------------------------------------------

@@ -82,6 +82,7 @@ class HandTaskFlux:
         *,
         addresses: tuple[str, ...] = ("a:1",),
         nodes: Callable[[], ClusterMetadataResponse] | None = None,
+        greeting: Sequence[Packet] | None = None,
     ) -> None:
         self.broker = broker
         self.dialect = dialect
@@ -96,7 +97,8 @@ class HandTaskFlux:
         log = broker.raft_log
         services = Services(log, broker.queues, broker.timers, broker.now_ms, known, withdrawal=log.withdrawal)
         self.process = broker.runtime.spawn(TaskFluxSubscriber, self.door, listens_to, 77, services)
-        self.say(AuthorizationRequest(), BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0))
+        version = BootstrapRequest(0, 1, 0) if dialect is LEGACY else BootstrapRequest(1, 0, 0)
+        self.say(*(greeting or (AuthorizationRequest(), version)))
         self.take()
 
     def send(self, data: bytes) -> None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from wakeq.protocol.commands import Draft, Reason
 from wakeq.protocol.wire.taskflux.answers import Answers, in_dialect, stored, taken
 from wakeq.protocol.wire.taskflux.dialects import SPEC, Dialect
-from wakeq.protocol.wire.taskflux.handshake import Authorize, Handshake, Phase, anybody, described
+from wakeq.protocol.wire.taskflux.handshake import Authorize, Handshake, Phase, anybody, described, nothing
 from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Outcome, Remove, Return, Store, Take, Work
 from wakeq.protocol.wire.taskflux.packets import (
     OK,
@@ -63,11 +63,12 @@ class Conversation:
         dialect: Dialect = SPEC,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
         authorize: Authorize = anybody,
+        welcome: Callable[[], None] = nothing,
     ) -> None:
         self.dialect = dialect  # the listener's, until the handshake shows that it is another
         self.closing = ""
         self._payload_bytes_max = payload_bytes_max  # a record with more is not stored, and goes alone
-        self._handshake: Handshake | None = Handshake(dialect, authorize)  # until it is over
+        self._handshake: Handshake | None = Handshake(dialect, authorize, welcome)  # until it is over
         self._parked: Parked | None = None  # what waits for what stands before it
         self._under_way = UnderWay()
         self._answers = Answers()

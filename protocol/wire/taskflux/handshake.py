@@ -38,14 +38,15 @@ class Phase(Enum):
 class Handshake:
     """See the head of this file.  `dialect` is the listener's until the client's version shows that it is another.
 
-    `authorize` says why a client may not come in, or nothing.
+    `authorize` says why a client may not come in, or nothing; `welcome` is called when the handshake is over.
     """
 
-    __slots__ = ("_authorize_by", "dialect", "phase")
+    __slots__ = ("_authorize_by", "_welcome", "dialect", "phase")
 
-    def __init__(self, dialect: Dialect, authorize: Authorize) -> None:
+    def __init__(self, dialect: Dialect, authorize: Authorize, welcome: Callable[[], None]) -> None:
         self.dialect = dialect
         self._authorize_by = authorize
+        self._welcome = welcome
         self.phase = Phase.CONNECTED
 
     def step(self, packet: Packet | Bad) -> tuple[Response | None, str]:
@@ -75,12 +76,17 @@ class Handshake:
             reason = f"version {found} is not served; this is {here}"
             return BootstrapResponse(False, reason), reason
         self.phase, self.dialect = Phase.READY, dialect
+        self._welcome()
         return BootstrapResponse(True), ""
 
 
 def anybody(_: AuthorizationRequest) -> str:
     """Let everybody in, with a token or without."""
     return ""
+
+
+def nothing() -> None:
+    """Have nobody know that the handshake is over."""
 
 
 def described(packet: Packet | Bad) -> str:

@@ -11,6 +11,9 @@ from wakeq.protocol.wire.taskflux.packets import (
     EMPTY,
     NACK,
     OK,
+    AuthorizationRequest,
+    BootstrapRequest,
+    BootstrapResponse,
     BusinessError,
     ClusterMetadataRequest,
     ClusterMetadataResponse,
@@ -29,6 +32,19 @@ from wakeq.protocol.wire.taskflux.packets import (
 )
 
 TIMEOUT_S = 60.0
+
+
+# --- how it begins ---
+
+
+def test_client_is_known_when_both_halves_of_the_handshake_are_done(broker: Broker) -> None:
+    client = HandTaskFlux(broker, greeting=(AuthorizationRequest(),))
+    half = client.door.is_welcome
+
+    answers = client.ask(BootstrapRequest(1, 0, 0))
+
+    assert [type(answer) for answer in answers] == [BootstrapResponse]
+    assert (half, client.door.is_welcome) == (False, True)
 
 
 # --- what is held ---
