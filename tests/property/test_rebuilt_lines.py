@@ -22,7 +22,7 @@ from wakeq.opening import KEEP_NOTHING
 from wakeq.protocol.uid import parse
 
 Q = "jobs"
-BULK = 1_024  # plain messages: as many as a chunk of the ledger's columns holds, so that some chunks have nothing else
+BULK = 1_024  # plain messages: twice as many as a chunk of the ledger holds, so that some chunks have nothing else
 Kinds = tuple[dict[str, Any], ...]
 Flush = Callable[[], None]
 NEVER_MS = 1_000_000_000
