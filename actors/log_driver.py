@@ -192,6 +192,8 @@ class LogDriver(LogLevels):
         core = self.core
         led, self._led_term = self._led_term, core.term if core.leads else 0
         if led and led != self._led_term:
+            if self._neighbours is not None:
+                self._neighbours.clock.step_down()
             self._watch.loses(led)
             self._stand_down(led)
         if self._led_term and led != self._led_term:

@@ -50,6 +50,9 @@ class SharedClock(Protocol):
     def lead(self, votes: Sequence[tuple[int, bool]]) -> None:
         """Begin to lead; each voter has told its moment, and whether that was heard from a leader."""
 
+    def step_down(self) -> None:
+        """Lead no longer."""
+
 
 class Neighbours(NamedTuple):
     """How a node of a cluster reaches the others."""

@@ -85,8 +85,11 @@ class ClusterClock:
         self._wall_ms = wall_ms
         self._monotonic_ms = monotonic_ms
 
-    def now(self, wall_ms: int, monotonic_ms: int) -> int:
-        """Return the moment; the readings are of this same instant."""
+    def now(self, wall_ms: int, monotonic_ms: int, *, leans: bool = True) -> int:
+        """Return the moment; the readings are of this same instant.
+
+        Only the clock that counts leans: one that has been cut off for long would else be far from it.
+        """
         if monotonic_ms == self._monotonic_ms:  # no time has passed in which to run or lean
             self._wall_ms = wall_ms
             return self._time // UNITS
@@ -94,7 +97,7 @@ class ClusterClock:
         run_ms = min(gap_ms, PAUSE_MS)
         time = self._time + run_ms * UNITS
         lean = wall_ms * UNITS - time
-        lean_max = run_ms  # in hundredths of a millisecond: 1 % of what has passed
+        lean_max = run_ms if leans else 0  # in hundredths of a millisecond: 1 % of what has passed
         self._time = time + max(-lean_max, min(lean_max, lean))
         self._wall_ms = wall_ms
         self._monotonic_ms = max(self._monotonic_ms, monotonic_ms)

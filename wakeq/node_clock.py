@@ -43,8 +43,8 @@ class NodeClock:
         self._wall_ahead_ms = self._boot_ahead_ms = NEVER_MS  # of the cluster clock, by the mark of this boot
         if kept is not None and kept.boot_id == clock.boot_id:
             self._note(kept)
-        self._follows = False
-        self._keeps_at_ms = 0  # the monotonic moment from which a follower may keep another mark
+        self._leads = False
+        self._keeps_at_ms = 0  # the monotonic moment from which a node that does not lead may keep another mark
         self._start(last_ms)
 
     def begin(self, keeper: Keeper) -> None:
@@ -65,7 +65,7 @@ class NodeClock:
 
     def follow(self, at_ms: int) -> None:
         """Another node leads: its clock is the time."""
-        self.has_heard = self._follows = True
+        self.has_heard, self._leads = True, False
         self._set(at_ms)
 
     def reach(self, stamp_ms: int) -> None:
@@ -78,10 +78,14 @@ class NodeClock:
     def lead(self, votes: Sequence[tuple[int, bool]]) -> None:
         """This node leads from now on; see `clock_to_lead_by`."""
         at_ms = clock_to_lead_by([(self.now_ms(), self.has_heard), *votes])
-        self.has_heard, self._follows = True, False
+        self.has_heard = self._leads = True
         self._set(max(at_ms, self._last_ms))
         if self._keeper is not None:
             self._keeper.wake_timers()
+
+    def step_down(self) -> None:
+        """This node leads no longer."""
+        self._leads = False
 
     def _set(self, at_ms: int) -> None:
         self._time.set(at_ms, self._clock.wall_ms(), self._clock.monotonic_ms())
@@ -95,7 +99,7 @@ class NodeClock:
         if turn != self._moment_turn or not turn & 1:
             self._moment_turn = turn
             wall_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
-            self._moment_ms = self._time.now(wall_ms, monotonic_ms)
+            self._moment_ms = self._time.now(wall_ms, monotonic_ms, leans=self._leads)
             if self._keeper is not None and self.has_heard:  # before that it is a guess, by clocks that may be wrong
                 self._keep(self._keeper, wall_ms, monotonic_ms)
         return self._moment_ms
@@ -108,7 +112,7 @@ class NodeClock:
             and -MOVE_MS <= boot_ms - at_ms - self._boot_ahead_ms <= MOVE_MS
         ):
             return
-        if self._follows and monotonic_ms < self._keeps_at_ms:
+        if not self._leads and monotonic_ms < self._keeps_at_ms:
             return
         self._keeps_at_ms = monotonic_ms + FOLLOWER_KEEPS_MS
         mark = Mark(at_ms, wall_ms, boot_ms, self._clock.boot_id)

@@ -1,6 +1,6 @@
 """Lives of brokers and clusters whose machines sleep, stand still, are switched off, and have wrong clocks.
 
-    quiet, pauses, restarts, set wall clocks, elections --> what clients are told --> the checker, by true time
+    quiet, pauses, cuts, restarts, set wall clocks --> what clients are told --> the checker, by true time
 
 Whatever the clocks of the machines say, nothing may be over before its time: no lease, no delay, no expiry.  A lag
 makes things late, so how late an expiry comes is not judged here.
@@ -34,6 +34,7 @@ class Life(ToldLife):
         weights = {self.publish_one: 4, self.fetch: 5, self.ack: 2, self.nack: 1, self.rest: 2, self.pass_time: 3}
         weights |= {self.be_quiet: 1, self.sleep_all: 0.7, self.sleep_one: 0.7, self.set_wall: 0.7}
         weights |= {self.restart_one: 1, self.restart_all: 0.5, self.hand_over: 0.7}
+        weights |= {self.isolate: 0.5, self.cluster.heal: 0.7}
         self.draw(weights)
 
     def publish_one(self) -> None:
@@ -60,7 +61,7 @@ class Life(ToldLife):
     def be_quiet(self) -> None:
         """Nobody asks for anything."""
         self.rest()
-        self.cluster.advance(self.chance.choice([9.0, 15.0]))
+        self.cluster.advance(self.chance.choice([9.0, 15.0, 60.0]))
 
     def sleep_all(self) -> None:
         """Every process stands still, as in a laptop that is closed."""
@@ -114,6 +115,7 @@ class Life(ToldLife):
 
     def end(self) -> None:
         """Nothing happens any more; all that is left is delivered and acknowledged."""
+        self.cluster.heal()
         for _ in range(DRAINS_MAX):
             self.wait_for_leader()
             delivered = len(self.held)

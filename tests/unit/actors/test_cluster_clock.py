@@ -269,6 +269,22 @@ def test_followers_of_a_quiet_cluster_have_the_leaders_clock(cluster: HandCluste
     assert [node.clock.step_ms() // 1_000 for node in cluster.others(leader)] == [HOUR_MS // 1_000] * 2
 
 
+@pytest.mark.parametrize("led", [False, True])
+def test_node_that_is_cut_off_does_not_lean_towards_its_own_wall_clock(
+    cluster: HandCluster, leader: HandNode, *, led: bool
+) -> None:
+    """It counts as one that has heard the time, and may lead again as soon as it is back."""
+    away = leader if led else cluster.others(leader)[0]
+    away.machine_clock.step_ms = HOUR_MS
+
+    cluster.isolate(away)
+    cluster.advance(300)
+
+    other = cluster.leader(cluster.others(away))
+    assert other is not None
+    assert abs(away.now_ms() - other.now_ms()) <= 100
+
+
 def restarted_with_a_wrong_clock(cluster: HandCluster, leader: HandNode, by_ms: int) -> HandNode:
     wrong = cluster.others(leader)[0]
     wrong.kill()
