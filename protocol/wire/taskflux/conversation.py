@@ -54,8 +54,8 @@ class Conversation:
     """See the head of this file.  `closing` says why the connection is about to close, or is empty."""
 
     __slots__ = (
-        "_answers", "_ended", "_handshake", "_held", "_is_dry", "_parked", "_payload_bytes_max", "_record", "_together",
-        "_under_way", "closing", "dialect",
+        "_answers", "_ended", "_handshake", "_held", "_is_dry", "_parked", "_payload_bytes_max", "_together",
+        "_under_way", "_unseen", "closing", "dialect",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +74,7 @@ class Conversation:
         self._answers = Answers()
         self._together = 0  # packets under way that have no intent of their own
         self._held: Enqueue | Remove | None = None  # what an Ack or Nack decides about
-        self._record: Intent | None = None  # brings the record that is held, and has not been sent yet
+        self._unseen: tuple[Remove, Intent] | None = None  # a record that has not been sent yet, and what brings it
         self._is_dry = False  # there was nothing for the Dequeue that is next: it goes by itself, and waits
         self._ended = False  # the client says nothing more
 
@@ -95,8 +95,8 @@ class Conversation:
 
     @property
     def unseen(self) -> Remove | None:
-        """What the client holds and cannot know of: its record waits behind other answers."""
-        return None if self._record is None else self.held
+        """What an Ack would do of a record that waits behind other answers, unless the client has sent that already."""
+        return None if self._unseen is None else self._unseen[0]
 
     @property
     def is_deciding(self) -> bool:
@@ -131,15 +131,18 @@ class Conversation:
     def answers(self) -> list[Response]:
         """Return, once, what can be sent: all answers before the first that is not known."""
         answers = self._answers.take()
-        if self._record is not None and self._record not in self._answers:
-            self._record = None
+        if self._unseen is not None and self._unseen[1] not in self._answers:
+            self._unseen = None
         return answers
 
     def withdraw(self, instead: Response) -> None:
         """Answer this instead of a record that is `unseen`: the client holds nothing then."""
-        assert self._record is not None, "there is one"
-        self._record.answer = in_dialect(instead, self.dialect)
-        self._held = self._record = None
+        assert self._unseen is not None, "there is one"
+        remove, intent = self._unseen
+        intent.answer = in_dialect(instead, self.dialect)
+        self._unseen = None
+        if self._held is remove:
+            self._held = None
 
     def hold_up(self) -> None:
         """The client does not read: begin nothing more that brings it much, until it does."""
@@ -216,13 +219,14 @@ class Conversation:
 
     def _decide(self, held: Enqueue | Remove, packet: Packet | Bad) -> None:
         """Take the second phase of an Enqueue or Dequeue."""
-        self._held = self._record = None
+        self._held = None
         match held, packet:
             case Enqueue(), Ack():
                 self._store(held)
             case Enqueue(), Nack():
                 self._answers.add(OK)
             case Remove(), Ack():
+                self._unseen = None  # from now on it may be gone, so that nobody else would get it
                 self._begin(held)
             case Remove(queue=name, handle=handle), Nack():
                 self._begin(Return(name, handle))
@@ -372,7 +376,7 @@ class Conversation:
         if self.closing:
             self._give_back(remove, Reason.RETURNED)  # he never saw it
         else:
-            self._held, self._record = remove, intent
+            self._held, self._unseen = remove, (remove, intent)
 
     def _taken(self, intent: Intent, take: Take, outcome: Outcome) -> None:
         """Dequeues are over as far as there were records for them; the others have their turn again."""
@@ -395,7 +399,7 @@ class Conversation:
         """Forget a record to be stored, give back one that was taken."""
         if isinstance(self._held, Remove):
             self._give_back(self._held, Reason.DISCONNECT)
-        self._held = self._record = None
+        self._held = None
 
 
 _STEPS: dict[type, Callable[[Conversation, Any], None]] = {

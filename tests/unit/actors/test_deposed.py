@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, leads_again, successor
 from wakeq.actors.runtime import Process
-from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
+from wakeq.protocol.wire.taskflux.packets import ACK, EMPTY, NACK, OK, UNKNOWN_NODE, Dequeue, NotLeader, Record
 
 Q = "q"
 OTHER = "other"
@@ -166,6 +166,27 @@ def test_record_that_its_client_has_acknowledged_unseen_is_sent_for_it_may_be_go
     cluster.advance(4 * ELECTION_S)
 
     assert flux.take() == [NotLeader(UNKNOWN_NODE), Record(0, b"hi"), NotLeader(UNKNOWN_NODE)]
+
+
+@pytest.mark.parametrize("way", ["nack", "end"])
+def test_record_that_its_client_has_given_back_unseen_is_not_sent_by_a_deposed_leader(
+    cluster: HandCluster, leader: HandNode, way: str
+) -> None:
+    leader.client().publish(OTHER)
+    uid = leader.client().publish(Q)
+    flux = leader.taskflux()
+    assert flux.ask(Dequeue(OTHER)) == [Record(0, b"hi")]
+    cluster.advance(0.2)
+    cluster.isolate(leader)
+
+    flux.say(ACK, Dequeue(Q), *([NACK] if way == "nack" else []))
+    if way == "end":
+        flux.end()
+    assert flux.take() == []
+    is_done_elsewhere(cluster, leader, uid)
+    cluster.advance(2 * ELECTION_S)
+
+    assert flux.take()[:2] == [NotLeader(UNKNOWN_NODE)] * 2
 
 
 def test_records_that_a_committed_entry_removed_are_sent_by_a_deposed_leader(

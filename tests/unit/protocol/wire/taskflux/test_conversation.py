@@ -74,6 +74,34 @@ def test_a_dequeue_does_not_wait_for_the_acknowledgement_before_it() -> None:
     assert answers(conversation) == [OK, Record(2, b"b")]
 
 
+def test_record_that_waits_behind_an_acknowledgement_can_be_withdrawn_until_it_is_sent() -> None:
+    conversation = ready()
+    taken(conversation)
+    removed, second = conversation.receive([ACK, Dequeue("q")])
+    assert conversation.unseen is None
+
+    conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+    assert conversation.unseen == conversation.held == Remove("q", 72)
+    conversation.withdraw(NotLeader(1))
+
+    assert (conversation.unseen, conversation.held) == (None, None)
+    conversation.resolve([(removed, OK)])
+    assert answers(conversation) == [OK, NotLeader(1)]
+    assert conversation.receive([ACK]) == [], "nothing is held"
+
+
+def test_record_that_was_sent_or_acknowledged_is_not_unseen() -> None:
+    conversation = ready()
+    taken(conversation)
+    assert (conversation.unseen, conversation.held) == (None, Remove("q", 7))
+
+    _, second = conversation.receive([ACK, Dequeue("q")])
+    conversation.receive([ACK])
+    conversation.resolve([(second, Delivery(Record(2, b"b"), 72))])
+
+    assert (conversation.unseen, conversation.held) == (None, None)
+
+
 def test_one_dequeue_that_is_acknowledged_ahead_is_held_until_it_is_sent() -> None:
     conversation = ready()
 
