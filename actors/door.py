@@ -108,6 +108,9 @@ class Door(Protocol[ReplyT_contra]):
     def resume(self) -> None:
         """Receive again."""
 
+    def keep(self, size_bytes: int, /) -> bool:
+        """Count so much of what was received as still held; return whether there is room for more."""
+
 
 class CarefulDoor(Door[ReplyT_contra], Protocol[ReplyT_contra]):
     """A connection whose subscriber does not begin everything at once, and may hold much for long."""
@@ -115,9 +118,6 @@ class CarefulDoor(Door[ReplyT_contra], Protocol[ReplyT_contra]):
     @property
     def is_congested(self) -> bool:
         """Whether much of what was sent is unread; Drained follows when it no longer is."""
-
-    def keep(self, size_bytes: int, /) -> None:
-        """Count so much of what was received as still held."""
 
     def drop(self, reason: str, /) -> None:
         """Close at once, and say nothing."""

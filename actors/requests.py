@@ -16,7 +16,7 @@ import msgspec
 
 from wakeq.actors.access import STRANGER, Gate
 from wakeq.actors.door import Door
-from wakeq.actors.in_flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX
+from wakeq.actors.in_flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX, Batches
 from wakeq.actors.messages import Delivery, Leaving, Outcome, Refusal, Unsent
 from wakeq.actors.runtime import Process
 from wakeq.actors.worker_replies import (
@@ -83,6 +83,7 @@ class Part(msgspec.Struct, gc=False):
 class Requests(Process):
     """See the head of this file.  Everything that an idle connection does not need is None."""
 
+    _batches: Batches | None = None  # what is under way, while it is much
     _closing = ""  # why the connection is to be closed as soon as everything is answered
 
     def __init__(self, door: Door[wire.Reply], worker: int, services: Services) -> None:
@@ -113,6 +114,23 @@ class Requests(Process):
         return self.runtime.whereis(("queue", name)) or self._services.queues
 
     # --- in -----------------------------------------------------------------------------------------------------------
+
+    def _count_bytes(self, commands: int, size_bytes: int) -> None:
+        """Count what came among all that is held; read no more while that is too much."""
+        if self._batches is None:
+            self._batches = Batches()
+        self._batches.add(commands, size_bytes)
+        if not self._door.keep(self._batches.size_bytes) and not self._paused:
+            self._paused = True
+            self._door.pause()
+
+    def _leave_batches(self, batches: Batches) -> bool:
+        """Count no more what is done; return whether more may be read."""
+        left_bytes = batches.leave(self._in_flight)
+        has_room = self._door.keep(left_bytes)
+        if not left_bytes:
+            self._batches = None
+        return has_room or not left_bytes
 
     def _receive(self, commands: Sequence[Any]) -> None:
         self._in_flight += len(commands)
@@ -291,7 +309,13 @@ class Requests(Process):
             self._pendings = None
             self._in_flight_bytes = 0
             self._finish_if_answered()
-        if self._paused and self._in_flight <= IN_FLIGHT_LOW and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX:
+        has_room = self._batches is None or self._leave_batches(self._batches)
+        if (
+            self._paused
+            and has_room
+            and self._in_flight <= IN_FLIGHT_LOW
+            and self._in_flight_bytes <= IN_FLIGHT_BYTES_MAX
+        ):
             self._paused = False
             self._door.resume()
 

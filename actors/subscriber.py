@@ -16,6 +16,7 @@ import msgspec
 
 from wakeq.actors.connection_facts import describe
 from wakeq.actors.door import Closed, Ended, Received
+from wakeq.actors.in_flight import KEPT_BYTES_MIN
 from wakeq.actors.messages import Answered, Asker, Gone, Refusal, Woken
 from wakeq.actors.operator_messages import Describe
 from wakeq.actors.permissions import refusals
@@ -38,6 +39,8 @@ class Subscriber(StagedCommands):
         kind = type(message)
         if kind is Received:
             self._in_flight_bytes += message.size_bytes
+            if self._in_flight_bytes > KEPT_BYTES_MIN:
+                self._count_bytes(len(message.commands), message.size_bytes)
             self._receive(message.commands)
         elif kind is Answered:
             self._answered(message.answers)

@@ -111,6 +111,8 @@ class HandDoor:
         self.sent: list[Json] = []
         self.closed = ""
         self.paused = False
+        self.kept_bytes = 0
+        self.has_room = True
         self.told: Callable[[Json], None] = self.sent.append
 
     def welcome(self) -> None:
@@ -123,6 +125,10 @@ class HandDoor:
 
     def close(self, reason: str, /) -> None:
         self.closed = reason
+
+    def keep(self, size_bytes: int, /) -> bool:
+        self.kept_bytes = size_bytes
+        return self.has_room
 
     def pause(self) -> None:
         self.paused = True

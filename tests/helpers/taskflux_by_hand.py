@@ -62,8 +62,9 @@ class HandTaskFluxDoor:
     def hang_up(self) -> None:
         self.ended = "hung up"
 
-    def keep(self, size_bytes: int, /) -> None:
+    def keep(self, size_bytes: int, /) -> bool:
         self.kept_bytes = size_bytes
+        return True
 
     def pause(self) -> None:
         self.paused = True

@@ -56,9 +56,9 @@ class MoniqueZmq:
         communication_out = self._opened(PubPort(self._context, host, scheduler_out.comport))
         technical_out = self._opened(PubPort(self._context, host, scheduler_out.techport))
         self.layers = Layers(communication_out, technical_out)
-        host = scheduler_in.host
-        communication_in = self._opened(PullPort(self._context, host, scheduler_in.comport, taken))
-        technical_in = self._opened(PullPort(self._context, host, scheduler_in.techport, taken_technical))
+        host, rounds = scheduler_in.host, self._admission.rounds
+        communication_in = self._opened(PullPort(self._context, host, scheduler_in.comport, taken, rounds))
+        technical_in = self._opened(PullPort(self._context, host, scheduler_in.techport, taken_technical, rounds))
         return {
             "scheduler-in": communication_in.address,
             "scheduler-out": communication_out.address,

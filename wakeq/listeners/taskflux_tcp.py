@@ -23,7 +23,7 @@ from wakeq.actors.door import (
     Told,
 )
 from wakeq.actors.runtime.rounds import FREE_BYTES, SHARE_BYTES_MAX
-from wakeq.listeners.tcp_door import WATCHED_BYTES_MIN, TcpDoor
+from wakeq.listeners.tcp_door import TcpDoor
 from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
@@ -41,7 +41,7 @@ CROWDED = "too much is unfinished on all connections together; try again later"
 class TaskFluxTcpDoor(TcpDoor[Response]):
     """One connection."""
 
-    __slots__ = ("_kept_bytes", "_port", "_reader", "is_congested")
+    __slots__ = ("_port", "_reader", "is_congested")
 
     kind = DOOR_TASKFLUX
     pauses_early = True
@@ -49,13 +49,12 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
     def __init__(self, listener: "TaskFluxTcpListener") -> None:
         super().__init__(listener)
         self._port = listener
-        self._kept_bytes = 0  # of packets that are not dealt with yet
         self._reader = RequestReader(listener.dialect, listener.packet_bytes_max)
         self.is_congested = False
 
     @property
     def unfinished_bytes(self) -> int:
-        return self._reader.waiting_bytes + self._kept_bytes
+        return self._reader.waiting_bytes
 
     def encode(self, replies: Sequence[Response]) -> bytes:
         return encode(replies, self._reader.dialect)
@@ -79,12 +78,12 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
             return end
         if end > FREE_BYTES:
             end = min(end, at + max(SHARE_BYTES_MAX, reader.missing_bytes))
-            data = data[at:end]
+        data = data[at:end]  # not copied, if that is all of it
         size_bytes = reader.waiting_bytes + len(data)
         packets = reader.receive(data, commands_max)
         end -= reader.unread_bytes
         size_bytes -= reader.waiting_bytes + reader.unread_bytes
-        if self.unfinished_bytes:
+        if reader.waiting_bytes or self.is_doing_much:
             self._watched()
             self._hold()
             if self._listener.admission.crowded:
@@ -110,16 +109,6 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
             self.is_congested = False
             self.check(self._listener.clock())
             self._subscriber.tell(Drained())
-
-    def keep(self, size_bytes: int) -> None:
-        """A little is nothing to count, and of a connection that is gone nothing is."""
-        if self._transport is None:
-            return
-        kept_bytes = size_bytes if size_bytes > WATCHED_BYTES_MIN else 0
-        if kept_bytes != self._kept_bytes:
-            self._kept_bytes = kept_bytes
-            self._watched()
-            self._hold()
 
     def was_quiet(self) -> None:
         """Nothing came or went for the idle limit."""

@@ -55,14 +55,15 @@ class _Watch:
     """What the listener's sweep must know about a connection in an unusual state."""
 
     __slots__ = (
-        "backlog", "closing_at_s", "frame_since_s", "has_ended", "held_bytes", "is_lost", "is_waiting", "kept",
-        "reason", "taken_bytes",
+        "backlog", "being_done_bytes", "closing_at_s", "frame_since_s", "has_ended", "held_bytes", "is_lost",
+        "is_waiting", "kept", "reason", "taken_bytes",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.kept = b""  # what was read last, while not all of it has been taken
         self.taken_bytes = 0  # of that
         self.is_waiting = False  # for a turn
+        self.being_done_bytes = 0  # of commands that were told and are not done
         self.has_ended = self.is_lost = False  # the peer says no more, or is gone; to be told when all is taken
         self.backlog: Backlog | None = None
         self.frame_since_s: float | None = None
@@ -185,11 +186,14 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         watch.is_waiting = False
         if not watch.kept or self._state & _BY_ANYBODY != _BEHIND:
             return  # it is closed, or paused for another reason: whoever resumes it asks for a turn
-        watch.taken_bytes = self._take_some(watch.kept, watch.taken_bytes)
-        if watch.taken_bytes < len(watch.kept):
+        end = self._take_some(watch.kept, watch.taken_bytes)
+        if not watch.kept:
+            return  # what it said has ended the connection
+        watch.taken_bytes = end
+        if watch.kept_bytes:
             self._hold()
             self._wait_for_turn(watch)
-        elif watch.kept:
+        else:
             self._let_go_of_kept(watch)
 
     def _let_go_of_kept(self, watch: _Watch) -> None:
@@ -256,6 +260,11 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
     def receives(self) -> bool:
         """Whether what comes is to be read at all."""
         return self._subscriber is not None and not self._state & _ENDED
+
+    @property
+    def is_doing_much(self) -> bool:
+        """Whether what was told is not done yet, and counted among what is held for all."""
+        return self._watch is not None and self._watch.being_done_bytes > 0
 
     @property
     def presumes(self) -> bool:
@@ -359,6 +368,17 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
 
     # --- bounds ---
 
+    def keep(self, size_bytes: int) -> bool:
+        """A little is nothing to count, and of a connection that is gone nothing is."""
+        if size_bytes <= WATCHED_BYTES_MIN:
+            size_bytes = 0
+        if self._transport is not None and (size_bytes or self._watch is not None):
+            watch = self._watched()
+            if watch.being_done_bytes != size_bytes:
+                watch.being_done_bytes = size_bytes
+                self._hold()
+        return not self._listener.admission.crowded
+
     def check(self, now_s: float) -> None:
         """Look at the connection again, if something was unusual (the listener's sweep)."""
         watch, transport = self._watch, self._transport
@@ -425,6 +445,6 @@ class TcpDoor(asyncio.Protocol, Generic[ReplyT]):
         watch, transport = self._watch, self._transport
         if watch is None or transport is None:
             return
-        held = transport.get_write_buffer_size() + self.unfinished_bytes + watch.kept_bytes
+        held = transport.get_write_buffer_size() + self.unfinished_bytes + watch.kept_bytes + watch.being_done_bytes
         self._listener.admission.held_bytes += held - watch.held_bytes
         watch.held_bytes = held

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 import zmq
 
 from wakeq.actors.door import HANDSHAKE_S_MAX
+from wakeq.actors.runtime import Rounds
 from wakeq.listening import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_TRIES, cannot_listen
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 
@@ -77,10 +78,13 @@ class PullPort(ZmqPort):
         host: str,
         port: int,
         take: Callable[[list[Frames]], None],
+        rounds: Rounds | None = None,
     ) -> None:
         """What was told by one `take` is over with one `passed_on`."""
         super().__init__(context, zmq.PULL, host, port, kept_max=RECEIVED_MAX)
         self._take = take
+        self._rounds = rounds or Rounds()
+        self._is_waiting = False  # for its turn
         self._fd = self._socket.fileno()
         self._under_way = 0  # how often something was taken that has not been passed on
         self._is_deaf = False  # to the file descriptor, which would go on saying what we cannot hear now
@@ -103,14 +107,20 @@ class PullPort(ZmqPort):
             self._loop.call_soon(self._read)
 
     def _read(self) -> None:
-        """Read what is there; come back in the next turn if that was a lot."""
-        if self._socket.closed:
+        """Read what is there; come back when it is this port's turn again if that was a lot."""
+        if self._socket.closed or self._is_waiting:
             return
         if self._under_way >= TAKEN_MAX:
             self._loop.remove_reader(self._fd)
             self._is_deaf = True
         elif self._read_up_to(TOGETHER_TRANSFERS_MAX, TOGETHER_BYTES_MAX):
-            self._loop.call_soon(self._read)
+            self._is_waiting = True
+            self._rounds.wait(self)
+
+    def take_turn(self) -> None:
+        """Go on reading, in turn with all doors."""
+        self._is_waiting = False
+        self._read()
 
     def _read_up_to(self, count: int, size_bytes: int) -> bool:
         """Read until there are so many, or so large ones; False if there are no more."""
@@ -124,6 +134,7 @@ class PullPort(ZmqPort):
             is_empty = True  # the file descriptor says when it no longer is
         if taken:
             self._under_way += 1
+            self._rounds.left -= len(taken)
             self._take(taken)
         return not is_empty
 

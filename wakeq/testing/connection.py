@@ -47,6 +47,10 @@ class MemoryDoor:
     def resume(self) -> None:
         """See pause."""
 
+    def keep(self, size_bytes: int, /) -> bool:
+        """Memory is as large as it is."""
+        return True
+
 
 class MemoryConnection:
     """The client's end: what a Client holds instead of a socket."""

@@ -39,7 +39,8 @@ class ConnectDoor(WebSocketDoor[Reply]):
     def decode(self, frames: list[str | Bad]) -> Received[Command | Bad]:
         texts = [text for text in frames if isinstance(text, str)]
         commands = decode_frames(texts)
-        size_bytes = sum(map(len, texts))
+        joined = "".join(texts)
+        size_bytes = len(joined) if joined.isascii() else len(joined.encode(errors="replace"))
         if len(texts) == len(frames):
             return Received(commands, size_bytes)
         decoded = iter(commands)

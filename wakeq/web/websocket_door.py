@@ -43,9 +43,9 @@ class WebSocketDoor(Generic[ReplyT]):
     """See the head of this file."""
 
     __slots__ = (
-        "_backlog", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason", "_resumed",
-        "_socket", "_subscriber", "_taken", "_transport", "_turn", "_unfinished_bytes", "_unfinished_since_s", "access",
-        "heard", "pinged", "stranger_since_s",
+        "_backlog", "_being_done_bytes", "_closing_at_s", "_frames", "_held_bytes", "_path", "_paused", "_reason",
+        "_resumed", "_socket", "_subscriber", "_taken", "_transport", "_turn", "_unfinished_bytes",
+        "_unfinished_since_s", "access", "heard", "pinged", "stranger_since_s",
     )  # fmt: skip
 
     kind = 0
@@ -62,6 +62,7 @@ class WebSocketDoor(Generic[ReplyT]):
         self._resumed: asyncio.Future[None] | None = None
         self._backlog: Backlog | None = None
         self._held_bytes = 0
+        self._being_done_bytes = 0  # of commands that were told and are not done
         self._closing_at_s: float | None = None
         self._reason = ""
         self.heard = True
@@ -227,6 +228,16 @@ class WebSocketDoor(Generic[ReplyT]):
 
     # --- bounds ---
 
+    def keep(self, size_bytes: int) -> bool:
+        """A little is nothing to count, and of a connection that is gone nothing is."""
+        if size_bytes <= WATCHED_BYTES_MIN:
+            size_bytes = 0
+        if self._subscriber is not None and size_bytes != self._being_done_bytes:
+            self._being_done_bytes = size_bytes
+            self._path.watch(self)
+            self._hold(self._transport.get_write_buffer_size())
+        return not self._path.admission.crowded
+
     def ping(self) -> None:
         """Ask a silent peer for a sign; drop one that was asked and gave none (unless we do not listen)."""
         if self.heard or self._paused:
@@ -253,7 +264,7 @@ class WebSocketDoor(Generic[ReplyT]):
             self.expel(reason)
             return False
         waiting = self._transport.get_write_buffer_size()
-        self._hold(waiting + max(self._unfinished_bytes, 0))
+        self._hold(waiting)
         if self._backlog is not None:
             self._obey(self._backlog.check(waiting, now_s))
             if waiting <= WATCHED_BYTES_MIN:
@@ -284,7 +295,7 @@ class WebSocketDoor(Generic[ReplyT]):
         if self._backlog is None:
             self._backlog = Backlog(waiting - len(data), now_s)
             self._path.watch(self)
-        self._hold(waiting + max(self._unfinished_bytes, 0))
+        self._hold(waiting)
         crowded = self._path.admission.crowded
         self._obey(self._backlog.wrote(len(data), waiting, now_s, burst=burst, crowded=crowded))
 
@@ -309,6 +320,8 @@ class WebSocketDoor(Generic[ReplyT]):
         if self._resumed is not None and not self._resumed.done():
             self._resumed.set_result(None)
 
-    def _hold(self, held_bytes: int) -> None:
+    def _hold(self, waiting_bytes: int) -> None:
+        """Count what is held for this connection, of which this is written and not sent, into what is held for all."""
+        held_bytes = waiting_bytes + max(self._unfinished_bytes, 0) + self._being_done_bytes
         self._path.admission.held_bytes += held_bytes - self._held_bytes
         self._held_bytes = held_bytes

@@ -8,7 +8,7 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.by_hand import Json
 from wakeq.actors import requests
 from wakeq.actors.door import Received
-from wakeq.actors.in_flight import IN_FLIGHT_MAX
+from wakeq.actors.in_flight import IN_FLIGHT_MAX, KEPT_BYTES_MIN
 from wakeq.actors.subscriber import BAD_LINES_MAX, GOOD_FOR_BAD
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.lines import LineTooLong
@@ -520,3 +520,45 @@ def test_refused_commands_are_no_bad_lines(client: Client) -> None:
 
     assert client.words() == ["nok"] * (BAD_LINES_MAX + 1)
     assert client.call("PING")["cmd"] == "pong"
+
+
+# Bytes that are under way -----------------------------------------------------------------------------------------
+
+
+def read_of(*lines: bytes) -> Received:  # type: ignore[type-arg]
+    return Received(wire.decode(b"".join(lines)), sum(map(len, lines)))
+
+
+def test_publishes_that_are_not_confirmed_are_held_by_their_own_bytes(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    large = b'{"cmd":"PUB","qname":"q","message":"' + b"x" * 2 * KEPT_BYTES_MIN + b'"}\n'
+    broker.log_disk.held = True
+    kept = []
+
+    for line in (PUBLISH, large, PUBLISH, large):
+        client.process.tell(read_of(line))
+        broker.settle()
+        kept.append(client.door.kept_bytes)
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert kept == [0, len(large), len(large) + len(PUBLISH), 2 * len(large) + len(PUBLISH)]
+    assert client.door.kept_bytes == 0
+
+
+def test_connection_is_not_read_while_too_much_is_held_and_its_own_is_under_way(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    large = b'{"cmd":"PUB","qname":"q","message":"' + b"x" * 2 * KEPT_BYTES_MIN + b'"}\n'
+    broker.log_disk.held = True
+    client.door.has_room = False
+
+    client.process.tell(read_of(large))
+    broker.settle()
+    paused = client.door.paused
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert paused
+    assert not client.door.paused

@@ -141,6 +141,21 @@ def test_floods_take_turns_of_the_same_size(make_port: Any, hello: bytes, tiny: 
     assert {len(flood.turns) for flood in floods} <= {1, 2}
 
 
+@PROTOCOLS
+def test_short_read_that_is_more_than_the_least_share_is_taken_once(make_port: Any, hello: bytes, tiny: bytes) -> None:
+    port = make_port()
+    floods, other = [port.connect(hello) for _ in range(1_000)], port.connect(hello)
+    for flood in floods:
+        flood.door.data_received(tiny * READ_BYTES)
+
+    other.door.data_received(tiny * 200)
+    while port.rounds.waiting and sum(other.turns) < 200:
+        port.round()
+
+    assert sum(other.turns) == 200
+    assert transport(other).reads
+
+
 def test_no_more_than_64_kib_are_taken_in_a_turn() -> None:
     port = worker()
     guest = port.connect()
@@ -297,6 +312,19 @@ def test_nothing_is_taken_behind_a_command_that_closes_the_connection() -> None:
     assert guest.turns == [SHARE_COMMANDS_MAX]
     assert transport(guest).reads, "what still comes is read and thrown away"
     assert port.admission.held_bytes == 0
+
+
+def test_what_is_being_done_is_held_until_it_is_done() -> None:
+    port = worker()
+    guest = port.connect()
+
+    guest.door.keep(100_000)
+    doing = port.admission.held_bytes
+    guest.door.data_received(b"x\n" * SHARE_COMMANDS_MAX + b"x")
+    more = port.admission.held_bytes
+    guest.door.keep(1_000)
+
+    assert (doing, more, port.admission.held_bytes) == (100_000, 100_001, 1)
 
 
 def test_who_floods_while_too_much_is_held_is_disconnected() -> None:

@@ -9,6 +9,7 @@ import pytest
 import zmq
 
 from tests.helpers.both_loops import LOOPS
+from wakeq.actors.runtime import Rounds
 from wakeq.listeners import zmq_ports as module
 from wakeq.listeners.zmq_ports import TAKEN_MAX, TOGETHER_BYTES_MAX, TOGETHER_TRANSFERS_MAX, PubPort, PullPort
 from wakeq.protocol.errors import CannotListen
@@ -37,6 +38,34 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run]:
 async def until(true: Callable[[], bool]) -> None:
     while not true():
         await asyncio.sleep(0.002)
+
+
+def test_port_with_more_than_was_read_at_once_waits_for_its_turn(run: Run) -> None:
+    async def test(ours: Any, theirs: Any) -> None:
+        taken: list[Any] = []
+        rounds = Rounds(lambda: None)
+
+        def take(transfers: list[Any]) -> None:
+            taken.extend(transfers)
+            port.passed_on()
+
+        port = PullPort(ours, "127.0.0.1", 0, take, rounds)
+        components = [connected(theirs, zmq.PUSH, port.address) for _ in range(3)]
+        for number in range(1000):
+            for component in components:
+                component.send_multipart([b"tag", b"%d" % number])
+        most = 0
+        while len(taken) < 3000:
+            before, turn = len(taken), bool(rounds.waiting)
+            if turn:
+                rounds.serve()
+                most = max(most, len(taken) - before)
+            await asyncio.sleep(0.002)
+
+        assert 0 < most <= TOGETHER_TRANSFERS_MAX
+        port.close()
+
+    run(test)
 
 
 def connected(context: Any, kind: int, address: str) -> Any:
