@@ -34,6 +34,10 @@ class Name(str):
     """A subclass, as translated texts and others are."""
 
 
+def test_sleep_asks_to_be_woken_only_when_there_is_a_message() -> None:
+    assert said(requests.sleep("q")) == wire.Islp(qname="q", wake="ready")
+
+
 # Bodies and spans -----------------------------------------------------------------------------------------
 
 
