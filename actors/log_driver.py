@@ -96,7 +96,7 @@ class LogDriver(LogLevels):
                 return self._disk_hangs(NoQuorum.code)
             return None  # not while a successor gets ready: the log would not take the deliveries
         if is_open and core.applied_index >= core.leader().first_index:
-            return Refusal(NoQuorum.code, "too few of the other nodes answer; try again, or try another node")
+            return Refusal(NoQuorum.code, "too few of the other nodes answer in time; try again, or try another node")
         return self._not_leader()
 
     def withdrawal(self, term: int) -> Refusal | None:

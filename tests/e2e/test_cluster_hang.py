@@ -98,6 +98,12 @@ def test_a_lone_broker_whose_disk_hangs_says_so_and_answers_when_it_is_over(tmp_
         disk.hang()
         client.send({"cmd": "PUB", "qname": "q", "message": "meanwhile"})
         eventually(lambda: "the disk does not answer" in broker.stderr, "it says that its disk hangs")
+        eventually(lambda: status_of(broker, "/readyz") == 503, "it is not ready")  # its first syncs are in the thread
+        with LineClient(broker.worker_address) as late:
+            refusal = late.ask("PUB", "q", message="late")
         disk.answer()
 
         assert client.recv()["cmd"] == "ok"
+        assert refusal["err"] == "BUSY"
+        assert "the disk of this node has not answered for" in refusal["detail"]
+        eventually(lambda: client.ask("PUB", "q", message="after")["cmd"] == "ok", "it goes on")
