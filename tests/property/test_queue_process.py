@@ -25,6 +25,7 @@ QUEUES = ("a", "b")
 WORKERS = 4
 
 names = st.sampled_from(QUEUES)
+wakes = st.sampled_from(["ready", "ready", "all"])
 workers = st.integers(0, WORKERS - 1)
 policies = st.fixed_dictionaries(
     {},
@@ -114,10 +115,15 @@ class QueueMachine(RuleBasedStateMachine):
             self.lives[uid] = Life(name, body, fields, self.broker.now_ms())
         self.read()
 
-    @rule(who=workers, name=names, cmd=st.sampled_from(["FET", "ISLP", "SUB", "UNS"]), count=st.sampled_from([0, 2]))
+    @rule(who=workers, name=names, cmd=st.sampled_from(["FET", "SUB", "UNS"]), count=st.sampled_from([0, 2]))
     def command(self, who: int, name: str, cmd: str, count: int) -> None:
         fields = {"count": count} if cmd == "FET" and count else {}
         self.workers[who].send({"cmd": cmd, "qname": name, **fields})
+        self.read()
+
+    @rule(who=workers, name=names, wake=wakes)
+    def sleep(self, who: int, name: str, wake: str) -> None:
+        self.workers[who].send({"cmd": "ISLP", "qname": name, "wake": wake})
         self.read()
 
     @rule(who=workers, name=names, wait=st.sampled_from([1, 7]), own=st.booleans())
@@ -131,17 +137,19 @@ class QueueMachine(RuleBasedStateMachine):
     def all_at_once(self, data: st.DataObject, name: str) -> None:
         """Several workers act before anybody is served."""
         for place, worker in enumerate(self.workers):
-            match data.draw(st.sampled_from(["", "FET", "ISLP", "gone", "UNS", "both"])):
+            match data.draw(st.sampled_from(["", "FET", "gone", "UNS", "both"])):
                 case "":
                     pass
                 case "gone":
                     worker.alive = False
                     worker.process.stop()
                     self.workers[place] = self.broker.client()
-                    self.workers[place].send({"cmd": "SUB", "qname": name}, {"cmd": "ISLP", "qname": name})
+                    sleeps = {"cmd": "ISLP", "qname": name, "wake": data.draw(wakes)}
+                    self.workers[place].send({"cmd": "SUB", "qname": name}, sleeps)
                     self.let_go(place)
                 case "both":
-                    worker.send({"cmd": "FET", "qname": name}, {"cmd": "ISLP", "qname": name})
+                    sleeps = {"cmd": "ISLP", "qname": name, "wake": data.draw(wakes)}
+                    worker.send({"cmd": "FET", "qname": name}, sleeps)
                 case cmd:
                     worker.send({"cmd": cmd, "qname": name})
         self.read()
