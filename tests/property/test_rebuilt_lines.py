@@ -7,6 +7,7 @@ client gets.
 """
 
 import random
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -242,9 +243,9 @@ def check_variety(life: Life, line: Line) -> None:
 
 
 @contextmanager
-def one_broker() -> Iterator[Broker]:
+def one_broker(**sizes: int) -> Iterator[Broker]:
     with memory_folder() as directory:
-        made = Broker(directory, flush_after_ms=NEVER_MS)
+        made = Broker(directory, flush_after_ms=NEVER_MS, **sizes)
         yield made
         made.close()
 
@@ -279,6 +280,22 @@ def rebuild_by_store_and_log(seed: int, kinds: Kinds, end: End = Life.drain) -> 
         rebuild(life, broker.crash_and_restart, end)
 
 
+def rebuild_by_image(seed: int, kinds: Kinds, end: End = Life.drain) -> None:
+    """The state store is lost; what is in the image and in the log makes another one."""
+    with one_broker(segment_bytes_max=1 << 14, snapshot_bytes_min=1 << 12) as broker:
+        life = Life(broker, random.Random(seed), kinds, broker.flush)
+        life.live()
+        broker.flush()
+        before = life.line()
+        check_variety(life, before)
+        broker.crash()
+        assert (broker.path / "consensus" / "raft.snapshot").exists()
+        shutil.rmtree(broker.path / "state")
+        broker.restart()
+        life.compare(before)
+        end(life)
+
+
 def rebuild_on_another_leader(seed: int, kinds: Kinds, end: End = Life.drain) -> None:
     with three_brokers() as brokers:
         life = Life(brokers, random.Random(seed), kinds)
@@ -295,7 +312,7 @@ def rebuild(life: Life, crash: Callable[[], None], end: End) -> None:
 
 
 Way = Callable[..., None]
-WAYS = (rebuild_by_log, rebuild_by_store, rebuild_by_store_and_log, rebuild_on_another_leader)
+WAYS = (rebuild_by_log, rebuild_by_store, rebuild_by_store_and_log, rebuild_by_image, rebuild_on_another_leader)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
