@@ -164,3 +164,11 @@ def no_no_op() -> list[Patch]:
             self.put_own_entry(None)
 
     return [(Core, "become_leader", become_leader)]
+
+
+@mutant
+def tells_of_disks_what_they_have_not_acknowledged() -> list[Patch]:
+    def acknowledged(self: Leader) -> list[tuple[int, int]]:
+        return [(peer.disk_id, self.core.commit) for peer in self.peers.values() if peer.disk_id]
+
+    return [(Leader, "_acknowledged", acknowledged)]

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from wakeq import doctor
-from wakeq.settings import Settings
+from wakeq.settings import Cluster, Settings
+from wakeq.storage.cluster_secret import write_secret
 from wakeq.storage.directory import DataDirectory
 
 MIB = 1 << 20
@@ -52,3 +53,25 @@ def test_where_a_file_is_no_data_directory_can_be_made(tmp_path: Path, below: st
     (found,) = [finding for finding in findings if finding.what == "data" and finding.level != "note"]
     assert found == doctor.Finding("bad", "data", f"{file} is a file, not a directory: choose another path")
     assert [finding.what for finding in findings if finding.level == "bad"] == ["data"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "level", "said"),
+    [(0o600, "good", "the secret of the cluster is in"), (0o644, "note", "can pass for a node")],
+)
+def test_secret_of_the_cluster_that_everybody_may_read_is_noted(
+    tmp_path: Path, mode: int, level: str, said: str
+) -> None:
+    file = tmp_path / "secret"
+    write_secret(file)
+    file.chmod(mode)
+    cluster = Cluster(node=0, peers="127.0.0.1:1,127.0.0.1:2", secret_file=file)
+
+    found = [
+        finding
+        for finding in doctor._security(Settings(data_dir=tmp_path, cluster=cluster))
+        if "secret" in finding.text
+    ]
+
+    assert [finding.level for finding in found] == [level]
+    assert said in found[0].text
