@@ -147,9 +147,13 @@ def test_what_is_published_at_one_door_is_fetched_at_the_other(shared_broker: Br
     assert asyncio.run(there_and_back())["msg"] == "über 世界 \u0000"
 
 
-def test_a_binary_frame_is_refused_and_does_not_end_the_connection(shared_broker: BrokerProcess) -> None:
+def test_binary_frame_of_a_known_client_is_refused_and_does_not_end_the_connection(
+    shared_broker: BrokerProcess,
+) -> None:
     async def send_binary() -> list[Message]:
         connection = await FrameConversation.connect(shared_broker.http_address)
+        await connection.send({"cmd": "PING"})
+        await connection.receive()
         await connection.frames.send_bytes(b"\x00\x01")
         first = await connection.receive()
         await connection.send({"cmd": "PING"})
@@ -161,6 +165,24 @@ def test_a_binary_frame_is_refused_and_does_not_end_the_connection(shared_broker
 
     assert refused["cmd"] == "nok"
     assert pong["cmd"] == "pong"
+
+
+@pytest.mark.parametrize("first", [b"\x00\x01", "x", "[]", "POST / HTTP/1.1"])
+def test_first_frame_that_is_no_object_is_refused_and_ends_the_connection(
+    shared_broker: BrokerProcess, first: bytes | str
+) -> None:
+    async def send_first() -> tuple[Message, aiohttp.WSMsgType]:
+        connection = await FrameConversation.connect(shared_broker.http_address)
+        frames = connection.frames
+        await (frames.send_bytes(first) if isinstance(first, bytes) else frames.send_str(first))
+        refused = await connection.receive()
+        end = await frames.receive()
+        await connection.close()
+        return refused, end.type
+
+    refused, end = asyncio.run(send_first())
+
+    assert (refused["cmd"], refused["err"], end) == ("nok", "BAD_JSON", aiohttp.WSMsgType.CLOSE)
 
 
 def test_the_root_of_the_http_port_greets(shared_broker: BrokerProcess) -> None:
