@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from wakeq.actors.complaints import Complaints
 from wakeq.protocol.access import Book, Grant, Right, digest_of
-from wakeq.protocol.errors import Forbidden, Unauthorized
+from wakeq.protocol.errors import Forbidden, TooManyQueues, Unauthorized
 
 QUEUES_REMEMBERED_MAX = 10_000  # by one connection for one right: as many as it may know
 
@@ -35,13 +35,48 @@ class Closable(Protocol):
     def close(self, reason: str, /) -> None: ...
 
 
+class Making:
+    """The queues that the connections of one token have made by publishing, as far as they are still there."""
+
+    def __init__(self, name: str, exists: Callable[[str], bool], queues_max: int) -> None:
+        self._name = name
+        self._exists = exists
+        self._queues_max = queues_max
+        self._made: set[str] = set()
+
+    def admits(self, queue: str) -> bool:
+        """Whether a publish to the queue may go on; one that is not there yet is made by it, and counts."""
+        if self._exists(queue) or queue in self._made:
+            return True
+        if len(self._made) >= self._queues_max:
+            self._made = {made for made in self._made if self._exists(made)}
+        if len(self._made) >= self._queues_max:
+            return False
+        self._made.add(queue)
+        return True
+
+    @property
+    def refusal(self) -> TooManyQueues:
+        return TooManyQueues(
+            f"the token {self._name} has created {self._queues_max} queues that are still there, and may not create "
+            "another one (queues_per_token_max); drop some"
+        )
+
+
 class Access:
     """What one connection may do, by the token that it showed, or by none."""
 
-    __slots__ = ("__weakref__", "_allowed", "_connection", "_grant", "digest")
+    __slots__ = ("__weakref__", "_allowed", "_connection", "_grant", "_making", "digest")
 
-    def __init__(self, grant: Grant | None = None, digest: bytes = b"", connection: Closable | None = None) -> None:
+    def __init__(
+        self,
+        grant: Grant | None = None,
+        digest: bytes = b"",
+        connection: Closable | None = None,
+        making: Making | None = None,
+    ) -> None:
         self.digest = digest
+        self._making = making  # None: no limit
         self._grant = grant
         self._connection = connection
         self._allowed: dict[Right, set[str]] = {}
@@ -64,8 +99,10 @@ class Access:
         return all([self.may(right, queue) for queue in queues])
 
     def may(self, right: Right, queue: str) -> bool:
-        """Whether this may be done to the queue."""
-        if self._grant is None or not self._grant.allows(right, queue):
+        """Whether this may be done to the queue, now that somebody wants to do it."""
+        if not self.allows(right, queue):
+            return False
+        if right is Right.PUBLISH and self._making is not None and not self._making.admits(queue):
             return False
         known = self._allowed.setdefault(right, set())
         if len(known) >= QUEUES_REMEMBERED_MAX:
@@ -73,18 +110,24 @@ class Access:
         known.add(queue)
         return True
 
+    def allows(self, right: Right, queue: str) -> bool:
+        """Whether the token has this right for the queue."""
+        return self._grant is not None and self._grant.allows(right, queue)
+
     def may_all(self, right: Right, prefix: str = "") -> bool:
         """Whether this may be done to every queue whose name begins so."""
         return self._grant is not None and self._grant.allows_all(right, prefix)
 
     def may_any(self, queue: str) -> bool:
         """Whether anything at all may be done to the queue: then its figures are no secret."""
-        return any(self.may(right, queue) for right in Right)
+        return any(self.allows(right, queue) for right in Right)
 
-    def refusal(self, right: Right, queue: str) -> Forbidden | Unauthorized:
+    def refusal(self, right: Right, queue: str) -> Forbidden | Unauthorized | TooManyQueues:
         """Why it may not be done."""
         if self._grant is None:
             return Unauthorized(NO_TOKEN)
+        if self._making is not None and self.allows(right, queue):
+            return self._making.refusal
         where = f"queue {queue!a}" if queue else "the default queue"
         return Forbidden(f"the token {self.name} has no right to {right.value} for {where}; ask for one that has")
 
@@ -124,6 +167,9 @@ class Gate:
         self._refused, self._without = Complaints(logger, now_ms), Complaints(logger, now_ms)
         self._next_end_ms = book.next_end_ms(now_ms())
         self.refused = 0  # logins, for the figures
+        self._exists: Callable[[str], bool] | None = None
+        self._queues_max = 0  # that a token may make
+        self._making: dict[str, Making] = {}  # by the name of a token
 
     def login(self, token: str | None, connection: Closable | None = None, *, peer: str = "") -> Access:
         """Return what a token is good for; the connection is closed when that ends.  Raise Unauthorized."""
@@ -138,10 +184,22 @@ class Gate:
             where = peer if connection is None else connection.peer
             self._refused.say(f"a login from {where} was refused: its token is not valid")
             raise Unauthorized(BAD_TOKEN)
-        access = Access(grant, digest, connection)
+        access = Access(grant, digest, connection, self._making_of(grant.name))
         if connection is not None:
             self._inside.add(access)
         return access
+
+    def limit_queues(self, queues_max: int, exists: Callable[[str], bool]) -> None:
+        """Let the clients of a token make so many queues; 0 is no limit.  Before anybody comes in."""
+        self._queues_max, self._exists = queues_max, exists
+
+    def _making_of(self, name: str) -> Making | None:
+        if self._exists is None or not self._queues_max:
+            return None
+        making = self._making.get(name)
+        if making is None:
+            making = self._making[name] = Making(name, self._exists, self._queues_max)
+        return making
 
     def miss_token(self, peer: str) -> None:
         """Say that somebody asks for something and shows no token: most likely a worker that was not given one."""

@@ -16,11 +16,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from wakeq.actors.log_files import LogFiles, LogServices
-from wakeq.actors.messages import Answered, Asker, Committed, HeldBack, Item, Pressure, Propose, Refusal
+from wakeq.actors.messages import Answered, Asker, Committed, Crowded, HeldBack, Item, Pressure, Propose, Refusal
 from wakeq.actors.runtime import Process
 from wakeq.protocol.commands import Ack, CreateQueue, Entry, Imported, Publish, Stash, lengthened
 from wakeq.protocol.errors import BadField, NotLeader, OutcomeUnknown
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
+from wakeq.protocol.names import DEFAULT_QUEUE
 from wakeq.protocol.raft.core import Core
 from wakeq.protocol.records import encode_entry
 
@@ -43,12 +44,14 @@ class LogEntries(LogFiles):
         self._uncommitted: deque[Item] = deque()
         self._orphans: dict[tuple[int, int], Asker] = {}  # by index and term: askers of entries that were dropped
         self._refusal: Refusal | None = None  # for entries that need room on disk, while there is none
+        self._crowded: Crowded | None = None  # for entries that would create a queue, while there are too many
+        self._admits_all = True  # neither
 
     # --- in --------------------------------------------------------------------------------------------------------
 
     def _append(self, message: Propose) -> None:
         """Stamp entries, give them their indexes, and put them into the log's buffer."""
-        items = message.items if self._refusal is None else self._admitted(message.items)
+        items = message.items if self._admits_all else self._admitted(message.items)
         at_ms = self._stamp_ms()
         behind_ms = self._behind_ms()
         if behind_ms:
@@ -92,17 +95,25 @@ class LogEntries(LogFiles):
             uncommitted.append((index, term, at_ms, entry, asker))
 
     def _admitted(self, items: Sequence[Proposal]) -> list[Proposal]:
-        """Refuse entries that need room on disk; return the others, which may make room."""
+        """Refuse entries that need room on disk, or a new queue; return the others, which may make room."""
         admitted = []
         for entry, asker in items:
-            if not _needs_room(entry):
-                admitted.append((entry, asker))
-            elif self._refusal is not None:
+            if self._refusal is not None and _needs_room(entry):
                 answer(asker, self._refusal)
+            elif self._crowded is not None and not all(map(self._crowded.exists, _made_by(entry))):
+                assert self._crowded.refusal is not None, "else it is None itself"
+                answer(asker, self._crowded.refusal)
+            else:
+                admitted.append((entry, asker))
         return admitted
 
     def on_pressure(self, message: Pressure) -> None:
         self._refusal = message.refusal
+        self._admits_all = self._refusal is None and self._crowded is None
+
+    def on_crowded(self, message: Crowded) -> None:
+        self._crowded = None if message.refusal is None else message
+        self._admits_all = self._refusal is None and self._crowded is None
 
     # --- out -------------------------------------------------------------------------------------------------------
 
@@ -160,6 +171,16 @@ def answer(asker: Asker | None, refusal: Refusal) -> None:
         asker.process.tell(Answered([(ticket, place, refusal) for ticket, place, _ in asker.ticket.otherwise.answers]))
     else:
         asker.tell(refusal)
+
+
+def _made_by(entry: Entry) -> list[str]:
+    """Return the queues that an entry creates if they are missing; dead letters and the default queue may."""
+    match entry:
+        case Publish(must_exist=False) | Stash() | CreateQueue() if entry.queue != DEFAULT_QUEUE:
+            return [entry.queue]
+        case Ack(dead=False):
+            return [publish.queue for publish in entry.publishes]
+    return []
 
 
 def _needs_room(entry: Entry) -> bool:

@@ -358,6 +358,13 @@ class Pressure(msgspec.Struct, frozen=True, gc=False):
     refusal: Refusal | None
 
 
+class Crowded(msgspec.Struct, frozen=True, gc=False):
+    """Whatever would create a queue is refused from now on with this refusal, or (None) not any more."""
+
+    refusal: Refusal | None
+    exists: Callable[[str], bool]
+
+
 class Halted(msgspec.Struct, frozen=True, gc=False):
     """A queue cannot apply an entry, which is of this term; sent again and again as long as that is so."""
 

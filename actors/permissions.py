@@ -14,11 +14,11 @@ import msgspec
 from wakeq.actors.access import Access
 from wakeq.protocol.access import Right
 from wakeq.protocol.dead_letters import ORIGIN, OWN_PREFIX
-from wakeq.protocol.errors import BadField, Forbidden, Unauthorized
+from wakeq.protocol.errors import BadField, Refused
 from wakeq.protocol.wire import worker as wire
 from wakeq.protocol.wire.blocks import Buffers
 
-Refusal = Forbidden | Unauthorized | BadField | None
+Refusal = Refused | None
 Headers = Mapping[str, str]
 
 FREE = frozenset({wire.Hello, wire.Bad})  # what a stranger may say

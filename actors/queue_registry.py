@@ -15,6 +15,7 @@ import msgspec
 from wakeq.actors.listing import Listing
 from wakeq.actors.messages import (
     Asker,
+    Crowded,
     EndWaits,
     Fetch,
     Follow,
@@ -90,12 +91,21 @@ class QueueRegistry(Process):
         self._unled: set[str] = set()  # rebuilt, and not handing out yet
         self._members: list[tuple[int, Config]] = []  # of the cluster, from which entry on; as far back as the log goes
         self._members_changed = False  # since the last cut
+        self._crowd: Refusal | None = None  # for whoever waits for a queue that is not there, while there are too many
         self._halted: dict[str, SetAside] = {}  # queues that wait for an entry to be set aside
 
     @property
     def held_bytes(self) -> int:
         """Bytes of all messages in all queues."""
         return sum(process.ledger.bytes for process in self._processes.values())
+
+    @property
+    def queues_count(self) -> int:
+        """How many queues there are."""
+        return len(self.catalog.queues)
+
+    def on_crowded(self, message: Crowded) -> None:
+        self._crowd = message.refusal
 
     def exists(self, name: str) -> bool:
         return name in self.catalog.queues
@@ -246,7 +256,7 @@ class QueueRegistry(Process):
             self._put_off(message)
             return
         if process is None:
-            if not _creates_interest(message):
+            if not _creates_interest(message) or self._crowd is not None:
                 self._refuse(message)
                 return
             process = self._process(name)
@@ -269,9 +279,12 @@ class QueueRegistry(Process):
         """Say that there is no such queue, or, if this node may not serve and so cannot know, who does."""
         elsewhere = self._services.refusal()
         missing = Refusal("Q_NOT_FOUND", f"queue {message.queue} does not exist; publish to it or subscribe first")
-        refusal = elsewhere or missing
+        is_crowd = self._crowd is not None and _creates_interest(message)
+        refusal = elsewhere or (self._crowd if is_crowd else None) or missing
         if isinstance(message, Fetch):
             message.tell_all(refusal)
+        elif isinstance(message, Subscribe):
+            pass  # it asks for no answer; the FET or ISLP that follows gets one
         elif isinstance(message, Touch | Nack) and elsewhere is None:
             outcome = Outcome(message.queue, 0, [Result.UNKNOWN] * len(message.uids))
             message.asker.tell(outcome)

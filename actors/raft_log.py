@@ -24,6 +24,7 @@ from wakeq.actors.log_files import Cut, Freed, Kept, Roll, Saved, Written
 from wakeq.actors.log_standing import CaughtUp, LogStanding
 from wakeq.actors.messages import (
     Applied,
+    Crowded,
     Halted,
     HandOver,
     Inquire,
@@ -160,6 +161,7 @@ _HANDLERS: dict[type, Callable[[RaftLog, Any], None]] = {
     Written: RaftLog.on_written,
     Started: RaftLog.on_started,
     Pressure: RaftLog.on_pressure,
+    Crowded: RaftLog.on_crowded,
     Throttle: RaftLog.on_throttle,
     StepAside: RaftLog.on_step_aside,
     Spoilt: RaftLog.on_spoilt,

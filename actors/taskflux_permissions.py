@@ -9,7 +9,7 @@ from typing import Any
 
 from wakeq.actors.access import Access
 from wakeq.protocol.access import Right
-from wakeq.protocol.errors import Forbidden, Unauthorized
+from wakeq.protocol.errors import Refused
 from wakeq.protocol.wire.taskflux.intents import Remove, Return, StopWaiting, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (
     ClusterMetadataRequest,
@@ -31,7 +31,7 @@ OF_A_QUEUE: dict[type, Right] = {
 }
 
 
-def refusal_of(work: Any, access: Access) -> Forbidden | Unauthorized | None:
+def refusal_of(work: Any, access: Access) -> Refused | None:
     """Return why this may not be done, or None."""
     kind = type(work)
     right = OF_A_QUEUE.get(kind)

@@ -151,7 +151,7 @@ def refusal(answer: Refusal, known: Known) -> Response:
             return known.not_leader()
         case "NO_QUORUM":
             return NotLeader(UNKNOWN_NODE)
-        case "QUEUE_FULL":
+        case "QUEUE_FULL" | "TOO_MANY_QUEUES":
             return GeneralViolation(answer.detail)
         case _:
             return BusinessError(ErrorCode.UNKNOWN, f"{answer.code}: {answer.detail}")

@@ -77,6 +77,12 @@ class QueueFull(Refused):
     code = "QUEUE_FULL"
 
 
+class TooManyQueues(Refused):
+    """The node has as many queues as it may, or the token has made as many as it may."""
+
+    code = "TOO_MANY_QUEUES"
+
+
 class KeyRange(Refused):
     """A priority outside of the range that the queue allows."""
 
@@ -283,8 +289,8 @@ BY_CODE: dict[str, type[Refused]] = {
     error.code: error
     for error in (
         Refused, BadJson, BadCommand, BadField, BadName, TooLarge, QueueNotFound, QueueExists, QueueFull, KeyRange,
-        StaleLease, EpochExpired, StashExpired, EpochOld, MessageNotFound, NotLeader, NoQuorum, OutcomeUnknown,
-        Busy, OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
+        TooManyQueues, StaleLease, EpochExpired, StashExpired, EpochOld, MessageNotFound, NotLeader, NoQuorum,
+        OutcomeUnknown, Busy, OlderNodes, CommandSetAside, DiskFull, Unauthorized, Forbidden,
     )
 }  # fmt: skip
 

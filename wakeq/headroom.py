@@ -9,20 +9,22 @@ a message.
 import logging
 
 from wakeq.actors.log_files import Cut
-from wakeq.actors.messages import Pressure, Refusal, StepAside
+from wakeq.actors.messages import Crowded, Pressure, Refusal, StepAside
 from wakeq.actors.queue_cuts import STATE_BYTES_A_LOG_BYTE
 from wakeq.assembly import Assembly
 from wakeq.opening import Opened
-from wakeq.protocol.errors import DiskFull, QueueFull
+from wakeq.protocol.errors import DiskFull, QueueFull, TooManyQueues
 
 logger = logging.getLogger("wakeq.node")
 
 
 class Headroom:
-    """See the head of this file.  `node_bytes_max` may be changed at any time; 0 is no limit."""
+    """See the head of this file.  The limits may be changed at any time; 0 is none."""
 
-    def __init__(self, files: Opened, assembly: Assembly, *, node_bytes_max: int) -> None:
+    def __init__(self, files: Opened, assembly: Assembly, *, node_bytes_max: int, queues_max: int = 0) -> None:
         self.node_bytes_max = node_bytes_max
+        self.queues_max = queues_max
+        self._is_crowded = False
         self._files = files
         self._assembly = assembly
         self._refused_with = ""  # the code, while publishes are refused
@@ -42,6 +44,7 @@ class Headroom:
     def look(self) -> None:
         """Refuse publishes from now on, or take them again, if that has changed."""
         queues, directory = self._assembly.queues, self._files.directory
+        self._count_queues()
         owed_bytes = STATE_BYTES_A_LOG_BYTE * queues.unflushed_bytes
         was_out_of_room, is_full = directory.out_of_room, directory.check_space(owed_bytes, queues.reusable_bytes)
         if directory.check_last_room(owed_bytes) != was_out_of_room:
@@ -56,6 +59,19 @@ class Headroom:
         if code != self._refused_with:
             self._refused_with = code
             self._tell(refusal)
+
+    def _count_queues(self) -> None:
+        """Have no more queues created, or again, if that has changed."""
+        queues = self._assembly.queues
+        is_crowded = self.queues_max > 0 and self.queues_max <= queues.queues_count
+        if is_crowded == self._is_crowded:
+            return
+        self._is_crowded = is_crowded
+        limit = f"there are {self.queues_max} queues, the limit of this node (queues_max); drop some, or raise it"
+        crowded = Crowded(Refusal(TooManyQueues.code, limit) if is_crowded else None, queues.exists)
+        self._assembly.raft_log.tell(crowded)
+        queues.tell(crowded)
+        logger.warning("%s", f"no more queues are created: {limit}" if is_crowded else "queues are created again")
 
     def _disk_full(self, owed_bytes: int) -> Refusal:
         directory = self._files.directory

@@ -148,7 +148,9 @@ class Node:
             cluster=self._make_peers(files),
         )
         self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues
-        self._headroom = Headroom(files, self.assembly, node_bytes_max=settings.node_bytes_max)
+        self._headroom = Headroom(
+            files, self.assembly, node_bytes_max=settings.node_bytes_max, queues_max=settings.queues_max
+        )
 
     def _make_peers(self, files: Opened) -> Cluster | None:
         """Make the door to the other nodes; nobody is dialled yet."""
@@ -285,6 +287,7 @@ class Node:
         """Take other settings while it runs; only those that can be reloaded differ."""
         self.security.reload(settings)
         self._headroom.node_bytes_max = settings.node_bytes_max
+        self._headroom.queues_max = settings.queues_max
         if self.ports is not None:
             self.ports.reload(settings)
         if self.files.log.journal is not None:

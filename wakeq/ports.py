@@ -68,6 +68,8 @@ class Ports:
         self._bound: dict[str, socket.socket] = {}  # by door, until it is opened
         defaults = settings.queue.policies()
         self._defaults = None if defaults == Policies() else defaults
+        if services.security.gate is not None:
+            services.security.gate.limit_queues(settings.queues_per_token_max, services.assembly.queues.exists)
         self._worker, self._connect = self._make_worker_doors()
         self._taskflux = self._make_taskflux_ports()
         self.monique = self._make_monique()

@@ -253,6 +253,18 @@ class Settings:
         least=0,
         reloadable=True,
     )
+    queues_max: int = setting(
+        100_000,
+        "Nothing creates a queue while there are this many, checked twice a second, except dead letters; 0 = no limit",
+        least=0,
+        reloadable=True,
+    )
+    queues_per_token_max: int = setting(
+        10_000,
+        "The most queues that the clients of one token create by publishing, of those that are there and since the "
+        "node started; 0 = no limit",
+        least=0,
+    )
     insecure: bool = setting(False, "Allow other machines to connect without tokens, or without TLS")
     connections_max: int = setting(
         16_384, "The most connections on all ports; one more is refused", least=1, reloadable=True

@@ -100,6 +100,8 @@ MEANINGS = {
     "Q_NOT_FOUND": "The queue does not exist. Publish to it, or create it.",
     "Q_EXISTS": "CREATE of a queue that exists. Use UPDATE to change it.",
     "QUEUE_FULL": "The queue or the node is at its limit of messages or bytes. Try later, or raise it.",
+    "TOO_MANY_QUEUES": "The node has `queues_max` queues, or the token has made `queues_per_token_max`. Drop some, or "
+    "raise it.",
     "KEY_RANGE": "The priority is outside of what the queue allows (`priority_min`, `priority_max`).",
     "STALE_LEASE": "This lease is over: the message timed out, and may be with another worker. Do not repeat it.",
     "EPOCH_EXPIRED": "The claim of this epoch is over: settled, or not renewed in time. Stage another one.",

@@ -43,7 +43,7 @@ class Caller(NamedTuple):
 
     def may(self, need: str, queue: str) -> bool:
         """Whether this may be done to the queue."""
-        return self.access is None or any(self.access.may(right, queue) for right in NEEDS[need])
+        return self.access is None or any(self.access.allows(right, queue) for right in NEEDS[need])
 
     @property
     def sees_node(self) -> bool:

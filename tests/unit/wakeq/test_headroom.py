@@ -155,3 +155,20 @@ def test_of_the_room_for_an_image_goes_what_the_state_will_need() -> None:
     headroom = Headroom(cast("Opened", files), cast("Assembly", assembly), node_bytes_max=0)
 
     assert headroom.image_room_bytes() == 80
+
+
+def test_a_node_with_as_many_queues_as_it_may_have_creates_none_until_one_is_dropped(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        async with node_here(tmp_path / "data", queues_max=3) as here, client_of(here) as client:
+            headroom, found = here.node._headroom, []
+            for name in ("a", "b"):  # beside the default queue
+                await client.publish(name, b"x")
+            headroom.look()
+            found.append(await _error_of(client.publish("c", b"x")))
+            found.append(await _error_of(client.publish("a", b"x")))
+            await client.delete_queue("b")
+            headroom.look()
+            found.append(await _error_of(client.publish("c", b"x")))
+            return found
+
+    assert asyncio.run(story()) == ["TOO_MANY_QUEUES", "", ""]
