@@ -4,12 +4,14 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from wakeq.cli import main
 from wakeq.protocol.errors import BadSettings, DamagedFile, WrongVersion
@@ -21,7 +23,7 @@ DEPLOY = TOP / "deploy"
 COMPOSITIONS = ("compose.yaml", "compose-three.yaml")
 INSTRUCTIONS = {
     "FROM", "WORKDIR", "COPY", "RUN", "ENV", "USER", "VOLUME", "EXPOSE", "HEALTHCHECK", "STOPSIGNAL", "ENTRYPOINT",
-    "CMD",
+    "CMD", "ARG",
 }  # fmt: skip
 # Of the Compose specification; a word that is not one of them is a mistake, or belongs here.
 OF_A_SERVICE = {
@@ -68,11 +70,12 @@ def each_service() -> Iterator[Any]:
 def test_the_image_says_nothing_that_docker_does_not_know() -> None:
     words = [word for word, _ in dockerfile()]
 
-    assert words[0] == "FROM"
+    assert words[:2] == ["ARG", "FROM"]
     assert set(words) <= INSTRUCTIONS
     stages = {rest.split()[-1] for rest in said("FROM") if " AS " in rest}
     assert {copy.partition("--from=")[2].split()[0] for copy in said("COPY") if "--from=" in copy} == stages
-    assert all(re.fullmatch(r"[\w.-]+:[\w.-]+( AS \w+)?", base) for base in said("FROM")), "an image without a version"
+    assert all(re.fullmatch(r"\$\{PYTHON\}( AS \w+)?", base) for base in said("FROM")), "an image that no digest fixes"
+    assert re.fullmatch(r"PYTHON=[\w.-]+:[\w.-]+(@sha256:[0-9a-f]{64})?", said("ARG")[0]), "an image without a version"
     assert said("USER")[-1] not in ("root", "0")
 
 
@@ -94,7 +97,7 @@ def test_the_image_is_given_all_that_the_package_is_made_of() -> None:
     kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
 
     links = {path.resolve().name for path in (TOP / "wakeq").iterdir() if path.is_symlink()}
-    assert {"pyproject.toml", "README.md", "LICENSE", "wakeq"} | links == kept
+    assert {"pyproject.toml", "README.md", "LICENSE", "wakeq", "deploy/requirements.txt"} | links == kept
 
 
 # --- compositions ---
@@ -195,3 +198,27 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
     complaints = [line for line in (checked.stdout + checked.stderr).splitlines() if "wakeq.service" in line]
     assert not complaints
+
+
+# --- what the image installs ---
+
+
+def test_image_installs_only_what_is_named_by_version_and_hash() -> None:
+    lines = (DEPLOY / "requirements.txt").read_text().replace("\\\n", " ").splitlines()
+    named = [line for line in lines if line and not line.lstrip().startswith("#")]
+
+    assert any("--require-hashes" in run for run in said("RUN"))
+    assert all("--require-hashes" in run or "--no-deps" in run for run in said("RUN") if "pip install" in run)
+    assert all(re.match(r"[a-z0-9-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line) for line in named)
+
+
+def test_image_installs_every_dependency_of_the_package_within_its_bounds() -> None:
+    lines = (DEPLOY / "requirements.txt").read_text().splitlines()
+    versions = dict(line.split()[0].split("==") for line in lines if "==" in line.split("#")[0])
+    wanted = [
+        Requirement(one)
+        for one in tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["dependencies"]
+    ]
+
+    assert all(any(bound.operator == "<" for bound in one.specifier) for one in wanted)
+    assert {one.name: versions[one.name] for one in wanted if versions[one.name] not in one.specifier} == {}
