@@ -87,3 +87,13 @@ def an_emptied_disk_counts() -> list[Patch]:
 @mutant
 def a_cluster_works_before_it_is_founded() -> list[Patch]:
     return [(Leader, "accepts", property(lambda self: self.heir is None))]
+
+
+@mutant
+def keeps_the_lead_while_its_disk_hangs() -> list[Patch]:
+    return [(Leader, "heir_without_us", lambda self: None)]
+
+
+@mutant
+def tells_nobody_that_he_was_removed() -> list[Patch]:
+    return [(Core, "tell_if_removed", lambda self, node_id: None)]
