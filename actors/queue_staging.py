@@ -317,4 +317,4 @@ class QueueStaging(QueueEndings):
         earlier = [0 if side is None else side.deliveries - under_way for side in sides]
         states = [] if under_way else [state_of(ledger, self.leases, number, now_ms) for number in living]
         drafts, published = [found[number][0] for number in living], [found[number][1] for number in living]
-        return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last)
+        return Seen(self._uids_of(living), drafts, earlier, published, states, goes_on, last, self.term)

@@ -19,6 +19,7 @@ from wakeq.actors.door import Door
 from wakeq.actors.in_flight import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_LOW, IN_FLIGHT_MAX, Batches
 from wakeq.actors.messages import Delivery, Leaving, Outcome, Refusal, Unsent
 from wakeq.actors.runtime import Process
+from wakeq.actors.staging_messages import Seen
 from wakeq.actors.worker_replies import (
     REPLIES,
     acked,
@@ -34,7 +35,7 @@ from wakeq.protocol.uid import parse
 from wakeq.protocol.wire import worker as wire
 
 JOINED_MAX = 1_024  # parked commands that may be joined into one run
-_DELIVERING = frozenset({wire.Fet, wire.FetBlock})
+_DELIVERING = frozenset({wire.Fet, wire.FetBlock, wire.Slice})
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     missing: int
     busy: tuple[str, ...] = ()  # queues that it may still change
     waits: tuple[str, ...] = ()  # queues in which a FET without cmd_id waits
-    unsent: list[tuple[int, Sequence[Delivery]]] | None = None  # deliveries in its replies, by place
+    unsent: list[tuple[int, list[Delivery] | Seen]] | None = None  # what its replies deliver, by place
 
 
 class Part(msgspec.Struct, gc=False):
@@ -224,7 +225,7 @@ class Requests(Process):
                     ticket.replies[place] = reply_publish(command, answer)
                     continue
                 ticket.replies[place] = self._reply_to(command, answer)
-                if type(command) in _DELIVERING and type(answer) is list:
+                if type(command) in _DELIVERING and type(answer) in (list, Seen):
                     if ticket.unsent is None:
                         ticket.unsent = []
                     ticket.unsent.append((place, answer))
@@ -324,12 +325,13 @@ class Requests(Process):
 
         They waited for what stands before them, or in the mail.  Nobody has seen them.
         """
-        for place, deliveries in pending.unsent or ():
-            refusal = self._services.withdrawal(deliveries[0].token[0])
+        for place, found in pending.unsent or ():
+            refusal = self._services.withdrawal(found.term if isinstance(found, Seen) else found[0].token[0])
             if refusal is not None:
                 command = pending.commands[place]
                 pending.replies[place] = refused(refusal, command.cmd_id)
-                self._queue(command.qname).tell(Unsent(command.qname, deliveries))
+                if not isinstance(found, Seen):  # a slice stays where it is, under its claim
+                    self._queue(command.qname).tell(Unsent(command.qname, found))
         return pending.replies
 
     def _finish_if_answered(self) -> None:

@@ -29,6 +29,7 @@ class Seen(msgspec.Struct, frozen=True, gc=False):
     states: list[str]
     next: int
     last: int = 0  # the highest number that the queue ever gave, of a Leaf
+    term: int = 0  # in which the leader has looked
 
 
 class Stage(msgspec.Struct, frozen=True, gc=False):

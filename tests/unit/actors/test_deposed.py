@@ -59,6 +59,24 @@ def test_delivery_behind_an_acknowledgement_is_not_sent_by_a_deposed_leader(
     assert [reply.get("err") for reply in client.take()] == ["UNKNOWN", "NOT_LEADER"]
 
 
+def test_slice_behind_an_acknowledgement_is_not_sent_by_a_deposed_leader(
+    cluster: HandCluster, leader: HandNode
+) -> None:
+    client = leader.client()
+    client.publish(OTHER)
+    done = client.fetch(OTHER)
+    client.publish(Q)
+    client.call("STAGE", Q, source="s", epoch=1, count=10)
+    cluster.advance(0.2)
+    cluster.isolate(leader)
+
+    slice_ = {"cmd": "SLICE", "qname": Q, "source": "s", "epoch": 1, "slice": 0, "offset": 0, "count": 10}
+    assert client.ask({"cmd": "ACK", "qname": OTHER, "uid": done["uid"]}, slice_) == []
+    cluster.advance(4 * ELECTION_S)
+
+    assert [reply.get("err") for reply in client.take()] == ["UNKNOWN", "NOT_LEADER"]
+
+
 @pytest.mark.parametrize("lease", ["fast", "strict"])
 def test_delivery_behind_a_waiting_fetch_is_not_sent_by_a_deposed_leader(
     cluster: HandCluster, leader: HandNode, lease: str
