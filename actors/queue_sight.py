@@ -16,7 +16,7 @@ from wakeq.actors.operator_messages import Page, Scan, Why
 from wakeq.actors.queue_deliveries import ANSWER_BYTES_MAX
 from wakeq.actors.queue_operations import QueueOperations
 from wakeq.actors.queue_view import Gauges, figures_of, gauges_of, numbers_in, oldest_ready, row_of
-from wakeq.actors.why import causes_of
+from wakeq.actors.why import absence_of, causes_of
 
 SCAN_COUNT_MAX = 1_000
 
@@ -84,7 +84,11 @@ class QueueSight(QueueOperations):
         assert self.leases is not None, "asked before"
         number = self._number_of(message.uid)
         subscribers = self.runtime.groups.count(("subscribers", self.name))
-        causes = causes_of(self.ledger, self.leases, number, self._now_ms(), subscribers)
+        absence = absence_of(self.ledger, message.uid, number)
+        if absence is None:
+            causes = causes_of(self.ledger, self.leases, number, self._now_ms(), subscribers)
+        else:
+            causes = [absence]
         message.asker.tell({"queue": self.name, "uid": message.uid, "causes": causes})
 
     # --- figures ---------------------------------------------------------------------------------------------------

@@ -13,16 +13,32 @@ from wakeq.actors.audience import NEVER
 from wakeq.actors.leases import Leases
 from wakeq.protocol.commands import PAUSE_MS_MAX
 from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.uid import parse, uid_of
 
 POSITION_MAX = 10_000  # places in line that are counted
 
 Cause = dict[str, Any]
 
 
+def absence_of(ledger: Ledger, uid: str, number: int) -> Cause | None:
+    """Return why a message is not here, by the number that its uid has in this queue; None if it is."""
+    if number > 0 and ledger.lives(number):
+        return None
+    parsed = parse(uid)
+    if parsed is None:
+        text = f"{uid!r} is not a uid of this broker; those look like {uid_of(ledger.id, 1)}, as publishing prints them"
+        return {"code": "no_uid", "text": text}
+    if parsed[0] != ledger.id:
+        text = "its uid is of another queue, or of a time before this queue was purged or deleted and made anew"
+        return {"code": "other_queue", "text": text}
+    if not 0 < parsed[1] < ledger.next_number:
+        return {"code": "never", "text": f"it was never here: this queue has had {ledger.next_number - 1} messages"}
+    return {"code": "gone", "text": "it was here and is finished: acknowledged, expired, moved, or a dead letter"}
+
+
 def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscribers: int) -> list[Cause]:
     """Return why a message is not being worked on, or where it is."""
-    if number < 1 or not ledger.lives(number):
-        return [{"code": "gone", "text": "it is not in this queue: done, moved, expired, a dead letter, or never here"}]
+    assert number > 0 and ledger.lives(number), "else `absence_of` says why it is not here"
     if ledger.is_hidden(number):
         return [{"code": "stashed", "text": "a pipeline has stashed it, and publishes it when it commits"}]
     held = leases.held.get(number)

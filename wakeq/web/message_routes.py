@@ -22,6 +22,7 @@ from wakeq.web.queue_routes import Name, QueueQuery
 from wakeq.web.selection import UIDS_MAX, SelectBody, Selected, Selection, headers_of, moved_in_batches, shown
 
 PEEK_MAX = 1_000
+NOT_HERE = {"gone", "no_uid", "other_queue"}  # of a message that may have become a dead letter
 LETTERS_MAX = 10_000  # dead letters looked at for the one that a message became
 PAGE = 500
 
@@ -152,7 +153,7 @@ class _MessageRoutes:
     async def why(self, caller: Caller, query: UidQuery) -> dict[str, Any]:
         """A message that is gone may have become a dead letter: then that one says why."""
         facts = await self._questions.why(check_name(query.queue), query.uid)
-        if facts["causes"][0]["code"] == "gone":
+        if facts["causes"][0]["code"] in NOT_HERE:
             letter = await self._letter_of(caller, query.queue, query.uid)
             if letter is not None:
                 facts["causes"] = [letter]

@@ -183,7 +183,7 @@ def test_why_tells_of_a_dead_letter_only_who_may_read_it(tmp_path: Path) -> None
             codes[secret] = msgspec.json.decode(text)["causes"][0]["code"]
         return codes
 
-    assert told(tmp_path, story) == {WORKER: "gone", TEAM: "dead", SCRAPER: "dead"}
+    assert told(tmp_path, story) == {WORKER: "no_uid", TEAM: "dead", SCRAPER: "dead"}
 
 
 def test_a_dead_letter_does_not_open_the_queue_that_it_names(tmp_path: Path) -> None:

@@ -304,6 +304,24 @@ def test_why_names_causes_that_let_the_message_run_once_they_are_taken_away(tmp_
     ]
 
 
+def test_why_of_what_is_not_in_the_queue_says_just_that(tmp_path: Path) -> None:
+    async def story(here: NodeHere, client: AsyncClient) -> Any:
+        uid = await client.publish("jobs", b"1")
+        other = await client.publish("others", b"1")
+        queue = uid.partition("_")[0]
+        await (await client.fetch("jobs")).ack()
+        asked = [uid, f"{queue}_00000002", f"{queue}_zzzzzzzz", f"{queue}_00000000", other, "job 17"]
+        answers = [(await here.call("GET", "/messages/why", uid=one, **JOBS))[1]["causes"] for one in asked]
+        await client.purge("jobs")
+        answers.append((await here.call("GET", "/messages/why", uid=uid, **JOBS))[1]["causes"])
+        return [[cause["code"] for cause in causes] for causes in answers], answers[0][0]["text"]
+
+    codes, text = told(tmp_path, story)
+
+    assert codes == [["gone"], ["never"], ["never"], ["never"], ["other_queue"], ["no_uid"], ["other_queue"]]
+    assert text.startswith("it was here and is finished")
+
+
 def test_why_finds_the_dead_letter_that_a_message_became(tmp_path: Path) -> None:
     async def story(here: NodeHere, client: AsyncClient) -> Any:
         await client.create_queue("jobs", max_deliveries=1)
