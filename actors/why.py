@@ -38,7 +38,7 @@ def absence_of(ledger: Ledger, uid: str, number: int) -> Cause | None:
 
 def causes_of(ledger: Ledger, leases: Leases, number: int, now_ms: int, subscribers: int) -> list[Cause]:
     """Return why a message is not being worked on, or where it is."""
-    assert number > 0 and ledger.lives(number), "else `absence_of` says why it is not here"
+    assert ledger.lives(number), "else `absence_of` says why it is not here"
     if ledger.is_hidden(number):
         return [{"code": "stashed", "text": "a pipeline has stashed it, and publishes it when it commits"}]
     held = leases.held.get(number)

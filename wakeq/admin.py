@@ -5,6 +5,7 @@
 A part of what `node.py` builds, apart from it because nothing of it is on the way of a message.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
@@ -18,6 +19,7 @@ from wakeq.assembly import Assembly
 from wakeq.node_figures import NodeFigures, Refusing
 from wakeq.opening import Opened
 from wakeq.storage.disk_thread import Disk
+from wakeq.storage.endings import Ending, ending_of
 from wakeq.web.api import PREFIX, Api, answered
 from wakeq.web.backup import Backup
 from wakeq.web.callers import Callers
@@ -65,6 +67,7 @@ class Admin:
         )
         self._events = Events(self.questions, self.figures.samples, now_ms)
         queues, directory = assembly.queues, files.directory
+        self._log, self._new_disk = files.log, new_disk
         self._backup = Backup(
             directory.identity, files.store, lambda: (queues.applied[0], queues.flushed_index), new_disk
         )
@@ -75,7 +78,7 @@ class Admin:
         self._health.serve_on(server, self._callers)
         api = Api(self._callers)
         api.add(server, queue_routes(self.questions, self._now_ms))
-        api.add(server, message_routes(self.questions, self._now_ms))
+        api.add(server, message_routes(self.questions, self._now_ms, self._ending_of))
         api.add(server, node_routes(self.questions, self.figures.samples, self._doors))
         api.add(server, self._events.routes())
         api.add(server, self._backup.routes())
@@ -97,3 +100,21 @@ class Admin:
     def stop(self) -> None:
         """Watch no longer."""
         self.figures.watch.stop()
+
+    async def _ending_of(self, queue_id: int, number: int) -> Ending | None:
+        """Have the log read in a thread of its own: what waits for bodies must not wait for this."""
+        disk = self._new_disk("wakeq-why")
+        read: asyncio.Future[Ending | BaseException | None] = asyncio.get_running_loop().create_future()
+
+        def done(result: Ending | BaseException | None) -> None:
+            if not read.done():  # else whoever asked is gone
+                read.set_result(result)
+
+        disk.submit(lambda: ending_of(self._log, queue_id, number), done)
+        try:
+            ending = await read
+        finally:
+            disk.close(wait=False)
+        if isinstance(ending, BaseException):
+            raise ending
+        return ending

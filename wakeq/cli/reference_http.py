@@ -63,7 +63,7 @@ def every_route() -> list[Route]:
     """All routes of the API, for reading only."""
     events, backup = Events(NOBODY, NOBODY, NOBODY), Backup(NOBODY, NOBODY, NOBODY, NOBODY)
     tables = (
-        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY), node_routes(NOBODY, NOBODY, {}),
+        queue_routes(NOBODY, NOBODY), message_routes(NOBODY, NOBODY, NOBODY), node_routes(NOBODY, NOBODY, {}),
         events.routes(), backup.routes(),
     )  # fmt: skip
     return [route for table in tables for route in table]

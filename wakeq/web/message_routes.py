@@ -3,18 +3,21 @@
 What no worker has is moved by the log; what a worker has is only ever given back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from wakeq.actors.operator_messages import Page
+from wakeq.actors.why import moment
 from wakeq.protocol.catalog import DEAD_SUFFIX, Policies, dead_letter_of
 from wakeq.protocol.commands import PurgeQueue, Result
 from wakeq.protocol.dead_letters import ORIGIN, ORIGIN_UID
 from wakeq.protocol.errors import BadField, BadName
 from wakeq.protocol.names import check_name
+from wakeq.protocol.uid import parse
+from wakeq.storage.endings import Ending
 from wakeq.web.api import Route
 from wakeq.web.callers import ADMIN, READ, Caller
 from wakeq.web.questions import Denied, Questions
@@ -88,9 +91,12 @@ class Released(msgspec.Struct):
     done: int
 
 
-def message_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[Route]:
+EndingOf = Callable[[int, int], Awaitable[Ending | None]]  # by the id of a queue and a number in it
+
+
+def message_routes(questions: Questions, now_ms: Callable[[], int], ending_of: EndingOf) -> Sequence[Route]:
     """Return what can be done with messages."""
-    routes = _MessageRoutes(questions, now_ms)
+    routes = _MessageRoutes(questions, now_ms, ending_of)
     query, picked = QueueQuery, Selected
     return (
         Route("GET", "/messages", "Look at messages", READ, routes.peek, PeekQuery, answer=Peeked),
@@ -133,8 +139,9 @@ def message_routes(questions: Questions, now_ms: Callable[[], int]) -> Sequence[
 
 
 class _MessageRoutes:
-    def __init__(self, questions: Questions, now_ms: Callable[[], int]) -> None:
+    def __init__(self, questions: Questions, now_ms: Callable[[], int], ending_of: EndingOf) -> None:
         self._questions = questions
+        self._ending_of = ending_of
         self._now_ms = now_ms
 
     # --- looking ---------------------------------------------------------------------------------------------------
@@ -157,7 +164,16 @@ class _MessageRoutes:
             letter = await self._letter_of(caller, query.queue, query.uid)
             if letter is not None:
                 facts["causes"] = [letter]
+            elif facts["causes"][0]["code"] == "gone":
+                await self._say_how_it_ended(facts["causes"][0], query.uid)
         return facts
+
+    async def _say_how_it_ended(self, cause: dict[str, Any], uid: str) -> None:
+        """The newest part of the log may know more of what is finished."""
+        parsed = parse(uid)
+        ending = None if parsed is None else await self._ending_of(*parsed)
+        if ending is not None:
+            cause |= {"text": f"it {ending.how} at {moment(ending.at_ms)}", "at_ms": ending.at_ms}
 
     async def _letter_of(self, caller: Caller, queue: str, uid: str) -> dict[str, Any] | None:
         stats = await self._questions.stats(queue)
