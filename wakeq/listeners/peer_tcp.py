@@ -27,6 +27,7 @@ from wakeq.protocol.wire.peer_session import NONCE_BYTES, PeerSession
 from wakeq.tls import PeerTls, stands_for
 
 HELLO_S_MAX = 2.0  # for a connection to be made and its other end to prove who it is
+OF_USE_S = 1.0  # a connection that ends sooner was refused at its other end, most likely
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0  # between two attempts to connect
 UNSENT_BYTES_MAX = 1 << 20  # beyond it the peer's process keeps what it has to say
 NEWCOMERS_MAX = 16  # connected nodes of which neither the members nor the settings know
@@ -35,6 +36,7 @@ UNACKNOWLEDGED_MS_MAX = 3_000  # then the kernel gives a connection up ...
 KEEPALIVE_S = 1  # ... and asks so often: two followers have nothing to say that would show that one of them is gone
 
 HUNG_UP = "it hung up before it said which node it is; its log says why, or it wants TLS (tls.peer_ca_file)"
+HUNG_UP_KNOWN = "it hung up as soon as it knew which node this is; its log says why"
 HUNG_UP_UNPROVED = (
     "it hung up before it proved which node it is: its log says why; is its cluster.secret_file the same?"
 )
@@ -271,13 +273,17 @@ class PeerTcp:
             self._hung_up.discard(node_id)
             logger.debug("node %d does not answer at %s:%d: %s", node_id, host, port, error)
             return False
-        was_of_use = bool(await door.lost)
+        loop = asyncio.get_running_loop()
+        since_s = loop.time()
+        is_known = bool(await door.lost)
+        was_of_use = is_known and loop.time() - since_s >= OF_USE_S
         if was_of_use or door.is_closed_here:
             self._hung_up.discard(node_id)
         elif node_id not in self._hung_up:
             self._hung_up.add(node_id)  # it may have been ended in that moment
         else:
-            self.refused(node_id, f"{host}:{port}", HUNG_UP_UNPROVED if door.has_said_who else HUNG_UP)
+            reason = HUNG_UP_UNPROVED if door.has_said_who else HUNG_UP
+            self.refused(node_id, f"{host}:{port}", HUNG_UP_KNOWN if is_known else reason)
         return was_of_use
 
     # --- what the log is told --------------------------------------------------------------------------------------

@@ -126,6 +126,26 @@ def test_a_peer_that_hangs_up_without_a_word_again_is_said_once_for_it_may_want_
     ]
 
 
+def test_peer_that_hangs_up_whenever_it_knows_this_node_is_said_and_dialled_more_seldom(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As one does that finds the certificate to be that of another node."""
+
+    async def dial_thrice() -> list[bool]:
+        zero = tcp_of(0, lambda it: it.door.close("it is another node"))
+        one = tcp_of(1)
+        async with listening(zero) as port:
+            one._addresses[0] = (HOST, port)
+            outcomes = [await one._connect(0) for _ in range(3)]
+            await one.close()
+        return outcomes
+
+    assert asyncio.run(dial_thrice()) == [False, False, False]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert warnings[0].endswith("it hung up as soon as it knew which node this is; its log says why")
+
+
 # --- who is let in ---
 
 
