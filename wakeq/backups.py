@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from wakeq.actors.queue_state import QueueMeta
-from wakeq.image_check import check_state
+from wakeq.image_check import HINT, check_state
 from wakeq.opening import SNAPSHOT_NAME, open_all
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.errors import DamagedFile, QueueNotFound, StorageError
@@ -85,7 +85,10 @@ def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -
     mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
     kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
     write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
-    opened = open_all(part, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    try:
+        opened = open_all(part, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    except DamagedFile as error:  # of the copy that was just made of the backup, and goes again
+        raise DamagedFile(path, error.offset, found=error.found, expected=error.expected, hint=HINT) from None
     try:
         check_state(opened.store, header, path, with_messages=True)
         opened.metadata.save(term=header.last_term, committed=header.last_index)
