@@ -86,6 +86,18 @@ def test_what_was_published_since_the_last_cut_is_read_from_the_log_for_a_rebuil
     broker.check(Q)
 
 
+def test_publish_that_is_read_from_the_log_for_a_rebuilt_queue_keeps_its_moment(broker: Broker, client: Client) -> None:
+    uid = client.call("PUB", Q, message="once", id="order-1")["uid"]
+    since_ms = client.figures(Q)["oldest_ready_ms"]
+
+    broker.queue(Q).tell("nothing that a queue knows")
+    broker.settle()
+
+    assert client.figures(Q)["oldest_ready_ms"] == since_ms > 0
+    assert client.call("PUB", Q, message="once", id="order-1")["uid"] == uid
+    assert client.figures(Q)["ready"] == 1
+
+
 def test_a_queue_that_crashes_before_it_comes_to_a_publish_answers_it_when_it_is_rebuilt(
     broker: Broker, client: Client
 ) -> None:
@@ -421,6 +433,24 @@ def test_a_lease_from_before_a_crash_of_its_queue_is_older_than_any_after_it(
     assert client.call("ACK", Q, uid=before["uid"], lease=before["lease"])["err"] == "STALE_LEASE"
     reply = worker.call("ACK", Q, uid=after["uid"], lease=after["lease"])
     assert (reply["cmd"], "known" in reply) == ("okack", False)
+
+
+def test_leases_between_crashes_of_a_queue_are_each_older_than_the_next(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, "m", timeout=5)
+    earlier = []
+    for _ in range(CRASHES_MAX - 1):
+        earlier.append(worker.fetch(Q))
+        broker.advance(0.1)  # the delivery is in the log
+        broker.queue(Q).tell("nothing that a queue knows")
+        broker.advance(6)
+
+    last = worker.fetch(Q)
+
+    for delivery in earlier:
+        assert client.call("ACK", Q, uid=last["uid"], lease=delivery["lease"])["err"] == "STALE_LEASE"
+    assert worker.call("ACK", Q, uid=last["uid"], lease=last["lease"])["cmd"] == "okack"
 
 
 @pytest.mark.parametrize("lease", ["fast", "strict"])

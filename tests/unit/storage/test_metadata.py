@@ -112,6 +112,7 @@ def test_boot_that_is_not_known_stays_unknown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("version", "size"), [(2, 68), (3, 76), (4, 116)])
 def test_file_of_an_earlier_version_is_read_and_written_as_this_one(tmp_path: Path, version: int, size: int) -> None:
     path = saved(tmp_path / "raft.metadata")
+    Metadata.open(path, IDENTITY).keep_clock(MARK)
     content = bytearray(path.read_bytes())
     for offset in SLOT_OFFSETS:
         body = content[offset : offset + 4] + version.to_bytes(4, "big") + content[offset + 8 : offset + size]
@@ -122,7 +123,8 @@ def test_file_of_an_earlier_version_is_read_and_written_as_this_one(tmp_path: Pa
 
     assert values(metadata) == (7, 0, 41)
     assert metadata.disk_id
-    assert metadata.clock is None
+    assert metadata.clock == (MARK if version == 4 else None)
+    assert Metadata.open(path, IDENTITY).disk_id == metadata.disk_id, "drawn once"
     metadata.keep_clock(MARK)
     again = Metadata.open(path, IDENTITY)
     assert (values(again), again.disk_id, again.clock) == ((7, 0, 41), metadata.disk_id, MARK)

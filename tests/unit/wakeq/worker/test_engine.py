@@ -237,6 +237,23 @@ def test_what_a_handler_says_after_its_lease_was_lost_is_dropped(caplog: pytest.
     in_driven_time(scenario)
 
 
+def test_lease_that_was_lost_is_extended_no_more_and_those_beside_it_are() -> None:
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=300.0, timeout=60)
+        world.broker.publish("q", "kept", "lost")
+        world.broker.stale.add("lost")
+        await world.start()
+
+        await asyncio.sleep(301)
+
+        named = [uid for _, uid in world.broker.touched]
+        assert named.count("lost") == 1
+        assert named.count("kept") > 5
+        assert world.broker.acked == ["kept"]
+
+    in_driven_time(scenario)
+
+
 def test_after_a_reconnect_it_asks_again_and_sleeps_again() -> None:
     async def scenario() -> None:
         world = World()
