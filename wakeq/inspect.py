@@ -13,8 +13,10 @@ import msgspec
 
 from wakeq.actors.queue_state import QueueMeta
 from wakeq.opening import METADATA_NAME, SNAPSHOT_NAME
+from wakeq.protocol import messagepack
 from wakeq.protocol.catalog import as_dict
 from wakeq.protocol.errors import DamagedFile, StorageError, WakeqError, WrongVersion
+from wakeq.protocol.record_layout import BadRecord
 from wakeq.storage.directory import DataDirectory
 from wakeq.storage.flush import load_asides, load_queues
 from wakeq.storage.metadata import Metadata
@@ -117,8 +119,19 @@ def _held(store: StateStore) -> dict[str, Any]:
         return {
             "queues": _queues(view),
             "dead_incarnations": view.count(GRAVES),
-            "set_aside": {index: msgspec.msgpack.decode(what) for index, what in load_asides(view).items()},
+            "set_aside": {index: _aside(index, what) for index, what in load_asides(view).items()},
         }
+
+
+def _aside(index: int, what: bytes) -> dict[str, str]:
+    """Return what a record says of an entry that was set aside; whoever wrote it may be of another release."""
+    try:
+        said = messagepack.decode(what)
+    except ValueError as error:
+        raise BadRecord(f"the entry {index} that is set aside cannot be read: {error}") from None
+    if not isinstance(said, dict) or not all(isinstance(one, str) for pair in said.items() for one in pair):
+        raise BadRecord(f"the entry {index} that is set aside cannot be read: it is no map of texts")
+    return said
 
 
 def _queues(view: View) -> list[dict[str, Any]]:

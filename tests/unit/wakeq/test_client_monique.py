@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha1
 
+import msgpack
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,11 +46,21 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.errors import BadEncoding, BadMessage, BadTransfer, ErrorCode
 from wakeq.protocol.wire.monique.frames import decode, encode
-from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
+from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX, ids_as_bytes
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.websocket import BINARY, frame
 
 MASK = b"\x01\x02\x03\x04"
+PRINTED = (
+    b"config:example_calculator:CunulYa0vipgCQ3KSTmXwt67Qn0=::0000-0000-0000-websocket-tester",
+    bytes.fromhex(
+        "89aa637265617465645f6174cf00000163cc2a922fa763726561746f72bf303030302d303030302d303030302d776562"
+        "736f636b65742d746573746572a464617461c4267b226669727374223a362c227365636f6e64223a352e302c22616374"
+        "696f6e223a222f227d0aa8656e636f64696e67a44a534f4eaa657870697265735f617400a26964c41c43756e756c5961"
+        "30766970674351334b53546d5877743637516e303da3706964c400a473706563b26578616d706c655f63616c63756c61"
+        "746f72a474797065a6636f6e666967"
+    ),
+)  # as in the document: id and pid are bytes
 
 
 def random_bytes(count: int) -> bytes:
@@ -406,5 +418,33 @@ def test_what_cannot_be_sent_or_read_is_said() -> None:
         make("a_b", object(), encoding="MessagePack")
     with pytest.raises(BadTransfer):
         read_post([b"one"])
-    with pytest.raises(BadEncoding, match="is not JSON"):
+    with pytest.raises(BadEncoding, match="cannot be read as JSON"):
         make("a_b", b"{").value()
+
+
+def test_value_in_messagepack_is_read_to_the_nanosecond_and_may_be_sent_on() -> None:
+    at, key = msgpack.Timestamp(1_528_138_732, 123_456_789), msgspec.msgpack.Ext(5, b"\xaa")
+    data = msgpack.packb({"at": at, "key": msgpack.ExtType(5, b"\xaa"), "raw": b"x", 7: "seven"})
+    strange = make("a_b", data, encoding="MessagePack")
+
+    value = strange.value()
+
+    assert value == {"at": at, "key": key, "raw": b"x", 7: "seven"}
+    assert make("a_b", value, encoding="MessagePack").data == data
+
+
+@pytest.mark.parametrize("data", [b"\xdd\xff\xff\xff\xff", b"\x91" * 100_000, b"\xd7\xff" + b"\xff" * 8, b"\xa1\xff"])
+def test_value_that_is_no_good_messagepack_is_refused(data: bytes) -> None:
+    with pytest.raises(BadEncoding, match=r"data:a_b:.* cannot be read as MessagePack"):
+        make("a_b", data, type="data", encoding="MessagePack").value()
+
+
+def test_example_of_the_document_whose_ids_are_bytes_is_answered_with_texts() -> None:
+    task = read_post(PRINTED)
+
+    answer = result_of(task, {"answer": 1})
+
+    assert ids_as_bytes(task.packed) == ["id", "pid"]
+    assert (task.message().id, answer.pid, answer.message().pid) == (task.id, task.id, task.id)
+    assert ids_as_bytes(answer.packed) == []
+    assert answer.answers(task)

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 ROOMS_AT_THE_TOP = {"actors", "storage", "protocol", "pipeline"}
 SUSPECT = re.compile(rf"^\s*(?:from|import)\s+(?:.*,\s*)?(?:{'|'.join(ROOMS_AT_THE_TOP)})\b", re.MULTILINE)
-SERVER_ONLY = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "asyncio")
+NOT_FOR_CLIENTS = ("lmdb", "pykka", "aiohttp", "uvloop", "click", "rich", "asyncio", "msgpack")
 IMPORT_TIMES_ASYNCIO_MAX = 3  # which takes some 30 ms of a core that nobody else uses
 
 
@@ -45,9 +45,20 @@ def test_importing_the_client_loads_nothing_of_the_server() -> None:
     loaded = run_python(code).split()
 
     assert "wakeq.client.blocking" in loaded
-    assert not [name for name in SERVER_ONLY if name in loaded]
+    assert not [name for name in NOT_FOR_CLIENTS if name in loaded]
     rooms = {name.split(".")[1] for name in loaded if name.startswith("wakeq.")}
     assert rooms == {"client", "protocol"}
+
+
+def test_msgpack_is_loaded_by_what_decodes_a_value_of_messagepack_and_not_before() -> None:
+    code = """
+import sys, wakeq.monique, wakeq.node
+before = "msgpack" in sys.modules
+wakeq.monique.make("a_b", 1, encoding="MessagePack").value()
+print(before, "msgpack" in sys.modules)
+"""
+
+    assert run_python(code) == "False True\n"
 
 
 def test_importing_wakeq_alone_loads_no_more_than_itself() -> None:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from tests.helpers.broker import Broker
@@ -66,6 +67,34 @@ def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broke
     assert facts["metadata"]["code"] == "DAMAGED"
     assert "raft.metadata" in facts["metadata"]["error"]
     assert [queue["qname"] for queue in facts["state"]["queues"]] == ["", Q]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (msgpack.packb({"queue": Q, "reason": "KeyError"}), None),
+        (b"\xdf\xff\xff\xff\xff", "truncated"),
+        (b"\x91" * 100_000, "cannot be read"),
+        (msgpack.packb({"queue": Q, "at": msgpack.Timestamp(1, 5)}), "no map of texts"),
+        (msgpack.packb([1]), "no map of texts"),
+    ],
+    ids=["good", "claimed length", "nested", "timestamp", "array"],
+)
+def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, record: bytes, reason: str | None
+) -> None:
+    monkeypatch.setattr("wakeq.inspect.load_asides", lambda view: {12: record})
+    broker.crash()
+
+    state = inspect(broker.path)["state"]
+
+    assert state["applied_index"] > 0
+    if reason is None:
+        assert state["set_aside"] == {12: {"queue": Q, "reason": "KeyError"}}
+    else:
+        assert state["code"] == "DAMAGED"
+        assert "entry 12" in state["error"]
+        assert reason in state["error"]
 
 
 def test_people_get_the_facts_and_a_line_for_each_queue(broker: Broker) -> None:

@@ -75,13 +75,15 @@ class Post(msgspec.Struct, frozen=True, gc=False):
         return self.message().data
 
     def value(self) -> Any:
-        """The content, decoded as the message says."""
+        """The content, decoded as the message says; raises BadEncoding if it cannot be.
+
+        Of MessagePack a timestamp is a msgpack.Timestamp, any other extension a msgspec.msgpack.Ext.
+        """
         message = self.message()
-        codec = msgspec.json if message.encoding == "JSON" else msgspec.msgpack
         try:
-            return codec.decode(message.data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise BadEncoding(f"the data of {self.tag.text} is not {message.encoding}: {error}") from None
+            return msgspec.json.decode(message.data) if message.encoding == "JSON" else _unpacked(message.data)
+        except (ValueError, RecursionError) as error:
+            raise BadEncoding(f"the data of {self.tag.text} cannot be read as {message.encoding}: {error}") from None
 
     def answers(self, task: Self) -> bool:
         """Whether this is the result of a task, or the error that came instead: also that it was killed."""
@@ -136,7 +138,15 @@ def encoded(data: Data, encoding: Encoding) -> bytes:
         return bytes(data)
     if encoding == "JSON":
         return json_of(data)
+    from wakeq.protocol import messagepack
+
     try:
-        return msgspec.msgpack.encode(data)
+        return messagepack.encode(data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadField(f"it cannot be written as MessagePack ({error})") from None
+
+
+def _unpacked(data: bytes) -> Any:
+    from wakeq.protocol import messagepack  # loaded only for who needs it
+
+    return messagepack.decode(data)
