@@ -231,7 +231,7 @@ class Requests(Process):
                     ticket.unsent.append((place, answer))
                 if len(ticket.commands) == 1 and self._is_apart(ticket):
                     self._in_flight -= 1
-                    self._door.send(self._replies_of(ticket))
+                    self._door.send(self._replies_of(ticket.unsent or (), ticket))
         self._send()
 
     def _is_apart(self, pending: Pending) -> bool:
@@ -296,7 +296,7 @@ class Requests(Process):
             pendings = self._pendings
             while pendings and not pendings[0].missing:
                 pending = pendings.popleft()
-                out += self._replies_of(pending)
+                out += pending.replies if pending.unsent is None else self._replies_of(pending.unsent, pending)
                 self._in_flight -= len(pending.commands)
                 if pending.busy:
                     self._free(pending.busy)
@@ -320,12 +320,12 @@ class Requests(Process):
             self._paused = False
             self._door.resume()
 
-    def _replies_of(self, pending: Pending) -> list[Any]:
+    def _replies_of(self, unsent: Sequence[tuple[int, list[Delivery] | Seen]], pending: Pending) -> list[Any]:
         """Return the replies that leave now, without deliveries that came to this node's memory before it was deposed.
 
         They waited for what stands before them, or in the mail.  Nobody has seen them.
         """
-        for place, found in pending.unsent or ():
+        for place, found in unsent:
             refusal = self._services.withdrawal(found.term if isinstance(found, Seen) else found[0].token[0])
             if refusal is not None:
                 command = pending.commands[place]

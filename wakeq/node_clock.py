@@ -11,10 +11,10 @@ from typing import Protocol
 
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock
-from wakeq.protocol.clock import MOVE_MS, ClusterClock, Mark, clock_to_lead_by
+from wakeq.protocol.clock import HEARTBEAT_MS, MOVE_MS, ClusterClock, Mark, clock_to_lead_by
 
 NEVER_MS = -1 << 62  # from anything
-FOLLOWER_KEEPS_MS = 1_000  # a mark of a follower each so often: heartbeats that come late move its clock to and fro
+FOLLOWER_KEEPS_MS = 1_000  # for so long a follower keeps no later clock: heartbeats that come late move it to and fro
 
 
 class Keeper(Protocol):
@@ -44,7 +44,8 @@ class NodeClock:
         if kept is not None and kept.boot_id == clock.boot_id:
             self._note(kept)
         self._leads = False
-        self._keeps_at_ms = 0  # the monotonic moment from which a node that does not lead may keep another mark
+        self._look_at_ms = 0  # the monotonic moment from which the clock of the boot is to be read again
+        self._keeps_at_ms = 0  # the monotonic moment from which a node that does not lead may keep a later clock
         self._start(last_ms)
 
     def begin(self, keeper: Keeper) -> None:
@@ -57,7 +58,8 @@ class NodeClock:
         clock, kept = self._clock, self._kept
         at_ms = wall_ms = clock.wall_ms()
         if kept is not None:
-            at_ms = kept.cluster_ms_at(wall_ms, clock.boot_ms(), clock.boot_id)
+            # The clock may have moved by so much since its mark was written; a start may make things late, never early.
+            at_ms = kept.cluster_ms_at(wall_ms, clock.boot_ms(), clock.boot_id) - MOVE_MS
         self._time = ClusterClock(max(last_ms, at_ms), wall_ms, clock.monotonic_ms())
         self._moment_turn, self._moment_ms = -1, 0
 
@@ -79,6 +81,7 @@ class NodeClock:
         """This node leads from now on; see `clock_to_lead_by`."""
         at_ms = clock_to_lead_by([(self.now_ms(), self.has_heard), *votes])
         self.has_heard = self._leads = True
+        self._look_at_ms = 0  # its first stamp is made by a clock that was compared
         self._set(max(at_ms, self._last_ms))
         if self._keeper is not None:
             self._keeper.wake_timers()
@@ -100,24 +103,31 @@ class NodeClock:
             self._moment_turn = turn
             wall_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
             self._moment_ms = self._time.now(wall_ms, monotonic_ms, leans=self._leads)
-            if self._keeper is not None and self.has_heard:  # before that it is a guess, by clocks that may be wrong
-                self._keep(self._keeper, wall_ms, monotonic_ms)
+            moved_ms = wall_ms - self._moment_ms - self._wall_ahead_ms
+            if monotonic_ms >= self._look_at_ms or not -MOVE_MS <= moved_ms <= MOVE_MS:
+                self._look(wall_ms, monotonic_ms)
         return self._moment_ms
 
-    def _keep(self, keeper: Keeper, wall_ms: int, monotonic_ms: int) -> None:
-        """Have the clock's mark written if it has moved: whatever is stamped by this moment is written behind it."""
-        at_ms, boot_ms = self._moment_ms, self._clock.boot_ms()
-        if (
-            -MOVE_MS <= wall_ms - at_ms - self._wall_ahead_ms <= MOVE_MS
-            and -MOVE_MS <= boot_ms - at_ms - self._boot_ahead_ms <= MOVE_MS
-        ):
+    def _look(self, wall_ms: int, monotonic_ms: int) -> None:
+        """Have the clock's mark written if it has moved: whatever is stamped by this moment is written behind it.
+
+        The clock of the boot is read at each heartbeat only: what moves the cluster clock against it moves that against
+        the wall clock too, unless this was set back by as much as the machine was suspended.
+        """
+        self._look_at_ms = monotonic_ms + HEARTBEAT_MS
+        if self._keeper is None or not self.has_heard:  # a guess until then, by clocks that may be wrong
             return
-        if not self._leads and monotonic_ms < self._keeps_at_ms:
+        at_ms, boot_ms = self._moment_ms, self._clock.boot_ms()
+        wall_moved_ms, boot_moved_ms = wall_ms - at_ms - self._wall_ahead_ms, boot_ms - at_ms - self._boot_ahead_ms
+        is_earlier = max(wall_moved_ms, boot_moved_ms) > MOVE_MS  # than a start by the mark would take it for
+        if not is_earlier and min(wall_moved_ms, boot_moved_ms) >= -MOVE_MS:
+            return
+        if not (self._leads or is_earlier) and monotonic_ms < self._keeps_at_ms:
             return
         self._keeps_at_ms = monotonic_ms + FOLLOWER_KEEPS_MS
         mark = Mark(at_ms, wall_ms, boot_ms, self._clock.boot_id)
         self._note(mark)
-        keeper.keep_clock(mark)
+        self._keeper.keep_clock(mark)
 
     def _note(self, mark: Mark) -> None:
         self._wall_ahead_ms = mark.wall_ms - mark.cluster_ms

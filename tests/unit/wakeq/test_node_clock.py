@@ -137,13 +137,13 @@ def test_mark_is_kept_before_the_first_moment_after_a_pause_is_returned() -> Non
     assert keeper.marks[-1].boot_ms == source.boot_ms()
 
 
-def test_suspended_machine_is_noticed_though_the_wall_clock_was_set_back_meanwhile() -> None:
+def test_suspended_machine_is_noticed_at_a_beat_though_the_wall_clock_was_set_back_by_as_much() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
     source.suspend(10_000)
     source.step_wall(-10_000)
-    clock.now_ms()
+    beat(clock, source, 0.5)
 
     assert len(keeper.marks) == 2
 
@@ -159,7 +159,44 @@ def test_lag_outlives_a_restart_whatever_the_wall_clock_does(by_ms: int) -> None
     source.advance(400)
     after_ms = begun(source, Kept(before_ms), keeper.marks[-1]).now_ms()
 
-    assert after_ms == before_ms + 400
+    assert after_ms == before_ms + 400 - MOVE_MS
+
+
+@pytest.mark.parametrize("by_ms", [MOVE_MS, 0, -MOVE_MS])
+@pytest.mark.parametrize("boot_id", [b"", b"another boot...."])
+def test_start_is_never_ahead_of_the_clock_that_was(by_ms: int, boot_id: bytes) -> None:
+    """The clock may have moved by so much since its mark was written."""
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+    clock.follow(START_MS + by_ms)
+    before_ms = clock.now_ms()
+    source.boot_id = boot_id or source.boot_id
+
+    source.advance(700)
+    after_ms = begun(source, Kept(), keeper.marks[-1]).now_ms()
+
+    assert len(keeper.marks) == 1
+    assert before_ms + 700 - 2 * MOVE_MS <= after_ms <= before_ms + 700
+
+
+def test_start_is_never_before_the_last_stamp_of_the_log() -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    begun(source, keeper)
+    source.advance(30)
+
+    assert begun(source, Kept(START_MS + 20), keeper.marks[-1]).now_ms() == START_MS + 20
+
+
+@pytest.mark.parametrize("starts", [2, 10])
+def test_starts_that_follow_each_other_lose_no_more_than_one(starts: int) -> None:
+    source, keeper = ManualClock(START_MS), Kept()
+    begun(source, keeper)
+
+    for _ in range(starts):
+        source.advance(300)
+        now_ms = begun(source, keeper, keeper.marks[-1]).now_ms()
+
+    assert now_ms == source.wall_ms() - MOVE_MS
 
 
 def test_lag_outlives_a_boot_by_the_distance_to_the_wall_clock() -> None:
@@ -170,7 +207,7 @@ def test_lag_outlives_a_boot_by_the_distance_to_the_wall_clock() -> None:
     after_boot = ManualClock(source.wall_ms() + 60_000)
     after_boot.boot_id = b"another boot...."
 
-    assert begun(after_boot, Kept(before_ms), keeper.marks[-1]).now_ms() == before_ms + 60_000
+    assert begun(after_boot, Kept(before_ms), keeper.marks[-1]).now_ms() == before_ms + 60_000 - MOVE_MS
 
 
 def test_new_leader_takes_the_latest_clock_that_was_heard_and_wakes_the_timers() -> None:
@@ -214,7 +251,7 @@ def test_old_entry_does_not_move_the_clock() -> None:
     assert clock.now_ms() == START_MS
 
 
-def test_follower_keeps_no_more_than_a_mark_a_second() -> None:
+def test_follower_keeps_a_later_clock_no_more_than_once_a_second() -> None:
     source, keeper = ManualClock(START_MS), Kept()
     clock = begun(source, keeper)
 
@@ -223,7 +260,21 @@ def test_follower_keeps_no_more_than_a_mark_a_second() -> None:
         clock.follow(source.wall_ms() - late_ms)
         clock.now_ms()
 
-    assert 1 < len(keeper.marks) <= 1 + 2_000 // FOLLOWER_KEEPS_MS
+    assert 1 < len(keeper.marks) <= 1 + 2 * 2_000 // FOLLOWER_KEEPS_MS
+
+
+def test_follower_keeps_an_earlier_clock_at_once() -> None:
+    """After a pause of the leader: this node may be asked for the time by its mark at any moment."""
+    source, keeper = ManualClock(START_MS), Kept()
+    clock = begun(source, keeper)
+    clock.follow(START_MS)
+    clock.now_ms()
+
+    source.advance(20)
+    clock.follow(START_MS - 10_000)
+    clock.now_ms()
+
+    assert [mark.cluster_ms for mark in keeper.marks] == [START_MS, START_MS - 10_000]
 
 
 def test_node_that_has_heard_no_leader_keeps_no_mark() -> None:
