@@ -42,9 +42,8 @@ from wakeq.protocol.raft.messages import (
 )
 from wakeq.protocol.raft.settings import Me, Settings
 
-TERM_JUMP_MAX: Final = (
-    1 << 20
-)  # that another node is ahead: an election a minute, each of which this one missed, for 2 years
+# That another node is ahead: an election a minute, each of which this one missed, for 2 years.
+TERM_JUMP_MAX: Final = 1 << 20
 LIVES_MAX: Final = 1_024  # of other disks that are remembered
 OUTBOX_MESSAGES_MAX: Final = 4_096  # while a save takes long; what is beyond is lost, as on any network
 
@@ -71,6 +70,7 @@ class Core:
         self.now_ms = now_ms
         self.state = state  # as it is in memory; nothing leaves before it is saved
         self.log = log  # what stands in it, written or not
+        self._calm_term, self._jumped_ms = state.term, now_ms  # see `_jump_begins_at`
         assert configs[0][0] <= log.previous_index, "members that stand in the log are missing: peers would miss them"
         self.members = Membership(me.node_id, configs)
         self.stable_index = log.last_index  # on this node's disk
@@ -143,7 +143,8 @@ class Core:
         Indexes need no bound but that of the wire: an Append brings all the entries that it names, however far behind
         this node is, and an image is checked.  Only a claim about what this node has said itself is known to be wrong.
         """
-        if message.term > self.term + TERM_JUMP_MAX and (self.term or self.log.last_index):
+        term_max = max(self.term, self._jump_begins_at() + TERM_JUMP_MAX)
+        if message.term > term_max and not self._knows_nothing():
             return f"it is in term {message.term}, and this node in term {self.term}; no cluster gets so far ahead"
         role = self.role
         if not isinstance(role, Leader) or message.term != self.term:
@@ -157,6 +158,18 @@ class Core:
             case HeartbeatAnswer() if message.round > role.round:
                 return f"it answers heartbeat {message.round}, of which {role.round} were sent"
         return ""
+
+    def _knows_nothing(self) -> bool:
+        return not self.term and not self.log.last_index
+
+    def _jump_begins_at(self) -> int:
+        """Return the term above which later ones are a jump.
+
+        Several within an election timeout are one jump: until the others have followed this node to the first of
+        them, they would doubt whatever it says in the next one, and it would be cut off for ever.
+        """
+        is_calm = self.now_ms - self._jumped_ms >= self.settings.election_ms
+        return self.term if is_calm else self._calm_term
 
     def step(self, message: AnyMessage, now_ms: int) -> Write | Fetch | None:
         """Take one message.  What is returned concerns the bytes that came along with it."""
@@ -225,6 +238,8 @@ class Core:
             case AppendAnswer() | HeartbeatAnswer() | SnapshotRefused() | VoteAnswer():
                 if not self.members.knows(message.sender, message.disk_id):
                     return False  # who does not belong here cannot depose anybody either
+        self._calm_term = message.term if self._knows_nothing() else self._jump_begins_at()
+        self._jumped_ms = self.now_ms
         self.become_follower(message.term)
         return not isinstance(message, AppendAnswer | HeartbeatAnswer | SnapshotRefused | VoteAnswer)
 

@@ -14,6 +14,7 @@ from tests.helpers.line_client import LineClient
 from tests.helpers.started import eventually
 from wakeq.protocol.errors import PeerRefused
 from wakeq.protocol.level import LEVEL
+from wakeq.protocol.raft.core import TERM_JUMP_MAX
 from wakeq.protocol.raft.messages import AnyMessage, Heartbeat, RequestVote
 from wakeq.protocol.wire.peer import BODY_BYTES_MAX, MARK, BodyReader, Frame, Hello, decode_body, encode_body, framed
 from wakeq.protocol.wire.peer_session import PeerSession
@@ -155,3 +156,20 @@ def test_nodes_of_one_machine_without_tokens_need_no_secret_and_are_warned(tmp_p
     with Cluster(tmp_path, has_secret=False) as cluster:
         assert cluster.leader().running
         assert all("prove nothing to each other" in node.stderr for node in cluster.nodes)
+
+
+def test_terms_of_a_stranger_without_a_secret_cut_no_node_off(tmp_path: Path) -> None:
+    """Each is within the bound, all together are not: the others could never believe that node again."""
+    with Cluster(tmp_path, has_secret=False) as cluster:
+        cluster.leader()
+        place = place_of(cluster, cluster.nodes[0])
+        known, (_, term) = hello_of(place), standing(cluster.nodes[0])
+        words = [
+            RequestVote(1, known.node_id, 5, 1, term + jumps * TERM_JUMP_MAX, 0, 0, False, True)
+            for jumps in range(1, 5)
+        ]
+
+        say(place, Hello(MARK, 1, LEVEL, known.cluster_id, 1, 5, 1, {}), *words)
+
+        assert standing(cluster.nodes[0])[1] > term
+        eventually(lambda: len({standing(node)[1] for node in cluster.nodes}) == 1, "all are in one term")

@@ -295,6 +295,28 @@ def test_node_that_knows_nothing_yet_takes_any_term() -> None:
     assert core_of([1, 2, 3]).doubt(message) == ""
 
 
+def test_several_jumps_of_the_term_in_one_election_timeout_count_as_one() -> None:
+    """The others must be able to follow each of them, or they would doubt this node for ever."""
+    core = leader_of_three()
+    far = 1 + TERM_JUMP_MAX
+    core.step(RequestVote(2, 1, 2, 1, far, 1, 1, False, True), 2_000)
+
+    assert core.term == far
+    assert core.doubt(RequestVote(2, 1, 2, 1, far, 1, 1)) == ""  # its own term by now
+    assert core.doubt(RequestVote(2, 1, 2, 1, far + 1, 1, 1))
+    core.tick(2_000 + SETTINGS.election_ms)
+    assert core.doubt(RequestVote(2, 1, 2, 1, far + 1, 1, 1)) == ""
+
+
+def test_node_that_has_just_taken_any_term_takes_the_next_one() -> None:
+    core = core_of([1, 2, 3])
+    far = 3 * TERM_JUMP_MAX
+    core.step(Heartbeat(2, 1, 2, 1, far, 1, 0), 0)
+
+    assert core.doubt(RequestVote(3, 1, 3, 1, far + 1, 1, 1)) == ""
+    assert core.doubt(RequestVote(3, 1, 3, 1, far + TERM_JUMP_MAX + 1, 1, 1))
+
+
 def test_lives_of_nodes_that_are_no_members_are_forgotten() -> None:
     core = core_of([1, 2, 3])
     core.step(Heartbeat(2, 1, 2, 5, 1, 1, 0), 0)
