@@ -13,7 +13,7 @@ from wakeq.actors.leases import LEAVING_GRACE_MS, Leases
 from wakeq.actors.line import DEAD_MAX
 from wakeq.actors.staged_ends import StagedEnds
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Entry, Publish
+from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Entry, Publish, Requeued
 from wakeq.protocol.ledger import Ledger
 from wakeq.protocol.publishers import Limits
 from wakeq.protocol.records import encode_entry
@@ -231,6 +231,18 @@ def test_a_lease_whose_end_was_refused_ends_again() -> None:
 
     assert leases.next_moment_ms() == until_ms + LEAVING_GRACE_MS
     assert leases.ran_out(until_ms + LEAVING_GRACE_MS) == [1]
+
+
+def test_message_that_is_requeued_when_its_delay_is_over_anyway_is_in_line_once() -> None:
+    ledger = Ledger(Q, 1, Policies(), Limits())
+    leases = Leases(ledger, 1, 0)
+    leases.published(ledger.publish(Publish(Q, [Draft(b"", delay_ms=5_000)] * 2), 1), 1, lambda: 1)
+
+    leases.requeued([1], 6_000)  # before the alarm has come
+    ledger.requeue(Requeued(Q, 1, [1]))
+    leases.fell_due(6_000)
+
+    assert leases.take(10, 6_000) == [1, 2]
 
 
 def _sleeps(leases: Leases) -> None:

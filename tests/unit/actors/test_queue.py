@@ -5,6 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.broker import Broker, Client
+from wakeq.actors.messages import Follow, Propose, Refusal
+from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue
 
 Q = "q"
 
@@ -47,6 +49,70 @@ def test_a_woken_worker_that_never_comes_costs_nothing(broker: Broker, client: C
     broker.advance(60)
 
     assert broker.time.calls - calls < 200
+
+
+def test_plain_sleepers_are_all_woken_after_a_purge_too(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q)
+    plain, choosy = [broker.client() for _ in range(3)], [broker.client() for _ in range(3)]
+    for worker in choosy:
+        worker.fall_asleep(Q, wake="ready")
+    for worker in plain:
+        worker.fall_asleep(Q)
+
+    client.call("PURGE", Q)
+    client.publish(Q)
+
+    assert [worker.awks for worker in plain] == [1, 1, 1]
+    assert sum(worker.awks for worker in choosy) == 1
+
+
+def test_sleeper_that_was_woken_under_one_policy_is_asleep_under_no_other(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, wake="ready")
+    woken, choosy = broker.client(), broker.client()
+    woken.fall_asleep(Q)
+    choosy.fall_asleep(Q, wake="ready")
+    client.publish(Q)
+
+    client.call("UPDATE", Q, wake="sleeper")
+    client.publish(Q)
+
+    assert (woken.awks, choosy.awks) == (1, 1)
+    assert broker.failures == []
+
+
+def test_nobody_is_woken_for_a_paused_queue_beside_whom_another_waits(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q)
+    sleeper, waits = broker.client(), broker.client()
+    sleeper.fall_asleep(Q)
+    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, PAUSE_MS_MAX), me)]))
+    waits.send({"cmd": "FET", "qname": Q, "wait": 60})
+    broker.settle()
+
+    client.publish(Q)
+    paused = sleeper.awks, waits.words()
+    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, 0), me)]))
+
+    assert paused == (0, [])
+    assert (sleeper.awks, waits.words()) == (1, ["msg"])
+
+
+@pytest.mark.parametrize(
+    "ends",
+    ["nothing that a queue knows", Follow(1, Refusal("NOT_LEADER", "another one leads"))],
+    ids=["a_crash", "the_lead_is_lost"],
+)
+def test_whoever_was_woken_and_has_not_fetched_is_woken_again_when_nobody_knows_of_it(
+    broker: Broker, client: Client, ends: object
+) -> None:
+    worker = broker.client()
+    worker.fall_asleep(Q, wake="ready")
+    client.publish(Q)
+    before = worker.awks
+
+    broker.queue(Q).tell(ends)
+    broker.settle()
+
+    assert (before, worker.awks) == (1, 2)
 
 
 @pytest.mark.parametrize(("policy", "woken"), [("ready", 2), ("all", 5)])

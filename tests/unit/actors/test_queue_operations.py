@@ -144,3 +144,18 @@ def test_who_waits_beside_a_paused_queue_costs_nothing_until_it_goes_on(
 
     assert served < 10
     assert client.words() == ["msg"]
+
+
+def test_pause_that_ends_by_itself_ends_after_a_restart_too(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    until_ms = broker.now_ms() + 30_000
+    broker.operate(Q, lambda me: Propose([(PauseQueue(Q, until_ms), me)]))
+
+    broker.crash_and_restart()
+    waits = broker.client()
+    waits.send({"cmd": "FET", "qname": Q, "wait": 60})
+    broker.advance(29)
+    before = waits.words()
+    broker.advance(2)
+
+    assert (before, waits.words()) == ([], ["msg"])

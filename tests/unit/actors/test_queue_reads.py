@@ -219,6 +219,26 @@ def test_what_was_read_for_a_leadership_that_is_over_is_not_handed_out(
         broker.check(Q)
 
 
+def test_what_was_read_while_this_node_could_not_serve_returns_to_the_line(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    uid = client.publish(Q)
+    begin_to_read(broker, worker)
+    broker.log_disk.held = True
+    client.send({"cmd": "PUB", "qname": "other", "message": "m"})
+    broker.advance(4)  # a lone node whose disk hangs is BUSY by then
+
+    end_reading(broker)
+    refused = worker.take()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [reply["err"] for reply in refused] == ["BUSY"]
+    assert worker.fetch(Q)["uid"] == uid
+    broker.check(Q)
+
+
 @pytest.mark.parametrize("asked", ["PEEK", "NACK"])
 def test_whoever_asked_for_a_body_hears_where_to_go_when_leadership_ends(
     broker: Broker, client: Client, worker: Client, asked: str

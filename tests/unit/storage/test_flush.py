@@ -188,6 +188,19 @@ def test_new_messages_are_stored_under_imported_uids_where_they_have_one(stored:
     assert list(stored.records(MESSAGES)) == [key_of("q-1", uid) for uid in uids]
 
 
+def test_imported_message_that_was_delivered_comes_back_with_its_uid_and_its_lease(stored: Stored) -> None:
+    stored.publish(Draft(b""), Draft(b"", alias="old-1"))
+    stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [2], [500], 9), 2)
+    sides = dict(stored.ledger.sides)
+    stored.cut(stored.part())
+
+    (loaded,) = stored.load()
+
+    assert loaded.aliases == {2: "old-1"}
+    assert loaded.sides == sides
+    assert sides.keys() == {2}
+
+
 def test_an_imported_message_that_is_gone_takes_its_uid_along(stored: Stored) -> None:
     stored.publish(Draft(b"", alias="old-1"))
     stored.cut(stored.part())

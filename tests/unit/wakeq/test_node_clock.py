@@ -73,6 +73,17 @@ def test_within_one_turn_it_is_one_moment() -> None:
     assert [moment - first for moment in between] == [35, 40]
 
 
+def test_moment_of_a_turn_in_which_a_leader_tells_another_is_the_leaders() -> None:
+    source, runtime = ManualClock(START_MS), Turns()
+    clock = NodeClock(source, runtime, 0)
+    runtime.turn_id = 1
+    clock.now_ms()
+
+    clock.follow(START_MS + 5_000)
+
+    assert clock.now_ms() == START_MS + 5_000
+
+
 def test_it_begins_behind_the_last_moment_of_the_log_and_follows_the_leader() -> None:
     source = ManualClock(START_MS)
     clock = NodeClock(source, Turns(), START_MS + 60_000)
