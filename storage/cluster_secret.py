@@ -8,6 +8,7 @@ It is the same on every node, and never sent.  Must never print it, nor replace 
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,10 +27,13 @@ def make_secret() -> str:
 def write_secret(path: Path) -> None:
     """Put a new secret into a new file that only its owner can read."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.parent.mkdir(parents=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
     except FileExistsError:
         raise StorageError(f"{path}: it exists already, and is not replaced; remove it first") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
     with open(descriptor, "w", encoding="ascii") as file:
         file.write(make_secret() + "\n")
         file.flush()

@@ -113,7 +113,8 @@ def _security(settings: Settings) -> Iterator[Finding]:
         read_secret(settings.cluster.secret_file)
         shared = shared_secret(settings)
         good = f"the secret of the cluster is in {settings.cluster.secret_file}"
-        yield Finding(NOTE if shared else GOOD, "security", shared or good)
+        level = GOOD if not shared else NOTE if settings.insecure else BAD
+        yield Finding(level, "security", shared or good)
     exposed = [
         exposure_of(path) for path in (settings.data_dir, *([settings.tokens_path] if settings.auth.required else []))
     ]

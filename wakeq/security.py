@@ -119,11 +119,15 @@ def shared_key(settings: Settings) -> str:
 
 
 def shared_secret(settings: Settings) -> str:
-    """Say so if every user of this machine may read the secret of the cluster; else nothing."""
+    """Say so if every user of this machine may read or change the secret of the cluster; else nothing."""
     file = settings.cluster.secret_file
-    if file is None or not anyone_may_read(file):
+    if file is None or not (anyone_may_read(file) or anyone_may_change(file)):
         return ""
-    return f"{file} is readable by everybody, so every user of this machine can pass for a node; `chmod o-r` it"
+    may = "readable" if anyone_may_read(file) else "writable"
+    return (
+        f"{file} is {may} by everybody, so every user of this machine can pass for a node; `chmod o-rw {file}`; "
+        "--insecure if no other user is there"
+    )
 
 
 def exposure_of(path: Path) -> str:
@@ -153,7 +157,10 @@ def cluster_secret_of(settings: Settings) -> bytes | None:
         return None
     if cluster.secret_file is not None:
         secret = read_secret(cluster.secret_file)
-        if shared := shared_secret(settings):
+        shared = shared_secret(settings)
+        if shared and not settings.insecure:
+            raise BadSettings(shared)
+        if shared:
             logger.warning("%s", shared)
         return secret
     if settings.tls.peer_ca_file is None:

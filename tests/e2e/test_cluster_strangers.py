@@ -18,6 +18,7 @@ from wakeq.protocol.raft.core import TERM_JUMP_MAX
 from wakeq.protocol.raft.messages import AnyMessage, Heartbeat, RequestVote
 from wakeq.protocol.wire.peer import BODY_BYTES_MAX, MARK, BodyReader, Frame, Hello, decode_body, encode_body, framed
 from wakeq.protocol.wire.peer_session import PeerSession
+from wakeq.storage.cluster_secret import write_secret
 
 REFUSALS = 500
 HALF_OPEN = 300  # more than the port has places for
@@ -115,7 +116,7 @@ def test_node_with_another_secret_is_refused_and_told_so(cluster: Cluster, tmp_p
     node = cluster.nodes[2]
     node.terminate()
     other = tmp_path / "other.secret"
-    other.write_text("x" * 40)
+    write_secret(other)
     stranger = BrokerProcess(node.data_dir, *node.extra_args, "--set", f"cluster.secret_file={other}")
 
     try:

@@ -121,7 +121,7 @@ def snapshot(broker: Broker, as_json: bool) -> None:
 @cluster.command()
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="A new file for it, which only its owner can read; default: print it.",
 )
 def secret(out: Path | None) -> None:

@@ -32,6 +32,14 @@ def test_secret_that_is_there_is_never_replaced(tmp_path: Path) -> None:
     assert path.read_text() == "what others have"
 
 
+@pytest.mark.parametrize("place", ["file/secret", "file/new/secret"])
+def test_place_where_no_file_can_be_is_an_error_that_says_so(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(StorageError, match="choose another place"):
+        write_secret(tmp_path / place)
+
+
 def test_white_space_around_it_is_no_part_of_it(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b" " + b"x" * SECRET_BYTES + b"\r\n")

@@ -56,11 +56,16 @@ def test_where_a_file_is_no_data_directory_can_be_made(tmp_path: Path, below: st
 
 
 @pytest.mark.parametrize(
-    ("mode", "level", "said"),
-    [(0o600, "good", "the secret of the cluster is in"), (0o644, "note", "can pass for a node")],
+    ("mode", "insecure", "level", "said"),
+    [
+        (0o600, False, "good", "the secret of the cluster is in"),
+        (0o644, False, "bad", "can pass for a node"),
+        (0o602, False, "bad", "can pass for a node"),
+        (0o644, True, "note", "can pass for a node"),
+    ],
 )
-def test_secret_of_the_cluster_that_everybody_may_read_is_noted(
-    tmp_path: Path, mode: int, level: str, said: str
+def test_secret_of_the_cluster_that_everybody_may_read_or_change_is_bad(
+    tmp_path: Path, mode: int, insecure: bool, level: str, said: str
 ) -> None:
     file = tmp_path / "secret"
     write_secret(file)
@@ -69,7 +74,7 @@ def test_secret_of_the_cluster_that_everybody_may_read_is_noted(
 
     found = [
         finding
-        for finding in doctor._security(Settings(data_dir=tmp_path, cluster=cluster))
+        for finding in doctor._security(Settings(data_dir=tmp_path, cluster=cluster, insecure=insecure))
         if "secret" in finding.text
     ]
 

@@ -8,7 +8,7 @@ from freezegun import freeze_time
 from wakeq.doctor import examine
 from wakeq.protocol.errors import BadSettings
 from wakeq.security import Security, may_listen, shared_key
-from wakeq.settings import Auth, Settings, Tls
+from wakeq.settings import Auth, Cluster, Settings, Tls
 
 TOKENS = Auth(required=True)
 CERTIFICATE = Tls(cert_file=Path("cert.pem"), key_file=Path("key.pem"))
@@ -81,6 +81,19 @@ def test_exposed_directory_of_an_insecure_broker_is_a_warning(tmp_path: Path, ca
     Security(Settings(data_dir=tmp_path, insecure=True), lambda: 0)
 
     assert caplog.messages[0].startswith(f"{tmp_path} is writable by everybody")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o602, 0o606])
+def test_secret_of_the_cluster_that_every_user_knows_or_may_change_is_refused(tmp_path: Path, mode: int) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("x" * 32)
+    secret.chmod(mode)
+    cluster = Cluster(node=0, peers="127.0.0.1:1,127.0.0.1:2", secret_file=secret)
+
+    with pytest.raises(BadSettings, match=f"^{secret} is (read|writ)able by everybody"):
+        Security(Settings(data_dir=tmp_path, cluster=cluster), lambda: 0)
+    insecure = Settings(data_dir=tmp_path, cluster=cluster, insecure=True)
+    assert Security(insecure, lambda: 0).cluster_secret == b"x" * 32
 
 
 def test_token_file_that_everybody_may_change_meanwhile_is_not_read_again(
