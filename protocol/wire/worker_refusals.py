@@ -6,6 +6,7 @@ unescaped or at length.
 """
 
 import re
+from functools import cache
 from typing import Any, cast
 
 import msgspec
@@ -52,7 +53,8 @@ DEPTH_MAX = 32
 _SPACE = (" \t\r\n", b" \t\r\n")  # that JSON allows before an object
 _HTTP_END_BYTES = len(" HTTP/1.1\r")
 SHOWN_CHARS_MAX = 40
-LONG_BYTES = 64 * 1024  # a line beyond it is trimmed before all of it is looked at
+LONG_BYTES = 64 * 1024  # of a line beyond it nothing is made but the fields of its command
+LARGE_BYTES = 2 * LONG_BYTES  # headers of 16 KiB have 96 if all of it is escaped
 VALUES_MAX = 100_000  # more than any command has
 
 
@@ -148,11 +150,22 @@ _WAKE_OF_SLEEPER = '"all" or "ready"'
 
 _FIELDS = {name: frozenset(kind.__struct_fields__) for name, kind in COMMANDS.items()}
 _ITEM_FIELDS = frozenset(Item.__struct_fields__)
-_HEAD = frozenset({"cmd", "cmd_id"})
-_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_RAW_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _FOLLOWUP_FIELDS = frozenset(Followup.__struct_fields__)
 _RETRY_FIELDS = frozenset(Retry.__struct_fields__)
+
+
+class _Head(Struct, gc=False):
+    cmd: msgspec.Raw | UnsetType = UNSET
+    cmd_id: msgspec.Raw | UnsetType = UNSET
+
+
+_HEADS = msgspec.json.Decoder(_Head)
+_INNER: dict[str, tuple[type[Struct], int | None]] = {  # fields that hold objects, and how many of them
+    "messages": (Item, MESSAGES_MAX),
+    "publish": (Followup, FOLLOWUPS_MAX),
+    "retry": (Retry, None),
+}
+_LISTS = frozenset({"messages", "publish", "uids", "leases", "stashes"})  # may be long
 
 
 def decode_alone(line: bytes | str) -> Command | Bad:
@@ -160,10 +173,7 @@ def decode_alone(line: bytes | str) -> Command | Bad:
     if not is_object(line):
         return _no_object(line)
     if len(line) > LONG_BYTES:
-        trimmed = _trimmed(line)
-        if isinstance(trimmed, Bad):
-            return trimmed
-        line = trimmed
+        return _decode_long(line)
     try:
         given = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -185,46 +195,81 @@ def may_be_crowded(line: bytes | str) -> bool:
     return len(line) > LONG_BYTES and (line.count(b",") if isinstance(line, bytes) else line.count(",")) > VALUES_MAX
 
 
-def _trimmed(line: bytes | str) -> bytes | Bad:
-    """Return a long line without all that is no field of its command: to skip a value takes little, to make it much."""
+def _decode_long(line: bytes | str) -> Command | Bad:
+    """Decode a long line, and make nothing of what is no field of its command: to skip a value takes little."""
+    kind: type[CommandBase] | None = None
+    cmd_id: CommandId = UNSET
     try:
-        given = _RAW_FIELDS.decode(line)
-        name = _small(bytes(given["cmd"])) if "cmd" in given else None
-        if name is UNSET:
-            del given["cmd"]
-        known = _raw_fields(given, _HEAD | _FIELDS.get(name, _HEAD) if isinstance(name, str) else _HEAD)
-        for key, raw in known.items():
-            items = _RAW_ITEMS.decode(raw) if _is_large(raw) and key in _ITEMS else None
-            if items is not None and len(items) <= MESSAGES_MAX:
-                known[key] = msgspec.json.encode([_trimmed_item(item, _ITEMS[key]) for item in items])
-            elif items is not None or _is_large(raw):
-                cmd_id = _cmd_id({"cmd_id": _small(known.get("cmd_id"))})
+        head = _HEADS.decode(line)
+        cmd_id, name = _cmd_id({"cmd_id": _small(head.cmd_id)}), _small(head.cmd)
+        kind = COMMANDS.get(name) if isinstance(name, str) else None
+        if kind is None:
+            return Bad(BadCommand(_why_no_command({} if head.cmd is UNSET else {"cmd": name})), cmd_id)
+        known = _raw_decoder(kind, None).decode(line)
+        for key in kind.__struct_fields__:
+            value = getattr(known, key)
+            if value is UNSET:
+                continue
+            if key in _INNER and bytes(memoryview(value)[:1]) in (b"[", b"{"):
+                setattr(known, key, _known_inside(key, value))
+            elif key not in _LISTS and _is_large(value):
                 return Bad(BadField(f"{key} must be {MUST_BE.get(key, 'of another type')}"), cmd_id)
-        return msgspec.json.encode({key: msgspec.Raw(raw) for key, raw in known.items()})
+        command = _typed_decoder(kind).decode(msgspec.json.encode(known))
+        return cast(Command, CHECKS.get(kind, _as_it_is)(command))
+    except msgspec.ValidationError as error:
+        return Bad(BadField(_why_bad_field(str(error), kind or CommandBase)), cmd_id)
+    except Refused as error:
+        return Bad(error, cmd_id)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         return Bad(BadJson(_why_not_json(error)))
 
 
-def _trimmed_item(item: msgspec.Raw, fields: frozenset[str]) -> Any:
-    raw = bytes(item)
-    if raw[:1] == b"{":
-        known = _raw_fields(_RAW_FIELDS.decode(raw), fields)
-        return {key: None if _is_large(value) else msgspec.Raw(value) for key, value in known.items()}
-    return None if _is_large(raw) else item
+def _known_inside(key: str, value: msgspec.Raw) -> msgspec.Raw:
+    """Return the objects that a field holds without their unknown fields."""
+    inner, max_count = _INNER[key]
+    try:
+        given = _raw_decoder(inner, max_count).decode(value)
+    except msgspec.ValidationError as error:  # it knows the place in the field, and not the field
+        raise msgspec.ValidationError(str(error).replace("`$", f"`$.{key}")) from None
+    for place, item in enumerate(given if isinstance(given, list) else ()):
+        if not isinstance(item, str) and item.headers is not UNSET and _is_large(item.headers):
+            raise BadField(f"{key}[{place}].headers must be {_HEADERS}")
+    if isinstance(given, list) and len(given) > cast(int, max_count):
+        raise BadField(f"{key} must be {MUST_BE[key]}")
+    return msgspec.Raw(msgspec.json.encode(given))
 
 
-def _raw_fields(given: dict[str, msgspec.Raw], fields: frozenset[str]) -> dict[str, bytes]:
-    return {key: bytes(raw) for key, raw in given.items() if key in fields}
+@cache
+def _raw_decoder(kind: type[Struct], max_count: int | None) -> "msgspec.json.Decoder[Any]":
+    """Return what reads the fields of a struct as they stand and skips all others; of several of them, or texts."""
+    names = kind.__struct_fields__ if max_count is not None or kind is Retry else ("cmd", *kind.__struct_fields__)
+    namespace = {"__post_init__": _refuse_empty} if max_count is not None else {}
+    fields = [(name, msgspec.Raw | UnsetType, UNSET) for name in names]
+    raw = msgspec.defstruct(f"Raw{kind.__name__}", fields, namespace=namespace, gc=False)
+    if max_count is None:
+        return msgspec.json.Decoder(raw)
+    return msgspec.json.Decoder(list[str | raw] if kind is Item else list[raw])  # type: ignore[valid-type]
 
 
-def _small(raw: bytes | None) -> Any:
+def _refuse_empty(item: Any) -> None:
+    """Refuse a message without a body at once: millions of them fit into a line."""
+    if item.message is UNSET and item.msg is UNSET:
+        raise ValueError("Object missing required field `message`")
+
+
+@cache
+def _typed_decoder(kind: type[CommandBase]) -> "msgspec.json.Decoder[CommandBase]":
+    return msgspec.json.Decoder(kind)
+
+
+def _small(raw: msgspec.Raw | UnsetType) -> Any:
     """Return a value that may be part of an answer; UNSET if it is none, or too long for that."""
-    return UNSET if raw is None or len(raw) > LONG_BYTES else msgspec.json.decode(raw)
+    return UNSET if raw is UNSET or len(raw) > LONG_BYTES else msgspec.json.decode(raw)
 
 
-def _is_large(raw: bytes) -> bool:
-    """Whether this is a list or an object with more in it than any single field has."""
-    return len(raw) > LONG_BYTES and raw[:1] in (b"[", b"{")
+def _is_large(raw: msgspec.Raw) -> bool:
+    """Whether this is a list or an object that is longer than any single field, however its texts are escaped."""
+    return len(raw) > LARGE_BYTES and bytes(memoryview(raw)[:1]) in (b"[", b"{")
 
 
 def _no_object(line: bytes | str) -> Bad:
@@ -233,15 +278,6 @@ def _no_object(line: bytes | str) -> Bad:
     if " HTTP/" in (end if isinstance(end, str) else end.decode("latin-1")):
         return Bad(NotSpoken("this port does not speak HTTP; it takes JSON objects, one a line"))
     return Bad(BadJson("not JSON, or no object: a command is a JSON object"))
-
-
-_ITEMS = {
-    "messages": _ITEM_FIELDS,
-    "publish": _FOLLOWUP_FIELDS,
-    "uids": frozenset[str](),
-    "leases": frozenset[str](),
-    "stashes": frozenset[str](),
-}
 
 
 def _decode_object(given: dict[str, Any]) -> Command | Bad:

@@ -1,14 +1,15 @@
 """What the worker protocol's codec refuses, and in which plain words."""
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
 
 from tests.helpers.worker_lines import one, refusal
 from wakeq.protocol.errors import BY_CODE
-from wakeq.protocol.wire.worker_commands import Item
-from wakeq.protocol.wire.worker_refusals import LONG_BYTES, VALUES_MAX
+from wakeq.protocol.wire.worker_commands import Item, Retry
+from wakeq.protocol.wire.worker_refusals import LONG_BYTES, VALUES_MAX, decode_alone
 
 
 @pytest.mark.parametrize(
@@ -114,21 +115,26 @@ def test_every_code_of_a_refusal_here_is_in_the_table_of_errors() -> None:
 # Long lines -------------------------------------------------------------------------------------------------------
 
 MANY = "{}," * VALUES_MAX + "{}"
+MANY_TEXTS = '"",' * VALUES_MAX + '""'
+LETTERS = '{"qname":"q","msg":"a","headers":{}},' * VALUES_MAX + '{"qname":"q","msg":"a"}'
 PUB = '{"cmd":"PUB","qname":"q"'
+ACK = '{"cmd":"ACK","qname":"q"'
 
 
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
         ("[" + MANY + "]", "BAD_JSON", "object"),
-        (PUB + f',"messages":[{MANY}]}}', "BAD_FIELD", "messages must be a list of 1 to 10000"),
+        (PUB + f',"messages":[{MANY}]}}', "BAD_FIELD", "messages[0].message is missing"),
+        (PUB + f',"messages":[{MANY_TEXTS}]}}', "BAD_FIELD", "messages must be a list of 1 to 10000"),
+        (ACK + f',"uid":"a","publish":[{LETTERS}]}}', "BAD_FIELD", "publish must be a list of 1 to 1000"),
         (PUB + f',"timeout":[{MANY}]}}', "BAD_FIELD", "timeout must be a whole number"),
         (PUB + f',"msg":"a","cmd_id":[{MANY}]}}', "BAD_FIELD", "cmd_id must be"),
-        (PUB + f',"messages":[{{"msg":[{MANY}]}}]}}', "BAD_FIELD", "messages[0].message is missing"),
+        (PUB + f',"messages":[{{"msg":[{MANY}]}}]}}', "BAD_FIELD", "messages[0].msg must be text"),
         (PUB + f',"messages":[[{MANY}]]}}', "BAD_FIELD", "messages[0] must be text or an object"),
         (f'{{"cmd":[{MANY}]}}', "BAD_COMMAND", "cmd"),
         (f'{{"x":[{MANY}]}}', "BAD_COMMAND", "cmd is missing"),
-        (f'{{"cmd":"ACK","qname":"q","uids":[{MANY}]}}', "BAD_FIELD", "uids must be a list"),
+        (f'{{"cmd":"ACK","qname":"q","uids":[{MANY}]}}', "BAD_FIELD", "uids[0] must be text"),
         (PUB + f',"x":[{MANY}}}', "BAD_JSON", "not JSON"),
     ],
 )
@@ -160,3 +166,55 @@ def test_items_of_a_long_line_keep_their_known_fields() -> None:
     command = one(PUB + f',"messages":["a",{",".join(items)}],"x":[{MANY}]}}')
 
     assert command.messages == ["a", *(Item(msg=str(number), delay=number) for number in range(9_000))]
+
+
+CROWD = f',"x":[{MANY}]'  # makes a line one that is looked at in parts
+
+
+@pytest.mark.parametrize(
+    ("field", "code", "words"),
+    [
+        ('"headers":{"a":"' + "v" * LONG_BYTES + '"}', "TOO_LARGE", "messages[0].headers have"),
+        ('"headers":{"a":[' + "1," * LONG_BYTES + "1]}", "BAD_FIELD", "messages[0].headers"),
+        ('"delay":[' + "1," * LONG_BYTES + "1]", "BAD_FIELD", "messages[0].delay must be a whole number"),
+    ],
+)
+def test_large_field_of_an_item_in_a_long_line_is_refused_and_not_left_out(field: str, code: str, words: str) -> None:
+    found, detail = refusal(PUB + f',"messages":[{{"msg":"a",{field}}}]{CROWD}}}')
+
+    assert (found, words in detail) == (code, True), detail
+
+
+def test_escaped_headers_of_an_item_in_a_long_line_are_kept() -> None:
+    value = "\x01" * 12_000  # six characters each in JSON
+    command = one(PUB + f',"messages":[{{"msg":"a","headers":{json.dumps({"a": value})}}}]{CROWD}}}')
+
+    assert command.messages == [Item(msg="a", headers={"a": value})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" + ",".join(f'"{number:x}":1' for number in range(VALUES_MAX + 2)) + "}",
+        PUB + "," + ",".join(f'"{number:x}":1' for number in range(VALUES_MAX + 2)) + "}",
+        PUB + f',"messages":[{MANY}]}}',
+        PUB + ',"messages":[{"msg":"",' + ",".join(f'"{number:x}":1' for number in range(VALUES_MAX + 2)) + "}]}",
+    ],
+)
+def test_long_line_costs_no_memory_for_each_of_its_values(text: str) -> None:
+    line = text.encode()
+
+    tracemalloc.start()
+    try:
+        decode_alone(line)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 2 * len(line)
+
+
+def test_retry_of_a_long_line_keeps_its_known_fields() -> None:
+    command = one(f'{{"cmd":"CREATE","qname":"q","retry":{{"base":2,"y":1}}{CROWD}}}')
+
+    assert command.retry == Retry(base=2.0)
