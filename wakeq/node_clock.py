@@ -67,7 +67,8 @@ class NodeClock:
 
     def follow(self, at_ms: int) -> None:
         """Another node leads: its clock is the time."""
-        self.has_heard, self._leads = True, False
+        self.step_down()
+        self.has_heard = True
         self._set(at_ms)
 
     def reach(self, stamp_ms: int) -> None:
@@ -87,8 +88,10 @@ class NodeClock:
             self._keeper.wake_timers()
 
     def step_down(self) -> None:
-        """This node leads no longer."""
-        self._leads = False
+        """This node leads no longer; what it has stamped may still stand in its log."""
+        if self._leads:
+            self._leads = False
+            self._last_ms = max(self._last_ms, self.stamp_ms())
 
     def _set(self, at_ms: int) -> None:
         self._time.set(at_ms, self._clock.wall_ms(), self._clock.monotonic_ms())

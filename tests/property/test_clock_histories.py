@@ -39,7 +39,7 @@ class Life(ToldLife):
         weights = {self.publish_one: 4, self.fetch: 5, self.ack: 2, self.nack: 1, self.rest: 2, self.pass_time: 3}
         weights |= {self.be_quiet: 1, self.sleep_all: 0.7, self.sleep_one: 0.7, self.set_wall: 0.7}
         weights |= {self.restart_one: 1, self.restart_all: 0.5, self.hand_over: 0.7}
-        weights |= {self.isolate: 0.5, self.cluster.heal: 0.7}
+        weights |= {self.isolate: 0.5, self.cluster.heal: 0.7, self.wait_for_one: 3}
         self.draw(weights)
 
     def publish_one(self) -> None:
@@ -51,6 +51,10 @@ class Life(ToldLife):
             self.publish(id=f"t{self.tasks + 1}", expires=1_800, about={"expires_s": 1_800})
         else:
             self.publish(id=f"t{self.tasks + 1}")
+
+    def wait_for_one(self) -> None:
+        """Whoever waits gets a message in the moment in which it may be delivered, too early or not."""
+        self.ask({"cmd": "FET", "wait": 60})
 
     def ack(self) -> None:
         if self.held:

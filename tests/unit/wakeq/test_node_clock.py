@@ -254,6 +254,21 @@ def test_new_leader_is_never_before_the_last_stamp_of_its_log() -> None:
     assert reached_ms == clock.now_ms() == START_MS + 700
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_leader_that_leads_again_is_never_before_a_stamp_of_its_own(*, is_told: bool) -> None:
+    """An entry that it stamped when it led before may still stand in its log."""
+    clock = begun(ManualClock(START_MS), Kept())
+    stamp_ms = clock.stamp_ms()
+
+    if is_told:
+        clock.step_down()
+    clock.follow(stamp_ms - 700)
+    followed_ms = clock.now_ms()
+    clock.lead([])
+
+    assert (followed_ms, clock.now_ms()) == (stamp_ms - 700, stamp_ms)
+
+
 def test_old_entry_does_not_move_the_clock() -> None:
     clock = begun(ManualClock(START_MS), Kept())
 
