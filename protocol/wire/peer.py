@@ -172,7 +172,7 @@ def decode_body(body: bytes) -> Frame:
     """Return what a body says."""
     try:
         frame = _DECODER.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PeerRefused(f"a frame that says nothing we know ({error})") from error
     if isinstance(frame, Entries):
         _check_entries(frame.append, frame.payloads)

@@ -92,8 +92,9 @@ def test_flood_of_refusals_and_half_open_handshakes_costs_a_few_lines_and_keeps_
 
     for number in range(REFUSALS):
         with socket.create_connection(place, timeout=5) as connection:
-            other = Hello(MARK, 1, LEVEL, number.to_bytes(16, "big"), 1 + number % 2, 5, 1, {})
-            connection.sendall(framed(encode_body(other)))
+            other = encode_body(Hello(MARK, 1, LEVEL, number.to_bytes(16, "big"), 1 + number % 2, 5, 1, {}))
+            unreadable = other.replace(MARK.encode(), b"\xff" * len(MARK))
+            connection.sendall(framed(unreadable if number % 2 else other))
     crowd = [socket.create_connection(place, timeout=5) for _ in range(HALF_OPEN)]
     follower.terminate()
     follower.start()

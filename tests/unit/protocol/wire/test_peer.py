@@ -105,6 +105,21 @@ def test_garbage_is_refused_or_nothing_yet(data: bytes) -> None:
         return
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        encode_body(HELLO).replace(b"wakeq-peer", b"wakeq-pe\xff\xff"),
+        encode_body(HELLO).replace(b"b:2601", b"\xff:2601"),
+        bytes([encode_body(HELLO)[0] + 1]) + encode_body(HELLO)[1:] + b"\x91" * 3_900 + b"\x01",
+    ],
+    ids=["a mark that is no text", "an address that is no text", "a field more, nested too deep"],
+)
+def test_hello_that_cannot_be_decoded_is_refused(body: bytes) -> None:
+    """Whoever can connect can send it; a traceback for each would fill the log."""
+    with pytest.raises(PeerRefused, match="says nothing we know"):
+        decode_body(body)
+
+
 @given(place=st.integers(0, len(encode(FRAMES[4])) - 1), bit=st.integers(0, 7))
 def test_a_bit_that_flips_on_the_way_is_never_taken_for_what_was_said(place: int, bit: int) -> None:
     wire = bytearray(encode(FRAMES[4]))
