@@ -16,7 +16,7 @@ from pathlib import Path
 from wakeq.protocol.errors import BadField, BadSettings, BrokerUnreachable, PeerRefused, StorageError
 from wakeq.protocol.level import LEVEL, LEVEL_MIN
 from wakeq.protocol.log_format import Identity
-from wakeq.protocol.raft.membership import Config, Member
+from wakeq.protocol.raft.membership import Config, Member, Membership
 from wakeq.protocol.wire.peer import CLUSTER_ID_BYTES, MARK, NO_CLUSTER, Hello, split_address
 from wakeq.protocol.wire.peer_session import NONCE_BYTES, PeerSession
 from wakeq.settings import Settings
@@ -103,6 +103,17 @@ def plan_of(settings: Settings, tls: PeerTls | None = None, secret: bytes | None
     if cluster.node >= len(addresses):
         raise BadSettings(f"--node {cluster.node} has no address in --peers {cluster.peers}; nodes count from 0")
     return ClusterPlan(cluster.node, addresses, cluster.join, tls, secret)
+
+
+def check_alone(path: Path, members: Membership) -> None:
+    """Refuse what a node of a cluster has kept: without the others it would wait for ever to lead."""
+    if members.is_lone:
+        return
+    node, nodes = members.node_id, ", ".join(str(voter) for voter in members.voters)
+    raise BadSettings(
+        f"{path}: belongs to a cluster of the nodes {nodes}; start it with --node {node} and --peers, or, if the "
+        f"others will never come back, run `wakeq cluster recover --from-this-node --data-dir {path}` first"
+    )
 
 
 def _cluster_at(address: str, node_id: int, secret: bytes | None, tls: PeerTls | None) -> bytes:

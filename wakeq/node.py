@@ -17,7 +17,7 @@ from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import Clock, SystemClock
 from wakeq.actors.snapshots import CheckImage
 from wakeq.assembly import Assembly, Cluster, Files, Surroundings
-from wakeq.cluster_plan import ClusterPlan, plan_of
+from wakeq.cluster_plan import ClusterPlan, check_alone, plan_of
 from wakeq.headroom import Headroom
 from wakeq.listeners.peer_tcp import Identity as PeerIdentity
 from wakeq.listeners.peer_tcp import PeerTcp
@@ -91,8 +91,10 @@ class Node:
             if plan is None:
                 self._sync_watch.start()
             self._build(loop, self.files)
-            if plan is not None:
-                core = self.raft_log.core
+            core = self.raft_log.core
+            if plan is None:
+                check_alone(settings.data_dir, core.members)
+            else:
                 plan.check_data(
                     settings.data_dir, self.files.directory.identity, core.members.config, core.log.last_index
                 )
@@ -348,7 +350,7 @@ class Node:
         """Take no more, answer what was taken, write everything down, close."""
         assert self.ports is not None, "started"
         assert self.failed is not None, "started"
-        logger.info("stopping: what was taken is answered")
+        logger.info("shutting down: finishing accepted requests")
         if self._peers is not None:
             await self._hand_over()
         await self.ports.send_away()

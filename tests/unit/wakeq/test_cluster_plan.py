@@ -1,8 +1,13 @@
 """ClusterPlan: which node of which cluster the settings mean."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
+from tests.helpers.hand_cluster import HandCluster
 from wakeq.cluster_plan import plan_of
+from wakeq.node import Node
 from wakeq.protocol.errors import BadSettings
 from wakeq.protocol.wire.peer import split_address
 from wakeq.settings import Cluster, Settings
@@ -65,3 +70,17 @@ def test_what_does_not_fit_is_explained(cluster: dict[str, object], match: str) 
 
 def test_an_ipv6_address_loses_its_brackets() -> None:
     assert split_address("[::1]:2603") == ("::1", 2603)
+
+
+def test_node_of_a_cluster_that_is_started_without_peers_is_refused(tmp_path: Path) -> None:
+    cluster = HandCluster(tmp_path)
+    cluster.start()
+    cluster.close()
+
+    async def start() -> None:
+        settings = Settings(data_dir=tmp_path / "node-1", worker_port=0, http_port=0, taskflux_port=0)
+        await asyncio.wait_for(Node(settings).start(), 10)  # it would wait for ever
+
+    advice = "belongs to a cluster of the nodes 0, 1, 2; start it with --node 1 and --peers"
+    with pytest.raises(BadSettings, match=advice):
+        asyncio.run(start())
