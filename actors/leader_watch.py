@@ -28,6 +28,7 @@ class LeaderWatch:
         self._around = around
         self._told: tuple[int, int] | None = None  # who leads, in which term
         self._served_ms: int | None = None  # when somebody served last; at first, when it was first looked
+        self._looked_ms = 0  # the last beat
         self._heard: tuple[int, int] | None = None  # which leader, in which term
         self._heard_since_ms = 0
         self._has_warned = False  # that nobody does
@@ -52,6 +53,7 @@ class LeaderWatch:
         """See, at a beat, whether another node leads, or for too long nobody has served."""
         core = self._core
         leader = core.leader_id
+        self._leave_out_pause(now_ms)
         if core.is_removed:
             self._tell_removal()
             return
@@ -64,6 +66,12 @@ class LeaderWatch:
             return
         if self._has_warned or self._told != (leader, core.term):
             self._tell(leader, core.term)
+
+    def _leave_out_pause(self, now_ms: int) -> None:
+        """A node that stood still knows nothing of that time: the others may have had a leader."""
+        pause_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        if self._served_ms is not None and pause_ms >= self._core.settings.election_ms:
+            self._served_ms += pause_ms
 
     def _tell_removal(self) -> None:
         if not self._told_removal:
@@ -119,9 +127,10 @@ class LeaderWatch:
         if core.leads:
             return self._why_not_here()
         return (
-            "a majority is connected, and no leader stays; a round trip between the nodes must take less than "
-            f"{self._round_trip_ms_max} ms, half of cluster.election_ms; if `wakeq cluster status` there does not list "
-            "this node, `wakeq cluster add` lets it join, and if it was removed, stop it"
+            "a majority is connected, and no leader stays; a connected node may hang, or the network be slow: a "
+            f"round trip between the nodes must take less than {self._round_trip_ms_max} ms, half of "
+            "cluster.election_ms; if `wakeq cluster status` at another node does not list this one, "
+            "`wakeq cluster add` lets it join, and if it was removed, stop it"
         )
 
     @property

@@ -196,6 +196,21 @@ def test_a_moment_in_which_a_leader_does_not_serve_does_not_add_up(
     assert lines(said) == []
 
 
+@pytest.mark.parametrize("stands", ["leader", "follower"])
+def test_a_node_that_stood_still_does_not_call_its_own_pause_an_outage(
+    said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode, stands: str
+) -> None:
+    node = leader if stands == "leader" else cluster.others(leader)[0]
+    said.clear()
+    node.freeze()
+    cluster.advance(LONG_S)
+
+    node.thaw()
+    cluster.advance(2 * ELECTION_S)
+
+    assert lines(said, logging.WARNING) == []
+
+
 def test_leaders_that_come_and_go_are_told_as_an_outage(
     said: pytest.LogCaptureFixture, cluster: HandCluster, leader: HandNode
 ) -> None:
