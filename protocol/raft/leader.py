@@ -395,7 +395,7 @@ class Leader:
         """Hand leadership over (thesis 3.10): proposals wait until a successor leads, or until it is given up."""
         core = self.core
         if node_id not in core.members.voters or node_id == core.me.node_id:
-            raise BadField(f"node {node_id} cannot take over: it is this node, or does not vote")
+            raise BadField(f"node {node_id} cannot take over: it leads already, or does not vote")
         if self.heir is not None:
             raise Busy(f"leadership is being handed over to node {self.heir}; wait for the outcome")
         self.heir = node_id

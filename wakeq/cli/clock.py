@@ -27,11 +27,9 @@ def reset_clock(data_dir: Path, yes: bool) -> None:
         return
     if lag > 0:
         early = f"every lease, delay and expiry that is under way ends {lag / 1000:.1f} s early"
-        cost = f"{early}; two workers may have one message, and what has expired by then is gone"
+        cost = f"Then {early}; two workers may have one message, and what has expired by then is gone."
     else:
-        cost = (
-            f"the cluster clock is {-lag / 1000:.1f} s ahead, and goes no further back than the last entry of the log"
-        )
-    confirm(f"Set the cluster clock to the wall clock at the next start? Then {cost}.", yes=yes)
+        cost = f"It is {-lag / 1000:.1f} s ahead now, and goes no further back than the last entry of the log."
+    confirm(f"Set the cluster clock to the wall clock at the next start? {cost}", yes=yes)
     forget_mark(data_dir)
     click.echo(f"the next start on {data_dir} begins with the wall clock")

@@ -100,7 +100,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
-            f"{question} Nobody can answer (no terminal), so nothing was changed; give --yes to confirm"
+            f"{question} Not a terminal, so I cannot ask; nothing was changed; pass --yes to confirm"
         )
     if not click.confirm(question, default=False, err=True):
         say("nothing was changed")

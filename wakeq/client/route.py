@@ -50,7 +50,7 @@ class Elsewhere(NotLeader):
 
 def elsewhere(address: str, leader: str | None) -> Elsewhere:
     """The error for a node that sends its clients away."""
-    error = Elsewhere(f"{address} is not the leader ({leader or 'nobody it knows'} is)")
+    error = Elsewhere(f"{address} does not lead" + (f", {leader} does" if leader else " and knows of no leader"))
     error.leader = leader if leader and _is_address(leader) else None
     return error
 

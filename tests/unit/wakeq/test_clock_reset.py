@@ -54,7 +54,7 @@ def test_mark_is_forgotten_once_it_was_confirmed(data_dir: Path) -> None:
     ("behind_ms", "cost"),
     [
         (600_000, "every lease, delay and expiry that is under way ends 600."),
-        (-600_000, "s ahead, and goes no further"),
+        (-600_000, "s ahead now, and goes no further"),
     ],
 )
 def test_question_says_what_it_costs_and_without_an_answer_nothing_is_done(
