@@ -2,7 +2,7 @@
 
 import pytest
 
-from wakeq.actors.door import SPARE_CONNECTIONS, Admission
+from wakeq.actors.door import SPARE_CONNECTIONS, UNREAD_BYTES_MAX, Admission, Backlog, Verdict
 from wakeq.protocol.addresses import is_this_machine
 
 
@@ -56,3 +56,21 @@ def test_an_address_is_forgotten_when_its_last_connection_goes() -> None:
 )  # fmt: skip
 def test_only_loopback_is_this_machine_alone(host: str, own: bool) -> None:
     assert is_this_machine(host) is own
+
+
+def test_peer_that_reads_all_but_the_last_answer_may_ask_for_as_much_as_it_likes() -> None:
+    answer = UNREAD_BYTES_MAX // 2
+    backlog = Backlog(0, 0.0)
+
+    verdicts = [backlog.wrote(answer, answer + 1, float(at), burst=False, crowded=False) for at in range(20)]
+
+    assert set(verdicts) == {Verdict.KEEP}
+
+
+def test_peer_that_reads_none_of_what_it_asked_for_is_dropped() -> None:
+    answer = UNREAD_BYTES_MAX // 2
+    backlog = Backlog(0, 0.0)
+
+    verdicts = [backlog.wrote(answer, answer * (at + 1), 0.0, burst=False, crowded=False) for at in range(4)]
+
+    assert verdicts == [Verdict.KEEP] * 3 + [Verdict.DROP]

@@ -16,8 +16,8 @@ from wakeq.actors.neighbourhood import Introduced
 from wakeq.handshakes import Handshakes
 from wakeq.listeners import peer_tcp
 from wakeq.listeners.peer_tcp import NEWCOMERS_MAX, Identity, PeerTcp, PeerTcpDoor
-from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, Hello
-from wakeq.protocol.wire.peer_session import NONCE_BYTES, PeerSession
+from wakeq.protocol.wire.peer import MARK, NO_CLUSTER, ChunkTaken, Hello, encode_body, framed
+from wakeq.protocol.wire.peer_session import MAC_BYTES, NONCE_BYTES, PeerSession
 from wakeq.tls import PeerTls
 
 CLUSTER = b"0123456789abcdef"
@@ -270,6 +270,36 @@ def test_node_that_joins_may_ask_with_any_certificate_of_the_authority(authority
     assert asyncio.run(ask()) == "told"
 
 
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_frames_are_sealed_by_the_secret_unless_tls_does_that(authority: Authority, has_tls: bool) -> None:
+    tls = certified(authority, authority.issue("node")) if has_tls else None
+    one, two = (tcp_of(node_id, secret=SECRET, tls=tls).new_session(dials=node_id > 0) for node_id in (1, 0))
+    for _ in range(2):
+        one.receive(two.take_unsent())
+        two.receive(one.take_unsent())
+    one.receive(two.take_unsent())
+
+    wire = one.encode([ChunkTaken(1, 2)])
+
+    assert (len(wire) - len(framed(encode_body(ChunkTaken(1, 2))))) == (0 if has_tls else MAC_BYTES)
+    assert two.receive(wire) == [ChunkTaken(1, 2)]
+
+
+def test_node_that_answers_where_another_one_should_is_introduced_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    met: list[int] = []
+
+    async def dial() -> None:
+        async with listening(tcp_of(1, secret=SECRET)) as port:
+            two = tcp_of(2, lambda it: met.append(it.hello.node_id), SECRET)
+            two.dial(0, (HOST, port))
+            await until(lambda: bool(met) or "node 1 answers where node 0 should be" in caplog.text)
+            await two.close()
+
+    asyncio.run(dial())
+
+    assert met == []
+
+
 # --- what a stranger can use up ---
 
 
@@ -291,6 +321,20 @@ def test_half_open_handshakes_do_not_keep_a_node_out(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(peer_tcp, "HELLO_S_MAX", 60.0)
     assert asyncio.run(outcome()) == 1
+
+
+def test_place_of_who_hangs_up_before_it_says_anything_is_free_again() -> None:
+    async def outcome() -> int:
+        zero = tcp_of(0, secret=SECRET)
+        async with listening(zero) as port:
+            for _ in range(3):
+                _, writer = await asyncio.open_connection(HOST, port)
+                await until(lambda: len(zero.handshakes) == 1)
+                writer.close()
+                await until(lambda: not zero.doors)
+            return len(zero.handshakes)
+
+    assert asyncio.run(outcome()) == 0
 
 
 @pytest.mark.parametrize("new_loop", LOOPS)

@@ -8,6 +8,7 @@ import pytest
 from tests.helpers.door_by_hand import HandGuest, HandPort
 from wakeq.actors.door import Closed, Ended
 from wakeq.actors.runtime.rounds import (
+    COMMAND_BYTES,
     ROUND_COMMANDS_MAX,
     SHARE_BYTES_MAX,
     SHARE_COMMANDS_MAX,
@@ -347,3 +348,39 @@ def test_read_in_a_round_that_is_full_waits_for_the_next() -> None:
 
     assert (full, guest.turns) == ([], [1])
     assert transport(guest).reads
+
+
+@PROTOCOLS
+def test_each_command_of_a_read_counts_into_the_round(make_port: Any, hello: bytes, tiny: bytes) -> None:
+    port = make_port()
+    guest = port.connect(hello)
+    before = port.rounds.left
+
+    guest.door.data_received(tiny * 100)
+
+    assert before - port.rounds.left == 100
+
+
+@pytest.mark.parametrize("body_bytes", [SHARE_BYTES_MAX // 2, 2 * SHARE_BYTES_MAX])
+def test_bytes_of_a_read_count_into_the_round_too(body_bytes: int) -> None:
+    port = worker()
+    guest = port.connect()
+    before, line = port.rounds.left, PUB % (b"m" * body_bytes)
+
+    guest.door.data_received(line)
+
+    assert len(guest.commands) == 1
+    assert before - port.rounds.left == 1 + len(line) // COMMAND_BYTES
+
+
+def test_bytes_that_come_although_nothing_is_read_stand_behind_those_that_wait() -> None:
+    port = worker()
+    guest = port.connect()
+    bodies = [str(number) for number in range(3 * SHARE_COMMANDS_MAX)]
+    lines = [PUB % body.encode() for body in bodies]
+
+    guest.door.data_received(b"".join(lines[:-1]))
+    guest.door.data_received(lines[-1])  # as with TLS it may
+    port.rounds_until_idle()
+
+    assert [command.message for command in guest.commands] == bodies

@@ -18,6 +18,7 @@ from wakeq.protocol.wire.peer import (
     Frame,
     Hello,
     Proof,
+    decode_body,
     encode_body,
     framed,
 )
@@ -159,6 +160,20 @@ def test_hello_that_was_changed_on_the_way_is_refused() -> None:
 
     with pytest.raises(PeerRefused, match="does not know the secret"):
         two.receive(framed(encode_body(other)) + said[len(hello) :])
+
+
+@pytest.mark.parametrize("size", [0, 16, 31])
+def test_beginning_of_a_proof_is_no_proof(size: int) -> None:
+    one, two = dialer(), acceptor()
+    hello = one.take_unsent()
+    one.receive(two.take_unsent())
+    proof = decode_body(one.take_unsent()[FRONT.size :])
+    assert isinstance(proof, Proof)
+
+    with pytest.raises(PeerRefused, match="node 2 does not know the secret"):
+        two.receive(hello + framed(encode_body(Proof(proof.mac[:size]))))
+
+    assert (two.peer, two.take_unsent()) == (None, b"")
 
 
 @pytest.mark.parametrize("frame", [BEAT, Chunk(1, 0, b"x"), DIALER])
