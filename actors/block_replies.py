@@ -73,7 +73,7 @@ def _full_drafts(buffers: Buffers, bodies: Alike, shared: tuple[int, int, int, i
 def _check_headers(packed: bytes) -> None:
     try:
         count = len(_HEADERS.decode(packed))
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise BadField("column headers: each is a MessagePack map of texts, or empty") from None
     if count > HEADERS_MAX or len(packed) > HEADERS_BYTES_MAX:
         raise TooLarge(f"column headers: at most {HEADERS_MAX} texts and {HEADERS_BYTES_MAX} bytes for each message")

@@ -124,7 +124,7 @@ def _headers_in(command: wire.PubBlock) -> Iterator[Headers]:
         try:
             packed = Buffers(command.block, command.rows or 0, command.columns).texts("headers")
             yield from (_HEADERS.decode(one) for one in packed if _OWN_BYTES in one)
-        except (BadField, msgspec.MsgspecError):
+        except (BadField, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return  # whoever reads all of it refuses it, and says why
 
 

@@ -439,11 +439,14 @@ def test_any_other_header_needs_the_right_to_publish_only(headers: dict[str, str
     assert permissions.refusals([in_block], access) is None
 
 
+NO_TEXT = pack([("headers", [b"\x81\xa8wakeq-\xff\xff\xa1x"])])
+
+
 def test_block_that_cannot_be_read_is_left_to_whoever_reads_all_of_it() -> None:
     access = gate(grant("t", "a*", "publish")).login("t")
     block = packed(ORIGIN)
 
-    for rows, bad in ((1, block[:-8]), (2, block), (1, pack([("headers", [b"\x81wakeq-"])]))):
+    for rows, bad in ((1, block[:-8]), (2, block), (1, pack([("headers", [b"\x81wakeq-"])])), (1, NO_TEXT)):
         command = wire.PubBlock(qname="a1", rows=rows, columns=["headers"], block=bad)
         assert permissions.refusals([command], access) is None
 

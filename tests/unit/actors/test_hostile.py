@@ -1,6 +1,7 @@
 """What one client can do: nothing of it ends the node, loses a message, or holds up the others."""
 
 import time
+from base64 import b64encode
 
 import pytest
 
@@ -9,6 +10,7 @@ from wakeq.actors import queue
 from wakeq.actors.messages import Propose
 from wakeq.protocol.commands import ANY_TOKEN, Ack, Draft, Publish
 from wakeq.protocol.uid import parse
+from wakeq.protocol.wire.blocks import pack
 
 Q = "q"
 YEAR_S = 31_536_000
@@ -130,6 +132,18 @@ def test_queues_that_come_and_go_leave_nothing_behind(broker: Broker, client: Cl
     broker.advance(1)
 
     assert len(broker.queues._processes) <= 2
+
+
+@pytest.mark.parametrize(
+    "headers", [b"\x81\xa1a\xa1\xff", b"\x81\xa1\xff\xa1a", b"\x81\xa1a\x01", b"\x81\xa1a" + b"\x91" * 5_000]
+)
+def test_headers_of_a_block_that_are_no_texts_are_refused(broker: Broker, client: Client, headers: bytes) -> None:
+    block = b64encode(pack([("body", [b"x"]), ("headers", [headers])])).decode()
+
+    reply = client.call("PUBB", Q, rows=1, columns=["body", "headers"], block=block)
+
+    assert reply["err"] == "BAD_FIELD"
+    assert "a MessagePack map of texts" in reply["detail"]
 
 
 def test_headers_count_like_bodies(broker: Broker, client: Client) -> None:
