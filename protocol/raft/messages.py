@@ -13,7 +13,8 @@ import msgspec
 from wakeq.protocol.raft.membership import Config
 
 NUMBER_END: Final = 1 << 48  # no term, index, round or life gets there: at a million a second that takes nine years
-DiskId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 63) - 1)]
+DISK_MAX: Final = (1 << 63) - 1
+DiskId = Annotated[int, msgspec.Meta(ge=1, le=DISK_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_END)]
 Told = tuple[tuple[DiskId, Number], ...]  # disks, and up to which committed entry each has acknowledged the log
 Runs = tuple[tuple[Number, Number], ...]  # (first index, term) of each stretch of entries of one term, in order

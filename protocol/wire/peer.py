@@ -21,7 +21,7 @@ from msgspec import Meta
 
 from wakeq.protocol.errors import BadField, PeerRefused
 from wakeq.protocol.log_format import PAYLOAD_BYTES_MAX
-from wakeq.protocol.raft.messages import AnyMessage, Append, Number
+from wakeq.protocol.raft.messages import DISK_MAX, AnyMessage, Append, Number
 
 MARK: Final = "wakeq-peer"
 CLUSTER_ID_BYTES: Final = 16
@@ -46,7 +46,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=100):
     level_max: int  # the highest that it knows
     cluster_id: Annotated[bytes, Meta(min_length=CLUSTER_ID_BYTES, max_length=CLUSTER_ID_BYTES)]
     node_id: NodeId
-    disk_id: int
+    disk_id: Annotated[int, Meta(ge=0, le=DISK_MAX)]  # 0: it asks which cluster it is to join, and has none yet
     incarnation: Number
     doors: dict[str, str]  # where clients of this node go, by what they speak
     nonce: bytes = b""  # the challenge to the other side; empty if this node knows no secret of the cluster

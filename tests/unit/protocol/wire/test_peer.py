@@ -219,6 +219,8 @@ BEYOND = 1 << 48
         Append(*HEADER, BEYOND, 8, BEYOND, (), 4),
         Hello(MARK, 1, 2, CLUSTER, 65_536, 77, 5, {}),
         Hello(MARK, 1, 2, b"short", 2, 77, 5, {}),
+        Hello(MARK, 1, 2, CLUSTER, 2, -1, 5, {}),  # a leader would tell of this disk, and nobody could read that
+        Hello(MARK, 1, 2, CLUSTER, 2, 1 << 63, 5, {}),
     ],
 )
 def test_number_that_no_cluster_reaches_is_refused(frame: Frame) -> None:
