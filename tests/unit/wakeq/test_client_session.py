@@ -278,6 +278,18 @@ def test_a_wait_that_is_partly_over_is_repeated_for_what_is_left() -> None:
     assert fetch.wait == 40.0
 
 
+def test_every_subscription_is_restated_in_its_order() -> None:
+    session = online()
+    for queue in ("b", "a", "c"):
+        session.ask(wire.Sub(qname=queue), NOW_S)
+    heard(session, *[wire.Oksub(qname=queue, cmd_id=ticket) for ticket, queue in enumerate(("b", "a", "c"), 1)])
+
+    session.disconnected()
+    session.connected(NOW_S)
+
+    assert sent(session) == [wire.Hello(session="s"), *[wire.Sub(qname=queue) for queue in ("b", "a", "c")]]
+
+
 def test_an_unsubscribed_queue_is_not_restated() -> None:
     session = online()
     session.ask(wire.Sub(qname="q"), NOW_S)
