@@ -138,7 +138,7 @@ def _unless_own(access: Access, queue: str, all_headers: Iterator[Headers]) -> R
                     queues = " and ".join(f"{one[:80]!a}" for one in sorted(needed))
                     return BadField(
                         f"header {name[:40]!a}: headers that begin with {OWN_PREFIX} are the broker's own; leave them "
-                        f"out, or ask for a token with the right to admin for {queues}"
+                        f"out, or for a redrive or an import ask for a token with the right to admin for {queues}"
                     )
     return None
 

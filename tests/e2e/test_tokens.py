@@ -260,6 +260,24 @@ def test_token_of_one_team_plants_nothing_in_the_queue_of_another(guarded: Guard
         assert operator.stats("b1")["ready"] == 1
 
 
+def test_redrive_by_a_client_needs_admin_where_the_messages_go_and_says_so(guarded: Guarded) -> None:
+    worker = guarded.token("worker", "--rights", "publish,fetch", "--queues", "a*")
+    keeper = guarded.token("keeper", "--rights", "publish,fetch,admin", "--queues", "a*")
+    with guarded.until_taken(worker) as client:
+        client.publish("a1", "x")
+        message = client.fetch("a1")
+        assert message is not None
+        message.reject("no")
+        with pytest.raises(BadField, match=r"for a redrive .* a token with the right to admin for 'a1'"):
+            client.redrive("a1.dead")
+        assert client.stats("a1.dead")["ready"] == 1
+    said = wakeq("queue", "redrive", "a1.dead", "--yes", WAKEQ_BROKER=guarded.broker.address, WAKEQ_TOKEN=worker)
+    assert "the right to admin for 'a1'" in said.stderr
+    with guarded.until_taken(keeper) as client:
+        assert client.redrive("a1.dead").done == 1
+        assert client.stats("a1")["ready"] == 1
+
+
 def test_who_hears_everything_of_monique_needs_both_rights_for_all_queues(guarded: Guarded) -> None:
     tokens = [
         None,

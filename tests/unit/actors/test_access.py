@@ -430,6 +430,16 @@ def test_header_of_the_broker_that_names_no_queue_needs_an_operator_of_its_queue
     assert permissions.refusals([command], gate(grant("t", "a*", "publish,admin")).login("t")) is None
 
 
+def test_redrive_without_the_right_to_admin_is_told_which_token_it_needs() -> None:
+    followup = wire.Followup(qname="a1", message="x", headers={"wakeq-redriven": "1"})
+    command = wire.Ack(qname="a1.dead", uid="u", publish=[followup])
+
+    (found,) = permissions.refusals([command], gate(grant("t", "a*", "publish,fetch")).login("t")) or [None]
+
+    assert str(found).endswith("for a redrive or an import ask for a token with the right to admin for 'a1'")
+    assert permissions.refusals([command], gate(grant("t", "a*", "publish,fetch,admin")).login("t")) is None
+
+
 @pytest.mark.parametrize("headers", [{"wakeq": "1"}, {"x-wakeq-origin": "b"}, {"origin": "wakeq-origin"}, {}])
 def test_any_other_header_needs_the_right_to_publish_only(headers: dict[str, str]) -> None:
     access = gate(grant("t", "a*", "publish")).login("t")
