@@ -207,6 +207,7 @@ def _framed(value: object) -> msgspec.Raw:
 _ENCODER = msgspec.json.Encoder()
 _REPLY_ENCODER = msgspec.json.Encoder(enc_hook=_framed)
 _OBJECT = ("{", b"{")
+VALUES_OF_A_COMMAND = 4  # an ordinary one has no more fields
 _UNDECODABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
@@ -235,6 +236,11 @@ def decode_lines(lines: bytes) -> list[Command | Bad]:
     if len(commands) != lines.count(b"\n"):  # blank lines, several objects a line, or one over several lines
         return _decode_each(lines)
     return _check_all(commands)
+
+
+def weight_of(text: bytes | str) -> int:
+    """Return how many commands a text of lines or a frame is worth, about: each message of a batch is work as well."""
+    return (text.count(b",") if isinstance(text, bytes) else text.count(",")) // VALUES_OF_A_COMMAND
 
 
 def decode_frames(frames: Sequence[str | bytes]) -> list[Command | Bad]:

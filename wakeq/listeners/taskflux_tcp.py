@@ -28,7 +28,7 @@ from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.errors import Crowded
-from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, Response
+from wakeq.protocol.wire.taskflux.packets import PAYLOAD_BYTES_MAX, Bad, Enqueues, Response
 from wakeq.protocol.wire.taskflux.reader import PACKET_BYTES_MAX, PACKET_ROOM_BYTES, RequestReader
 from wakeq.tls import ServerTls
 
@@ -91,7 +91,10 @@ class TaskFluxTcpDoor(TcpDoor[Response]):
                 self.stop_receiving()
         if packets:
             self._port.heard_of(self)
-            self._listener.admission.rounds.left -= len(packets)
+            count = len(packets)
+            if size_bytes > FREE_BYTES:  # records that come in one piece are work, each of them
+                count += sum([len(packet) for packet in packets if type(packet) is Enqueues])
+            self._listener.admission.rounds.left -= count
             self._subscriber.arrive(Received(packets, size_bytes))
         return end
 

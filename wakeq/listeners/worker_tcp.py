@@ -14,7 +14,7 @@ from wakeq.listeners.tcp_listener import TcpListener
 from wakeq.protocol.errors import Busy, FrameTooLarge, Refused
 from wakeq.protocol.wire.blocks import BadFrame, BlockReader, may_hold_frames
 from wakeq.protocol.wire.lines import LineTooLong, end_of_lines, line_bytes_max
-from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, decode_lines, encode, nok
+from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode, decode_lines, encode, nok, weight_of
 from wakeq.tls import ServerTls
 
 MESSAGE_BYTES_MAX = 1024 * 1024
@@ -62,7 +62,8 @@ class WorkerTcpDoor(TcpDoor[Reply]):
             commands = self._cut(data)
             size_bytes -= self.unfinished_bytes
         if commands and self._subscriber is not None:
-            self._listener.admission.rounds.left -= len(commands)
+            count = len(commands) if size_bytes <= FREE_BYTES else max(len(commands), weight_of(data))
+            self._listener.admission.rounds.left -= count
             self._subscriber.arrive(Received(commands, size_bytes))
         return end
 

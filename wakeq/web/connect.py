@@ -13,10 +13,11 @@ from aiohttp import WSMessage, WSMsgType, web
 
 from wakeq.actors.access import Gate
 from wakeq.actors.door import DOOR_WORKER_WS, Admission, Received, Told
+from wakeq.actors.runtime.rounds import FREE_BYTES
 from wakeq.protocol.errors import BadJson
 from wakeq.protocol.wire.lines import line_bytes_max
 from wakeq.protocol.wire.websocket import TEXT, frame
-from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode_frames, encode_frames
+from wakeq.protocol.wire.worker import Bad, Command, Nok, Ok, Reply, decode_frames, encode_frames, weight_of
 from wakeq.web.websocket_door import WebSocketDoor
 from wakeq.web.websocket_path import WebSocketPath
 
@@ -33,6 +34,8 @@ class ConnectDoor(WebSocketDoor[Reply]):
     def kept(self, message: WSMessage) -> str | Bad:
         if message.type is WSMsgType.TEXT:
             text: str = message.data
+            if len(text) > FREE_BYTES:
+                self._path.admission.rounds.left -= weight_of(text)
             return text
         return Bad(BadJson("a binary frame; commands come in text frames"))
 

@@ -1,6 +1,7 @@
 """The share of one connection: what it sends beyond that waits, counted, and everybody else comes between."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from wakeq.listeners.worker_tcp import WorkerTcpListener
 from wakeq.protocol.wire.taskflux.dialects import SPEC
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import ACK, AuthorizationRequest, BootstrapRequest, Enqueue, Enqueues
-from wakeq.protocol.wire.worker import Fet, Ping
+from wakeq.protocol.wire.worker import VALUES_OF_A_COMMAND, Fet, Ping
 
 pytestmark = pytest.mark.usefixtures("short_goodbyes")
 
@@ -124,6 +125,32 @@ def test_command_beside_many_floods_waits_for_a_turn_of_each_at_most(make_port: 
 
     assert [len(flood.turns) <= 2 for flood in floods] == [True] * len(floods)
     assert sum(len(flood.commands) for flood in floods) - before <= 2 * ROUND_COMMANDS_MAX
+
+
+BATCH = b'{"cmd":"PUB","qname":"q","messages":[%b""]}\n' % (b'"",' * 9_000)
+RUN = encode([Enqueue("q", 1, b""), ACK], SPEC)
+
+
+@pytest.mark.parametrize(
+    ("make_port", "hello", "data", "messages"),
+    [(worker, b"", BATCH * 2, 18_000), (flux, GREETING, RUN * 3_000, 3_000)],
+    ids=["worker", "taskflux"],
+)
+def test_messages_of_a_batch_count_as_many_commands(make_port: Any, hello: bytes, data: bytes, messages: int) -> None:
+    port = make_port()
+    guests = [port.connect(hello) for _ in range(20)]
+    port.rounds.left = ROUND_COMMANDS_MAX
+
+    for guest in guests:
+        guest.door.data_received(data)
+    taken = [sum(1 for guest in guests if guest.commands)]
+    while port.rounds.waiting:
+        port.round()
+        taken.append(sum(1 for guest in guests if guest.commands))
+
+    one_round = -(-ROUND_COMMANDS_MAX // (messages // VALUES_OF_A_COMMAND))
+    assert max(after - before for before, after in pairwise([0, *taken])) <= one_round
+    assert taken[-1] == len(guests)
 
 
 @PROTOCOLS
