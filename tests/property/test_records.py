@@ -306,8 +306,9 @@ def chunks(draw: st.DrawFn) -> tuple[Chunk, list[int]]:
             column = [draw(values)] * (size // 2) + [draw(values)] * (size - size // 2)
             chunk.put(name, array("q", column))
     chunk.sizes = array("I", [draw(uint32)] * (size // 2) + [0] * (size - size // 2))
-    chunk.living = sum(value > 0 for value in chunk.sizes)
-    return chunk, sorted(draw(st.sets(st.integers(0, CHUNK - 1), max_size=5)))
+    living = [offset for offset, value in enumerate(chunk.sizes) if value]
+    chunk.living = len(living)
+    return chunk, sorted(draw(st.sets(st.sampled_from(living), max_size=5))) if living else []
 
 
 @patient
