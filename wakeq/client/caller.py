@@ -140,8 +140,8 @@ class Caller:
         connection = self._connection
         if connection is None or self._serving or self._is_writing or repeatable(command):
             return
-        if not connection.alive():
-            self._drop(closed(self.address))
+        if (error := connection.fault()) is not None:
+            self._drop(error)
 
     @property
     def _is_writing(self) -> bool:

@@ -96,10 +96,10 @@ class Secured(Transport):
             raise closed(self.address)
         return b"".join(pieces)
 
-    def alive(self) -> bool:
-        """False if the peer is known to be gone.  Its goodbye is encrypted: only who reads it knows."""
+    def fault(self) -> Disconnected | None:
+        """Why the connection is known to have ended.  The peer's goodbye is encrypted: only who reads it knows."""
         try:
             self._read_ahead = self.receive(timeout_s=0.0)  # what was there before comes first, and alone
-        except Disconnected:
-            return False
-        return True
+        except Disconnected as error:
+            return error
+        return None

@@ -6,6 +6,7 @@ BrokerUnreachable.
 """
 
 import contextlib
+import errno
 import os
 import socket
 from typing import TYPE_CHECKING, Protocol
@@ -33,8 +34,8 @@ class Wire(Protocol):
     def receive(self, *, timeout_s: float) -> bytes:
         """Whatever has come, once something has; empty if nothing came in time."""
 
-    def alive(self) -> bool:
-        """False if the peer is known to be gone."""
+    def fault(self) -> Disconnected | None:
+        """Why the connection is known to have ended; None if it is not."""
 
     def close(self) -> None:
         """End it, also for another thread that waits in it."""
@@ -75,8 +76,11 @@ def unreachable(address: str, error: OSError) -> BrokerUnreachable:
 
 
 def broken(address: str, error: OSError) -> Disconnected:
-    """The error for a connection that broke; of a peer that vanished, the system says that it timed out."""
-    kind = Silent if isinstance(error, TimeoutError) else Disconnected
+    """The error for a connection that broke.
+
+    Of a peer that vanished, the system says that it timed out, or, where the network knows, that no route leads to it.
+    """
+    kind = Silent if isinstance(error, TimeoutError) or error.errno == errno.EHOSTUNREACH else Disconnected
     return kind(f"the connection to {address} broke ({error.strerror or error})")
 
 
@@ -136,15 +140,15 @@ class Transport:
             self._timeout_s = timeout_s
             self._socket.settimeout(timeout_s)
 
-    def alive(self) -> bool:
-        """False if the peer is known to be gone."""
+    def fault(self) -> Disconnected | None:
+        """Why the connection is known to have ended; None if it is not."""
         try:
             self._allow(0.0)
-            return self._socket.recv(1, socket.MSG_PEEK) != b""
+            return None if self._socket.recv(1, socket.MSG_PEEK) else closed(self.address)
         except BlockingIOError:
-            return True
-        except OSError:
-            return False
+            return None
+        except OSError as error:
+            return broken(self.address, error)
 
     def close(self) -> None:
         """End it, also for another thread that waits in it; in a forked child only let go of it."""

@@ -84,9 +84,10 @@ class MemoryConnection:
             door.unread.clear()
             return data
 
-    def alive(self) -> bool:
-        """False if the broker is known to be gone."""
-        return not self._lost
+    def fault(self) -> Disconnected | None:
+        """Why the connection is known to have ended; None if it is not."""
+        lost = self._lost
+        return Disconnected(f"the connection to the broker in memory broke: {lost}") if lost else None
 
     def close(self) -> None:
         """Let the broker know that nobody is here any more."""
@@ -103,5 +104,5 @@ class MemoryConnection:
         return self._door.closed
 
     def _check(self) -> None:
-        if self._lost:
-            raise Disconnected(f"the connection to the broker in memory broke: {self._lost}")
+        if (error := self.fault()) is not None:
+            raise error

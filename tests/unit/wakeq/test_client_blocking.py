@@ -1,6 +1,7 @@
 """Proves the waiting of the blocking Client (caller.py, transport.py), one call at a time, against scripted peers."""
 
 import contextlib
+import errno
 import gc
 import socket
 import threading
@@ -12,6 +13,7 @@ import pytest
 from tests.helpers.scripted_peer import scripted
 from wakeq import Client, errors
 from wakeq.client import patience, transport
+from wakeq.client.transport import Wire, broken, dial
 from wakeq.protocol.wire import worker as wire
 
 DEADLINE_S = 10.0
@@ -317,12 +319,35 @@ def test_a_call_that_must_not_be_repeated_finds_out_first_that_the_connection_is
         assert first is not None
         first.send(b'{"cmd":"PING"}\n', timeout_s=1)  # the peer hangs up
         until_s = time.monotonic() + DEADLINE_S
-        while first.alive() and time.monotonic() < until_s:
+        while first.fault() is None and time.monotonic() < until_s:
             pass
 
         client.delete_queue("q")
 
     assert seen == [(1, wire.Ping), (2, wire.Drop)]
+
+
+def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled: list[str] = []
+
+    def drops(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
+
+    def noting(address: str, context: None, *, timeout_s: float) -> Wire:
+        dialled.append(address)
+        return dial(address, context, timeout_s=timeout_s)
+
+    monkeypatch.setattr("wakeq.client.blocking.dial", noting)
+    with scripted(drops) as vanishes, scripted(drops) as works, Client(f"{vanishes},{works}") as client:
+        connection = client._caller._connection
+        gone = OSError(errno.ETIMEDOUT, "Connection timed out")  # as the system says once its probes went unanswered
+        monkeypatch.setattr(connection, "fault", lambda: broken(vanishes, gone))
+
+        client.delete_queue("q")
+
+    assert dialled == [vanishes, works]
 
 
 def test_a_client_that_was_let_go_is_not_kept_alive() -> None:

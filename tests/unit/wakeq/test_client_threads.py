@@ -76,8 +76,8 @@ class HeldConnection:
         except queue.Empty:
             return b""
 
-    def alive(self) -> bool:
-        return True
+    def fault(self) -> errors.Disconnected | None:
+        return None
 
     def close(self) -> None:
         """Nothing to let go of."""

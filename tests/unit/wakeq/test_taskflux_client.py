@@ -10,7 +10,7 @@ from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.course import Course, Dial, Hang, Hear, Pause, Say, Steps, with_port
 from wakeq.client.taskflux.records import Cluster, NotAllEnqueued, QueueInfo, Record
 from wakeq.client.taskflux.requests import TOGETHER_MAX, Unexpected
-from wakeq.client.timeouts import Closed, Timeouts
+from wakeq.client.timeouts import Closed, Timeouts, silent
 from wakeq.protocol import errors
 from wakeq.protocol.wire.taskflux import packets as wire
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, SPEC, Dialect
@@ -41,9 +41,10 @@ class FakeWire:
         self.waiting = b""
         self.is_open = True
         self.lost = False
+        self.why = errors.Disconnected("gone")
 
-    def alive(self) -> bool:
-        return self.is_open and not self.lost
+    def fault(self) -> errors.Disconnected | None:
+        return None if self.is_open and not self.lost else self.why
 
     def say(self, data: bytes) -> None:
         for packet in apart(self.reader.receive(data)):
@@ -404,20 +405,28 @@ LOOKS = [calls.count("q", SPEC), calls.dequeue("q", 0, SPEC)]
 
 
 @pytest.mark.parametrize("make", LOOKS, ids=["count", "dequeue"])
-@pytest.mark.parametrize("is_connected", [True, False])
+@pytest.mark.parametrize(
+    ("fault", "dialled"),
+    [
+        (None, ["b:2", "c:3"]),
+        (errors.Disconnected("closed"), ["a:1", "b:2", "c:3"]),  # it may be there again
+        (silent("a:1"), ["b:2", "c:3"]),
+    ],
+    ids=["unknown", "closed", "silent"],
+)
 def test_what_may_be_repeated_is_asked_elsewhere_once_a_leader_fell_silent(
-    make: Callable[[], Any], is_connected: bool
+    make: Callable[[], Any], fault: errors.Disconnected | None, dialled: list[str]
 ) -> None:
     trio = Trio()
     trio.call(calls.count("q", SPEC))
-    if not is_connected:
-        trio.wires[-1].lost = True  # known by now, but where it was is dialled first
+    if fault is not None:
+        trio.wires[-1].lost, trio.wires[-1].why = True, fault
     trio.vanish()
 
     assert trio.call(make) is not None
 
     assert trio.now_s <= 2.5
-    assert trio.dialled == (["b:2", "c:3"] if is_connected else ["a:1", "b:2", "c:3"])
+    assert trio.dialled == dialled
 
 
 @pytest.mark.parametrize("known_to_others", [-1, 0], ids=["nobody", "the one that vanished"])

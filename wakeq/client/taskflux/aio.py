@@ -30,9 +30,11 @@ class Stream:
         self.address = address
         self._reader, self._writer = reader, writer
 
-    def alive(self) -> bool:
-        """False if the peer is known to be gone."""
-        return not (self._reader.at_eof() or self._writer.is_closing())
+    def fault(self) -> Disconnected | None:
+        """Why the connection is known to have ended; None if it is not."""
+        if isinstance(error := self._reader.exception(), OSError):
+            return broken(self.address, error)
+        return closed(self.address) if self._reader.at_eof() or self._writer.is_closing() else None
 
     async def send(self, data: bytes) -> None:
         """Write all of it."""

@@ -34,8 +34,8 @@ T = TypeVar("T")
 class Wire(Protocol):
     """A connection, as far as it can be looked at without waiting."""
 
-    def alive(self) -> bool:
-        """False if the peer is known to be gone."""
+    def fault(self) -> Disconnected | None:
+        """Why the connection is known to have ended; None if it is not."""
 
 
 class Link:
@@ -207,9 +207,12 @@ class Course:
             if not self._idle:
                 return (yield from self._dial())
             link = self._idle.pop()
-            if link.address == self._route.address and link.wire.alive():
+            fault = link.wire.fault()
+            if fault is None and link.address == self._route.address:
                 return link
             yield Hang(link)
+            if fault is not None:
+                yield from self._depart(link, fault)
 
     def _dial(self) -> Steps[Link]:
         while True:
