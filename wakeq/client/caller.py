@@ -141,7 +141,7 @@ class Caller:
         if connection is None or self._serving or self._is_writing or repeatable(command):
             return
         if (error := connection.fault()) is not None:
-            self._drop(error)
+            self._drop(error if self._route.has_others else closed(self.address))  # the only one is dialled at once
 
     @property
     def _is_writing(self) -> bool:
