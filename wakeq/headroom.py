@@ -111,7 +111,7 @@ class Headroom:
             return
         self._has_told_of_journal = True
         logger.warning(
-            "the disk of %s is nearly full: %d segments of the journal were removed, and so are others while it is",
+            "the disk of %s is nearly full: segments of the journal are removed until it has room (%d so far)",
             self._files.directory.path,
             removed,
         )

@@ -122,7 +122,7 @@ def create(
     elif out is None:
         click.echo(secret)
     if not settings.auth.required:
-        say("the broker does not require tokens yet: start it with --auth, or set auth.required")
+        say("only a broker that is started with --auth, or with auth.required set, asks for tokens")
 
 
 @token.command("list")
