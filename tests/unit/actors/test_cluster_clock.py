@@ -12,6 +12,8 @@ from tests.helpers.broker import Broker, Client
 from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, successor
 from wakeq.actors.messages import Asker
 from wakeq.actors.operator_messages import Administer
+from wakeq.actors.peer import FromPeer
+from wakeq.protocol.raft.messages import Heartbeat, HeartbeatAnswer
 
 STRICT, DELAYED, EXPIRING = "strict", "delayed", "expiring"
 HOUR_MS = 3_600_000
@@ -305,3 +307,33 @@ def transfer_by_election(cluster: HandCluster, to: HandNode, voter: HandNode) ->
     cluster.advance(1.5)
     cluster.until(lambda: not voter.thaw() and cluster.leader() is not None, "a node leads")
     assert cluster.leader() is to
+
+
+def heartbeat(sender: HandNode, receiver: HandNode, *, life: int = 0, term: int = 0) -> Heartbeat:
+    """A heartbeat whose clock is an hour ahead, of so many lives or terms before those in force."""
+    me, core = sender.raft_log.core.me, receiver.raft_log.core
+    header = (sender.number, receiver.number, me.disk_id, me.incarnation - life, core.term - term)
+    return Heartbeat(*header, 0, 0, receiver.now_ms() + HOUR_MS)
+
+
+def test_heartbeat_of_an_earlier_term_does_not_set_the_clock(cluster: HandCluster, leader: HandNode) -> None:
+    follower = cluster.others(leader)[0]
+    before_ms = follower.now_ms()
+
+    follower.raft_log.tell(FromPeer(leader.number, [heartbeat(leader, follower, term=1)]))
+    cluster.settle()
+
+    assert follower.now_ms() == before_ms
+
+
+def test_heartbeat_of_a_former_life_does_not_set_the_clock(cluster: HandCluster, leader: HandNode) -> None:
+    follower, other = cluster.others(leader)
+    late = heartbeat(other, follower, life=1)
+    known = HeartbeatAnswer(late.sender, late.receiver, late.disk_id, late.incarnation + 1, late.term, 0)
+    before_ms = follower.now_ms()
+
+    follower.raft_log.tell(FromPeer(other.number, [known, late]))
+    cluster.settle()
+
+    assert follower.raft_log.core.leader_id == leader.number
+    assert follower.now_ms() == before_ms
