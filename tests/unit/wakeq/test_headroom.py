@@ -131,7 +131,7 @@ def test_that_history_was_removed_is_said_once_until_publishes_are_taken_again_a
         for look in looks:
             is_full, segments = look
             headroom.look()
-        return sum("of the journal were removed" in message for message in caplog.messages)
+        return sum("of the journal are removed" in message for message in caplog.messages)
 
     assert said_when((True, 0), (False, 0), (True, 0)) == 0, "there was none"
     assert said_when((True, 3), (True, 1), (False, 0)) == 1
