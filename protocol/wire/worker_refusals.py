@@ -210,7 +210,7 @@ def _decode_long(line: bytes | str) -> Command | Bad:
             value = getattr(known, key)
             if value is UNSET:
                 continue
-            if key in _INNER and bytes(memoryview(value)[:1]) in (b"[", b"{"):
+            if key in _INNER and bytes(memoryview(value)[:1]) == (b"{" if key == "retry" else b"["):
                 setattr(known, key, _known_inside(key, value))
             elif key not in _LISTS and _is_large(value):
                 return Bad(BadField(f"{key} must be {MUST_BE.get(key, 'of another type')}"), cmd_id)

@@ -218,3 +218,9 @@ def test_retry_of_a_long_line_keeps_its_known_fields() -> None:
     command = one(f'{{"cmd":"CREATE","qname":"q","retry":{{"base":2,"y":1}}{CROWD}}}')
 
     assert command.retry == Retry(base=2.0)
+
+
+def test_field_of_a_long_line_that_is_no_object_is_named() -> None:
+    found, detail = refusal(f'{{"cmd":"CREATE","qname":"q","retry":[]{CROWD}}}')
+
+    assert (found, detail) == ("BAD_FIELD", "retry must be an object with backoff, base, max and jitter, not a list")
