@@ -13,6 +13,7 @@ from tests.helpers.hand_cluster import HandCluster, HandNode, Operator, successo
 from wakeq.actors.messages import Asker
 from wakeq.actors.operator_messages import Administer
 from wakeq.actors.peer import FromPeer
+from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.raft.messages import Heartbeat, HeartbeatAnswer
 
 STRICT, DELAYED, EXPIRING = "strict", "delayed", "expiring"
@@ -91,7 +92,11 @@ def test_wall_clock_that_is_set_while_the_broker_is_down_does_not_count_within_o
     assert_spans_are_kept(broker.client, broker.advance, passed_s=3)
 
 
-def test_mark_is_on_disk_before_an_entry_that_is_stamped_after_a_pause(broker: Broker) -> None:
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_mark_is_on_disk_before_an_entry_that_is_stamped_after_a_pause(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, *, on_loop: bool
+) -> None:
+    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: on_loop)
     client = broker.client()
     client.call("CREATE", STRICT, lease="strict")
     client.publish(STRICT)
