@@ -75,6 +75,7 @@ class Route:
         self._leader: str | None = None
         self._tried: dict[str, WakeqError] = {}
         self._silent_until_s: dict[str, float] = {}
+        self._given_up: WakeqError | None = None  # the error with which the last attempts ended
 
     @property
     def address(self) -> str:
@@ -107,7 +108,8 @@ class Route:
         self._is_lost = True
         is_new = self._patience.begin(now_s)
         self._must_tell |= is_new  # once for each outage, however many attempts it takes
-        if isinstance(error, Elsewhere | Silent):
+        # An error that has ended the attempts once is no news of the address: who asks again wants it to be dialled.
+        if isinstance(error, Elsewhere | Silent) and error is not self._given_up:
             return self.failed(error, now_s)
         self._tell(error)
         self._tried[self.address] = error
@@ -160,6 +162,7 @@ class Route:
         error = errors[0] if len(errors) == 1 else _of_all(errors)
         if self._is_lost:
             logger.warning("no broker came back within %g s", self._reconnect_for_s)  # the error says the rest
+        self._given_up = error
         raise error
 
 

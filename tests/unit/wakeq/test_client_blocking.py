@@ -350,6 +350,17 @@ def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_
     assert dialled == [vanishes, works]
 
 
+def test_only_address_is_dialled_again_although_it_fell_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drops(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
+
+    with scripted(drops) as address, Client(address, reconnect_for_s=0) as client:
+        gone = broken(address, OSError(errno.ETIMEDOUT, "Connection timed out"))
+        monkeypatch.setattr(client._caller._connection, "fault", lambda: gone)
+
+        client.delete_queue("q")
+
+
 def test_a_client_that_was_let_go_is_not_kept_alive() -> None:
     with scripted(pong) as address:
         client = Client(address)

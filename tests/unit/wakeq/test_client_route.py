@@ -261,6 +261,17 @@ def test_without_patience_a_broken_connection_is_tried_once_and_no_more() -> Non
         route.failed(gone("a:1"), NOW_S)
 
 
+def test_only_address_is_dialled_again_for_the_next_call_after_a_silence_without_patience() -> None:
+    route = found("a:1", reconnect_for_s=0.0)
+    with pytest.raises(errors.Disconnected) as told:
+        route.lost(silent("a:1"), 0.0)
+    route.renew()
+
+    pause_s = route.lost(told.value, 10.0)
+
+    assert (route.address, pause_s) == ("a:1", 0.0)
+
+
 def test_an_outage_is_a_warning_once_however_often_the_connection_breaks(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="wakeq.client")
     route = found("a:1")
