@@ -83,6 +83,11 @@ class RaftLog(LogStanding):
                 return None
             case "transfer":
                 return {"transferring_to": self._transfer(message.node_id)}
+            case "add" if self._neighbours is None:
+                raise BadField(
+                    "this broker listens for no other node, because it runs without --peers; "
+                    'docs/operations/cluster.md, "Let it grow", says how it becomes a cluster'
+                )
             case "add":
                 self._change(message.asker, self._with(message.node_id, message.address))
             case "snapshot":

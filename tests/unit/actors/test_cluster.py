@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.broker import Broker
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, Operator, size_of, successor
 from wakeq.actors.log_files import KEEP_ACKNOWLEDGED_MS
@@ -386,6 +387,14 @@ def test_a_node_whose_address_is_none_is_not_added(cluster: HandCluster, leader:
 
     assert "not the address of a node" in str(operator.heard)
     assert leader.opened.log.last_index == last_index
+
+
+def test_node_is_not_added_to_a_broker_that_listens_for_none(broker: Broker) -> None:
+    reply = broker.client().call("CLUSTER", do="add", node=2, address="b:2603")
+
+    assert reply["err"] == "BAD_FIELD"
+    assert "this broker listens for no other node" in reply["detail"]
+    assert [member["node"] for member in broker.client().call("CLUSTER")["cluster"]["members"]] == [1]
 
 
 def bring_up_for(cluster: HandCluster, node: HandNode, seconds: float) -> None:
