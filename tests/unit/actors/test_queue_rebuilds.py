@@ -7,7 +7,7 @@ import pytest
 from tests.helpers.broker import Broker, Client
 from wakeq.actors import queue
 from wakeq.actors.leases import Leases
-from wakeq.actors.messages import Answered, Asker, Fetch, Propose, Stats, Want
+from wakeq.actors.messages import Answered, Asker, Fetch, Propose, Sleep, Stats, Want, Woken
 from wakeq.actors.queue import QueueProcess
 from wakeq.actors.queue_deliveries import Lead
 from wakeq.actors.queue_rebuilds import CRASHES_MAX
@@ -21,14 +21,14 @@ Q = "q"
 
 
 class Listener(Process):
-    """An asker; keeps the places of what was answered."""
+    """An asker; keeps the places of what was answered, and by whom it was woken."""
 
     def __init__(self) -> None:
         super().__init__()
         self.heard: list[Any] = []
 
-    def on_receive(self, message: Answered) -> None:
-        self.heard += [place for _, place, _ in message.answers]
+    def on_receive(self, message: Answered | Woken) -> None:
+        self.heard += [message] if isinstance(message, Woken) else [place for _, place, _ in message.answers]
 
 
 def test_a_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
@@ -123,6 +123,20 @@ def test_a_crash_wakes_who_sleeps_and_answers_who_waits(broker: Broker, client: 
 
     assert set(sleeps.words()) == {"awk"}
     assert waits.words() == ["nomsg"]
+
+
+def test_islp_in_the_mail_of_a_queue_that_crashes_is_answered_and_its_sleeper_woken(
+    broker: Broker, client: Client
+) -> None:
+    client.publish(Q)
+    sleeper, process = broker.runtime.spawn(Listener), broker.queue(Q)
+
+    process.tell("nothing that a queue knows")
+    process.tell(Sleep(Asker(sleeper, None, "islp"), Q, subscribed=True))
+    broker.settle()
+
+    assert broker.queue(Q) is not process
+    assert sleeper.heard == ["islp", Woken(Q)]
 
 
 @pytest.mark.parametrize("count", [1, 3])
