@@ -354,6 +354,7 @@ def test_only_address_is_dialled_again_although_it_fell_silent(monkeypatch: pyte
     def drops(_: int, command: wire.Command) -> wire.Reply:
         return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
 
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)  # a pause is more than no patience at all allows
     with scripted(drops) as address, Client(address, reconnect_for_s=0) as client:
         gone = broken(address, OSError(errno.ETIMEDOUT, "Connection timed out"))
         monkeypatch.setattr(client._caller._connection, "fault", lambda: gone)
