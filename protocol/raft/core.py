@@ -70,7 +70,8 @@ class Core:
         self.now_ms = now_ms
         self.state = state  # as it is in memory; nothing leaves before it is saved
         self.log = log  # what stands in it, written or not
-        self._calm_term, self._jumped_ms = state.term, now_ms  # see `_jump_begins_at`
+        self._term_max = state.term + TERM_JUMP_MAX  # of another node; beyond it see `_believe_more`
+        self._raised_ms = now_ms - settings.election_ms
         assert configs[0][0] <= log.previous_index, "members that stand in the log are missing: peers would miss them"
         self.members = Membership(me.node_id, configs)
         self.stable_index = log.last_index  # on this node's disk
@@ -143,8 +144,8 @@ class Core:
         Indexes need no bound but that of the wire: an Append brings all the entries that it names, however far behind
         this node is, and an image is checked.  Only a claim about what this node has said itself is known to be wrong.
         """
-        term_max = max(self.term, self._jump_begins_at() + TERM_JUMP_MAX)
-        if message.term > term_max and not self._knows_nothing():
+        if message.term > max(self.term, self._term_max) and not self._knows_nothing():
+            self._believe_more()
             return f"it is in term {message.term}, and this node in term {self.term}; no cluster gets so far ahead"
         role = self.role
         if not isinstance(role, Leader) or message.term != self.term:
@@ -162,14 +163,14 @@ class Core:
     def _knows_nothing(self) -> bool:
         return not self.term and not self.log.last_index
 
-    def _jump_begins_at(self) -> int:
-        """Return the term above which later ones are a jump.
+    def _believe_more(self) -> None:
+        """Believe another jump when it is said again: two nodes that doubt each other for ever would never meet.
 
-        Several within an election timeout are one jump: until the others have followed this node to the first of
-        them, they would doubt whatever it says in the next one, and it would be cut off for ever.
+        Once in an election timeout, so that whoever says terms that are not so needs years for a harmful one.
         """
-        is_calm = self.now_ms - self._jumped_ms >= self.settings.election_ms
-        return self.term if is_calm else self._calm_term
+        if self.now_ms - self._raised_ms >= self.settings.election_ms:
+            self._raised_ms = self.now_ms
+            self._term_max = max(self._term_max, self.term) + TERM_JUMP_MAX
 
     def step(self, message: AnyMessage, now_ms: int) -> Write | Fetch | None:
         """Take one message.  What is returned concerns the bytes that came along with it."""
@@ -238,8 +239,8 @@ class Core:
             case AppendAnswer() | HeartbeatAnswer() | SnapshotRefused() | VoteAnswer():
                 if not self.members.knows(message.sender, message.disk_id):
                     return False  # who does not belong here cannot depose anybody either
-        self._calm_term = message.term if self._knows_nothing() else self._jump_begins_at()
-        self._jumped_ms = self.now_ms
+        if self._knows_nothing():
+            self._term_max = message.term + TERM_JUMP_MAX
         self.become_follower(message.term)
         return not isinstance(message, AppendAnswer | HeartbeatAnswer | SnapshotRefused | VoteAnswer)
 
