@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
-from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, size_of, successor
+from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, leads_again, size_of, successor
 from wakeq.actors.log_standing import HAND_OVER_AGAIN_MS
 from wakeq.actors.sync_place import SyncPlace
 from wakeq.protocol.log_format import Batch
@@ -146,6 +146,28 @@ def test_a_leader_that_handed_over_keeps_the_lead_for_half_a_minute_when_it_has_
     assert in_time
     assert successor(cluster, leader).raft_log.core.leads
     assert not leader.raft_log.core.leads
+
+
+@pytest.mark.parametrize("elections", [0, 1.25])
+def test_a_leader_that_lost_the_lead_for_another_reason_than_its_disk_hands_over_as_soon_as_that_hangs(
+    cluster: HandCluster, leader: HandNode, elections: float
+) -> None:
+    hang(leader)
+    leader.client().send(pub())
+    cluster.advance(elections * ELECTION_S)
+    leader.raft_log._transfer(cluster.others(leader)[0].number)
+    leader.raft_log._attend()
+    cluster.settle()
+    led = leader.raft_log.core.leads
+    hang(leader, held=False)
+    cluster.until(lambda: leads_again(cluster, leader), "the first one leads again")
+
+    hang(leader)
+    leader.client().send(pub())
+    cluster.advance(AFTER_S)
+
+    assert not led
+    assert cluster.leader() in cluster.others(leader)
 
 
 def test_where_all_disks_hang_nobody_is_asked_to_lead(cluster: HandCluster, leader: HandNode) -> None:
