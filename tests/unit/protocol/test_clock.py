@@ -14,6 +14,7 @@ from wakeq.protocol.clock import (
     HEARTBEAT_MS,
     PAUSE_MS,
     STEP_REPORT_MS,
+    UNITS,
     ClusterClock,
     Mark,
     clock_to_lead_by,
@@ -182,6 +183,20 @@ def test_a_span_is_no_shorter_in_true_time_while_the_clock_leans(
 
     took_ms = source.monotonic_ms() - began_ms
     assert true_ms <= took_ms <= true_ms * 1.01 + 1 + SystemClock.rounding_ms + max(beats_ms)
+
+
+@pytest.mark.parametrize("true_ms", [1, 50, 99, 100, 150, 199])
+def test_a_span_while_the_clock_leans_does_not_end_early_by_the_rounding(true_ms: int) -> None:
+    for hundredths in range(UNITS):  # of a millisecond, which the clock has and does not tell
+        source = ManualClock(START_MS)
+        clock = started(source)
+        source.step_wall(10_000)
+        source.advance(hundredths)
+        due_ms = read(clock, source) + span_on(clock.behind_ms, true_ms)
+
+        source.advance(true_ms - 1)
+
+        assert read(clock, source) < due_ms
 
 
 def test_distance_is_told_right_after_the_clock_was_set() -> None:

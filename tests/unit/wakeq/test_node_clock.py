@@ -4,8 +4,9 @@ import pytest
 
 from tests.helpers.manual_clock import ManualClock
 from wakeq.actors.runtime import Runtime
+from wakeq.actors.runtime.clock import SystemClock
 from wakeq.node_clock import FOLLOWER_KEEPS_MS, NodeClock
-from wakeq.protocol.clock import HEARTBEAT_MS, MOVE_MS, Mark
+from wakeq.protocol.clock import HEARTBEAT_MS, MOVE_MS, Mark, span_on
 
 START_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -322,3 +323,35 @@ def test_distance_of_a_follower_is_that_to_the_leaders_clock() -> None:
     clock.follow(START_MS - 5_000)
 
     assert clock.step_ms() == 5_000
+
+
+class FineClock(ManualClock):
+    """The clocks of a machine in whole milliseconds, as they are read; true time has parts of them."""
+
+    rounding_ms = SystemClock.rounding_ms
+
+    def __init__(self, wall_us: int, monotonic_us: int) -> None:
+        super().__init__()
+        self.passed_us, self._begun_us = 0, (wall_us, monotonic_us)
+
+    def wall_ms(self) -> int:
+        return START_MS + (self._begun_us[0] + self.passed_us) // 1000
+
+    def monotonic_ms(self) -> int:
+        return (self._begun_us[1] + self.passed_us) // 1000
+
+
+@pytest.mark.parametrize("wall_us", [0, 1, 500, 999])
+@pytest.mark.parametrize("monotonic_us", [0, 1, 500, 999])
+@pytest.mark.parametrize("waited_us", [0, 1, 700, 999, 5_500])
+def test_delay_that_is_counted_from_a_stamp_does_not_end_a_part_of_a_millisecond_early(
+    wall_us: int, monotonic_us: int, waited_us: int
+) -> None:
+    source = FineClock(wall_us, monotonic_us)
+    clock = begun(source, Kept())
+    source.passed_us += waited_us
+    due_ms = clock.stamp_ms() + span_on(clock.behind_ms(), 300)
+
+    source.passed_us += 300_000 - 1
+
+    assert clock.now_ms() < due_ms
