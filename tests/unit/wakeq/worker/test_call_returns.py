@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -14,6 +14,7 @@ from wakeq.testing import broker, eager
 from wakeq.worker import BadHandler, Worker, current
 from wakeq.worker.call import call, call_async
 from wakeq.worker.job import Job
+from wakeq.worker.parameters import name_of
 from wakeq.worker.processes import ProcessPool
 from wakeq.worker.task import Task
 from wakeq.worker.verdict import Dead, Done, Failed, Verdict
@@ -56,6 +57,24 @@ class Ran:
     def returned_twice(self) -> Callable[..., Any]:
         return lambda: self.forgotten_await()()
 
+    def returned_three_deep(self) -> Callable[..., Any]:
+        async def handler() -> Awaitable[Awaitable[None]]:
+            return self.forgotten_await()()
+
+        return handler
+
+    def falsy(self) -> Callable[..., Any]:
+        ran = self
+
+        class Empty:
+            def __len__(self) -> int:
+                return 0
+
+            def __await__(self) -> Generator[Any, None, None]:
+                return ran.body().__await__()
+
+        return lambda: Empty()
+
     def raw(self) -> Callable[..., Any]:
         def handler(message: Message) -> object:
             return self.body()
@@ -70,7 +89,16 @@ class Ran:
         return wrapper
 
 
-AWAITABLE = [Ran.decorated, Ran.forgotten_await, Ran.started_task, Ran.returned_twice, Ran.raw, Ran.honest]
+AWAITABLE = [
+    Ran.decorated,
+    Ran.forgotten_await,
+    Ran.started_task,
+    Ran.returned_twice,
+    Ran.returned_three_deep,
+    Ran.falsy,
+    Ran.raw,
+    Ran.honest,
+]
 
 
 def generator() -> Iterator[int]:
@@ -156,7 +184,8 @@ def test_handler_that_returns_a_generator_has_failed(handler: Callable[..., Any]
     verdict = in_worker(handler)
 
     assert isinstance(verdict, Failed)
-    assert "returned a generator, of which nothing has run; do the work in the function itself" in verdict.error
+    reason = f"{name_of(handler)} returned a generator, of which nothing has run; do the work in the function itself"
+    assert reason in verdict.error
 
 
 @pytest.mark.parametrize("handler", GENERATORS)
