@@ -69,11 +69,14 @@ class HandDisk:
 
     def __init__(self) -> None:
         self.held = False
+        self.kept_waiting: Callable[[], object] = lambda: None  # called for each job that comes while it is held
         self.jobs: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
 
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self.jobs.append((work, done))
-        if not self.held:
+        if self.held:
+            self.kept_waiting()
+        else:
             self.complete()
 
     @property

@@ -57,17 +57,22 @@ class Report:
         return "\n  ".join(lines + [str(violation) for violation in self.violations[:at_most]])
 
 
-def check(events: Iterable[Event]) -> Report:
-    """Return what the history breaks."""
-    return _Checker(list(events)).run()
+def check(events: Iterable[Event], *, crash_window_s: float = CRASH_WINDOW_S, lag_s: float = 0) -> Report:
+    """Return what the history breaks.
+
+    crash_window_s: how old a delivery is at most that a crash may make forgotten
+    lag_s: by how much the cluster clock may be late, so that an expiry is
+    """
+    return _Checker(list(events), crash_window_s, lag_s).run()
 
 
 class _Checker:
     """One pass over one history."""
 
-    def __init__(self, events: list[Event]) -> None:
+    def __init__(self, events: list[Event], crash_window_s: float, lag_s: float) -> None:
         self.report = Report()
         self.past = Stories(events)
+        self._crash_window_s, self._lag_s = crash_window_s, lag_s
 
     def run(self) -> Report:
         batches_seen = self.past.batches_seen()
@@ -99,7 +104,7 @@ class _Checker:
 
     def _may_be_forgotten(self, story: Story, delivery: Delivery) -> bool:
         """Whether the entry of this delivery may have died with the broker."""
-        return not story.plan.strict and self.past.crashed_in(delivery.start_s, delivery.end_s + CRASH_WINDOW_S)
+        return not story.plan.strict and self.past.crashed_in(delivery.start_s, delivery.end_s + self._crash_window_s)
 
     def _either_may_be_forgotten(self, story: Story, first: Delivery, second: Delivery) -> bool:
         """Whether the delivery that was handed out first may be: where answers overlap, that may be the second.
@@ -109,7 +114,11 @@ class _Checker:
         if self._may_be_forgotten(story, first):
             return True
         overlap = first.end_s > second.start_s
-        return overlap and not story.plan.strict and self.past.crashed_in(second.start_s, first.end_s + CRASH_WINDOW_S)
+        return (
+            overlap
+            and not story.plan.strict
+            and self.past.crashed_in(second.start_s, first.end_s + self._crash_window_s)
+        )
 
     def _may_have_expired(self, story: Story, at_s: float) -> bool:
         plan = story.plan
@@ -216,7 +225,9 @@ class _Checker:
             if not touch.possible or touch.start.lease not in ("", first.lease) or touch.start_s > second.end_s:
                 continue
             touched_s = touch.start_s + touch.start.timeout_s * share
-            forgotten = not story.plan.strict and self.past.crashed_in(touch.start_s, touch.end_s + CRASH_WINDOW_S)
+            forgotten = not story.plan.strict and self.past.crashed_in(
+                touch.start_s, touch.end_s + self._crash_window_s
+            )
             alone = touch.start_s >= last_touch_s  # of two at the same time, either may have been the last
             certain = touch.outcome == "ok" and touch.end_s <= second.start_s and not forgotten and alone
             last_touch_s = max(last_touch_s, touch.end_s)
@@ -249,7 +260,7 @@ class _Checker:
     def _q6_expired(self, story: Story) -> None:
         if not story.plan.expires_s or story.stored_s == inf:
             return
-        last_s = story.stored_s + story.plan.expires_s * (1 + CLOCK_TOLERANCE) + EXPIRY_TICK_S
+        last_s = story.stored_s + story.plan.expires_s * (1 + CLOCK_TOLERANCE) + EXPIRY_TICK_S + self._lag_s
         for delivery in story.deliveries:
             if delivery.start_s > last_s:
                 self._flag("Q6", story, f"fetched {delivery.start_s - last_s:.3f} s after it had expired")

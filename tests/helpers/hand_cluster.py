@@ -161,6 +161,12 @@ class HandNode:
         self.assembly.begin()
         self._beat()
 
+    @property
+    def disks(self) -> list[HandDisk]:
+        """What this node writes to and reads from: its log first, then its state."""
+        disks = (self.log_disk, self.assembly.state_disk, self.assembly.reader_disk)
+        return [disk for disk in disks if isinstance(disk, HandDisk)]
+
     def _beat(self) -> None:
         self.now_ms()
         if self.is_up:

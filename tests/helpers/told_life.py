@@ -4,7 +4,8 @@ steps, drawn by a test --> commands to whoever leads --> replies --> History -->
 """
 
 import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from tests.helpers.by_hand import Json
@@ -12,22 +13,20 @@ from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.history import History, Kind
 from wakeq.actors.messages import HandOver
 
-KINDS: dict[str, Kind] = {"PUB": "publish", "FET": "deliver", "ACK": "ack", "NACK": "nack"}
+KINDS: dict[str, Kind] = {"PUB": "publish", "FET": "deliver", "ACK": "ack", "NACK": "nack", "TOUCH": "touch"}
 DEPOSED = ("NOT_LEADER", "NO_QUORUM")  # a FET that was refused so may have been counted, for its delivery was not sent
-SETTLED = {"ok": ("uid",), "okack": ("known",), "oknack": ()}  # by reply: what of it the history keeps
+SETTLED = {"ok": ("uid",), "okack": ("known",), "oknack": (), "oktouch": ()}  # by reply: what of it the history keeps
 
 
 class Asked:
     """A client that has asked one thing; what it hears goes into the history at once."""
 
     def __init__(self, life: "ToldLife", node: HandNode, command: Json, task: str, about: Json) -> None:
-        self.life, self.node, self.task = life, node, task
+        self.life, self.node, self.command, self.task = life, node, command, task
         self.kind = KINDS[command["cmd"]]
-        client = node.client()
         self.op = life.history.invoke(self.kind, queue=command["qname"], task=task, **about)
-        client.door.told = self.told
+        self.asked_s = life.cluster.time.monotonic_s()
         self.is_open, self.is_lost = True, False
-        client.send(command)
 
     def told(self, reply: Json) -> None:
         if self.is_lost:
@@ -38,7 +37,7 @@ class Asked:
             facts = {name: reply[name] for name in ("uid", "lease", "error_count")}
             history.ok("deliver", self.op, task=reply["msg"], queue=reply["qname"], **facts)
             self.life.held.append((reply["msg"], reply["uid"], reply["lease"]))
-        elif cmd in SETTLED:
+        elif cmd in SETTLED and (self.kind != "touch" or reply.get("known", True)):
             facts = {name: reply.get(name, True) for name in SETTLED[cmd]}
             history.ok(self.kind, self.op, task=self.task, **facts)
         elif reply.get("err") == "UNKNOWN" or (self.kind == "deliver" and reply.get("err") in DEPOSED):
@@ -73,6 +72,13 @@ class ToldLife:
         self.moment += 1
         return self.cluster.time.monotonic_s() + self.moment * 1e-6
 
+    def create(self, **policies: Any) -> None:
+        """Create the queue; the node that leads takes it."""
+        leader = self.cluster.leader()
+        assert leader is not None, "the cluster was started"
+        reply = leader.client().call("CREATE", self.queue, **policies)
+        assert reply["cmd"] == "okcreate", reply
+
     def draw(self, weights: dict[Callable[[], None], float]) -> None:
         """Let one thing happen."""
         (happens,) = self.chance.choices([*weights], [*weights.values()])
@@ -88,14 +94,28 @@ class ToldLife:
 
     def ask(self, command: Json, task: str = "", **about: Any) -> None:
         if self.living:
-            node = self.chance.choice(self.leading or self.living)
-            self.asked.append(Asked(self, node, command | {"qname": self.queue}, task, self.policies | about))
+            self.ask_in_turn(self.chance.choice(self.leading or self.living), [(command, task, about)])
+
+    def ask_in_turn(self, node: HandNode, commands: Sequence[tuple[Json, str, Json]]) -> None:
+        """Send commands, each with its task and facts, in one read of one connection; replies come in their order."""
+        asked = [
+            Asked(self, node, cmd | {"qname": self.queue}, task, self.policies | about) for cmd, task, about in commands
+        ]
+        self.asked += asked
+        open_, client = deque(asked), node.client()
+        client.door.told = lambda reply: open_.popleft().told(reply)
+        client.send(*[one.command for one in asked])
 
     def publish(self, about: Json = {}, **fields: Any) -> None:  # noqa: B006
         """Publish; `about` is what the history has to know of it."""
+        command, task, facts = self.new_message(about, **fields)
+        self.ask(command, task, **facts)
+
+    def new_message(self, about: Json = {}, **fields: Any) -> tuple[Json, str, Json]:  # noqa: B006
+        """Return the command that publishes another message, its task, and what the history has to know of it."""
         self.tasks += 1
         task = f"t{self.tasks}"
-        self.ask({"cmd": "PUB", "message": task} | fields, task, publish_id=fields.get("id", ""), **about)
+        return {"cmd": "PUB", "message": task} | fields, task, {"publish_id": fields.get("id", "")} | about
 
     def fetch(self) -> None:
         self.ask({"cmd": "FET"})

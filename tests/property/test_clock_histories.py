@@ -166,7 +166,7 @@ def judge(kind: type[Life], nodes: int, seed: int) -> None:
         cluster = HandCluster(directory, nodes)
         cluster.start()
         life = kind(cluster, random.Random(seed))
-        cluster.leader().client().call("CREATE", life.queue, lease="strict", timeout=TIMEOUT_S)  # type: ignore[union-attr]
+        life.create(lease="strict", timeout=TIMEOUT_S)
         cluster.advance(1.0)
 
         for _ in range(STEPS):

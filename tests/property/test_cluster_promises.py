@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pytest
 
-from tests.helpers.by_hand import HandDisk, Json
+from tests.helpers.by_hand import Json
 from tests.helpers.checker import check
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.memory_folder import memory_folder
@@ -47,7 +47,7 @@ class Life(ToldLife):
 
     def slow_down(self) -> None:
         """A disk takes its time, or has taken it."""
-        disk = self.chance.choice([disk for node in self.living for disk in disks_of(node)] or [None])
+        disk = self.chance.choice([disk for node in self.living for disk in node.disks] or [None])
         if disk is not None:
             disk.held = not disk.held
             if not disk.held:
@@ -55,7 +55,7 @@ class Life(ToldLife):
 
     def write_one(self) -> None:
         """Of what waits for a slow disk one thing is done."""
-        for disk in [disk for node in self.living for disk in disks_of(node) if disk.waiting][:1]:
+        for disk in [disk for node in self.living for disk in node.disks if disk.waiting][:1]:
             disk.complete(1)
 
     def forget(self) -> None:
@@ -87,7 +87,7 @@ class Life(ToldLife):
 
     def end(self) -> None:
         """Everything is well again, and all that is left is delivered and acknowledged."""
-        for disk in [disk for node in self.living for disk in disks_of(node)]:
+        for disk in [disk for node in self.living for disk in node.disks]:
             disk.held = False
             disk.complete()
         self.heal()
@@ -109,11 +109,6 @@ class Life(ToldLife):
                 self.cluster.advance(2.0)
 
 
-def disks_of(node: HandNode) -> list[HandDisk]:
-    disks = (node.log_disk, node.assembly.state_disk, node.assembly.reader_disk)
-    return [disk for disk in disks if isinstance(disk, HandDisk)]
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_promise_is_broken_whoever_dies_leads_or_is_slow(seed: int) -> None:
     with memory_folder() as directory:
@@ -121,7 +116,7 @@ def test_no_promise_is_broken_whoever_dies_leads_or_is_slow(seed: int) -> None:
         cluster = HandCluster(directory, segment_bytes_max=chance.choice([1 << 20, 2_000]))
         cluster.start()
         life = Life(cluster, chance)
-        cluster.leader().client().call("CREATE", life.queue, lease="strict", timeout=TIMEOUT_S)  # type: ignore[union-attr]
+        life.create(lease="strict", timeout=TIMEOUT_S)
         cluster.advance(1.0)
 
         for _ in range(STEPS):
