@@ -1,7 +1,8 @@
 """Proves that a trace travels with a message: by headers, and as spans where OpenTelemetry is set up."""
 
+import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from wakeq import current
 from wakeq.client.message import Received
 from wakeq.worker import Worker, tracing
-from wakeq.worker.call import call
+from wakeq.worker.call import call, call_async
 from wakeq.worker.verdict import Done
 
 trace = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")
@@ -84,6 +85,27 @@ def test_a_message_of_nobody_is_linked_to_nothing(spans: Any) -> None:
 def test_what_a_handler_publishes_carries_the_trace_of_its_span(spans: Any) -> None:
     verdict = run(headers={"traceparent": PARENT})
 
+    (span,) = spans.get_finished_spans()
+    carried = (verdict.then[0].headers or {})["traceparent"]
+    assert carried.split("-")[1] == f"{span.context.trace_id:032x}"
+
+
+async def coroutine() -> None:
+    current().then("next", "x")
+
+
+def returns_coroutine() -> object:
+    return coroutine()
+
+
+@pytest.mark.parametrize("handler", [coroutine, returns_coroutine])
+def test_a_coroutine_of_a_handler_runs_in_the_span_of_its_message(spans: Any, handler: Callable[[], object]) -> None:
+    task: Any = Worker().task("q")(handler)
+    message = Received(queue="q", uid="u1", body=b"{}", lease="1", delivery=1)
+
+    verdict = asyncio.run(call_async(task, message)) if task.mode == "coroutine" else call(task, message)
+
+    assert isinstance(verdict, Done)
     (span,) = spans.get_finished_spans()
     carried = (verdict.then[0].headers or {})["traceparent"]
     assert carried.split("-")[1] == f"{span.context.trace_id:032x}"
