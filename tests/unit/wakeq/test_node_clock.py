@@ -1,8 +1,11 @@
 """The clock of a node: one moment in a turn, never behind what the log knows, and the leader's while it follows."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.helpers.manual_clock import ManualClock
+from tests.helpers.node_here import node_here, run
 from wakeq.actors.runtime import Runtime
 from wakeq.actors.runtime.clock import SystemClock
 from wakeq.node_clock import FOLLOWER_KEEPS_MS, NodeClock
@@ -355,3 +358,17 @@ def test_delay_that_is_counted_from_a_stamp_does_not_end_a_part_of_a_millisecond
     source.passed_us += 300_000 - 1
 
     assert clock.now_ms() < due_ms
+
+
+def test_node_stamps_its_entries_and_counts_delays_from_no_moment_before_the_true_one(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        async with node_here(tmp_path / "data") as here:
+            node = here.node
+            node.clock.rounding_ms = HOUR_MS
+            now_ms = node._time.now_ms()
+            return [moment - now_ms for moment in (node.raft_log._stamp_ms(), node.queues._services.due_ms(0))]
+
+    entry_ms, delay_ms = run(story())
+
+    assert entry_ms >= HOUR_MS
+    assert delay_ms >= HOUR_MS
