@@ -86,7 +86,10 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
     while True:
         node = Node(settings)
         loop.add_signal_handler(signal.SIGHUP, _reload, node, load, systemd)
-        addresses = await node.start()
+        addresses = await _started(node, stopping)
+        if addresses is None:
+            logger.info("stopped before the start was over")
+            return 0
         gc.freeze()
         identity = node.files.directory.identity
         doors = " ".join(f"{door}={address}" for door, address in addresses.items())
@@ -98,6 +101,19 @@ async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
         if status is not None:
             return status
         settings = settings_at(node.settings, addresses)  # begin again
+
+
+async def _started(node: Node, stopping: asyncio.Event) -> dict[str, str] | None:
+    """Start a node; return its addresses by door, None if it was told to stop first."""
+    starting = asyncio.ensure_future(node.start())
+    told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+    return None if starting.cancelled() else starting.result()
 
 
 async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:

@@ -1,8 +1,10 @@
 """A node that begins again is found where it was; one that is ended says by what."""
 
+import asyncio
 import logging
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,35 @@ def test_ports_of_other_nodes_and_of_monique_are_not_taken_for_a_door_of_taskflu
     settings = settings_at(FREE, doors | others)
 
     assert settings.taskflux_other_port is None
+
+
+def test_stop_during_a_start_that_does_not_end_closes_what_it_had_opened() -> None:
+    closed: list[bool] = []
+
+    class Starting:
+        async def start(self) -> Any:
+            try:
+                while True:
+                    await asyncio.sleep(0)
+            finally:
+                closed.append(True)
+
+    async def told_to_stop() -> Any:
+        stopping = asyncio.Event()
+        asyncio.get_running_loop().call_soon(stopping.set)
+        return await service._started(Starting(), stopping)  # type: ignore[arg-type]
+
+    assert asyncio.run(told_to_stop()) is None
+    assert closed == [True]
+
+
+def test_error_of_a_start_is_raised() -> None:
+    class Failing:
+        async def start(self) -> Any:
+            raise SyncFailed("raft.log: sync failed")
+
+    with pytest.raises(SyncFailed):
+        asyncio.run(service._started(Failing(), asyncio.Event()))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
