@@ -13,7 +13,7 @@ queue that is not strict whose entry may have died with the broker.
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -57,22 +57,24 @@ class Report:
         return "\n  ".join(lines + [str(violation) for violation in self.violations[:at_most]])
 
 
-def check(events: Iterable[Event], *, crash_window_s: float = CRASH_WINDOW_S, lag_s: float = 0) -> Report:
+def check(
+    events: Iterable[Event], *, crash_window_s: float = CRASH_WINDOW_S, pauses: Sequence[tuple[float, float]] = ()
+) -> Report:
     """Return what the history breaks.
 
     crash_window_s: how old a delivery is at most that a crash may make forgotten
-    lag_s: by how much the cluster clock may be late, so that an expiry is
+    pauses: when the cluster clock stood still, and for how long: what expires meanwhile, or later, does so late
     """
-    return _Checker(list(events), crash_window_s, lag_s).run()
+    return _Checker(list(events), crash_window_s, pauses).run()
 
 
 class _Checker:
     """One pass over one history."""
 
-    def __init__(self, events: list[Event], crash_window_s: float, lag_s: float) -> None:
+    def __init__(self, events: list[Event], crash_window_s: float, pauses: Sequence[tuple[float, float]]) -> None:
         self.report = Report()
         self.past = Stories(events)
-        self._crash_window_s, self._lag_s = crash_window_s, lag_s
+        self._crash_window_s, self._pauses = crash_window_s, pauses
 
     def run(self) -> Report:
         batches_seen = self.past.batches_seen()
@@ -260,10 +262,11 @@ class _Checker:
     def _q6_expired(self, story: Story) -> None:
         if not story.plan.expires_s or story.stored_s == inf:
             return
-        last_s = story.stored_s + story.plan.expires_s * (1 + CLOCK_TOLERANCE) + EXPIRY_TICK_S + self._lag_s
+        last_s = story.stored_s + story.plan.expires_s * (1 + CLOCK_TOLERANCE) + EXPIRY_TICK_S
         for delivery in story.deliveries:
-            if delivery.start_s > last_s:
-                self._flag("Q6", story, f"fetched {delivery.start_s - last_s:.3f} s after it had expired")
+            lag_s = sum(span_s for at_s, span_s in self._pauses if story.plan.at_s <= at_s <= delivery.start_s)
+            if delivery.start_s > last_s + lag_s:
+                self._flag("Q6", story, f"fetched {delivery.start_s - last_s - lag_s:.3f} s after it had expired")
 
     def _q7_attempts(self, story: Story, deliveries: list[Delivery]) -> None:
         for first, second in _pairs(deliveries):
