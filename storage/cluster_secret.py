@@ -6,17 +6,15 @@
 It is the same on every node, and never sent.  Must never print it, nor replace one that is there.
 """
 
-import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from wakeq.protocol.errors import BadSettings, StorageError
+from wakeq.storage.files import new_private_file
 
 SECRET_BYTES: Final = 32  # of chance in one that is made, and the least length of any
 FILE_BYTES_MAX: Final = 4_096
-FILE_MODE: Final = 0o600
 
 
 def make_secret() -> str:
@@ -27,17 +25,11 @@ def make_secret() -> str:
 def write_secret(path: Path) -> None:
     """Put a new secret into a new file that only its owner can read."""
     try:
-        with suppress(FileExistsError):
-            path.parent.mkdir(parents=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
-    except FileExistsError:
-        raise StorageError(f"{path}: it exists already, and is not replaced; remove it first") from None
+        path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
-    with open(descriptor, "w", encoding="ascii") as file:
+        raise StorageError(f"{path.parent}: {error.strerror}; choose another place") from error
+    with new_private_file(path) as file:
         file.write(make_secret() + "\n")
-        file.flush()
-        os.fsync(descriptor)
 
 
 def read_secret(path: Path) -> bytes:

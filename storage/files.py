@@ -9,7 +9,10 @@ Never retries a failed write or sync, and never leaves a half-written file under
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from wakeq.protocol.errors import StorageError, SyncFailed
 
@@ -121,6 +124,25 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
     except OSError as error:
         raise sync_failed(directory, "sync of the directory", error) from error
+
+
+@contextmanager
+def new_private_file(path: Path) -> Iterator[TextIO]:
+    """Make a file that only its owner can read; it is gone again if what is to be in it does not come about."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
+    except FileExistsError:
+        raise StorageError(f"{path} exists already; give another name, or remove it") from None
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def temporary(path: Path) -> Path:

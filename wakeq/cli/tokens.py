@@ -8,21 +8,18 @@ They work beside a running broker, which sees the change by itself, and need no 
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TextIO
 
 import click
 
 from wakeq.cli.common import confirm, json_option, yes_option
 from wakeq.cli.output import print_json, print_table, say
 from wakeq.protocol.access import TOKEN_PREFIX, Grant, Right, check_pattern, check_token_name, digest_of
-from wakeq.protocol.errors import BadField, StorageError
+from wakeq.protocol.errors import BadField
 from wakeq.settings import Settings
 from wakeq.settings_layers import load
-from wakeq.storage.files import MODE
+from wakeq.storage.files import new_private_file
 from wakeq.storage.tokens import Grants, TokenFile
 
 TOKEN_BYTES = 32
@@ -114,7 +111,7 @@ def create(
     if out is None:
         TokenFile(settings.tokens_path).change(add)
     else:
-        with new_secret_file(out) as file:
+        with new_private_file(out) as file:
             TokenFile(settings.tokens_path).change(add)
             file.write(secret + "\n")
     if as_json:
@@ -154,23 +151,6 @@ def revoke(name: str, data_dir: Path | None, config_file: Path | None, yes: bool
         return left
 
     TokenFile(settings_of(data_dir, config_file).tokens_path).change(remove)
-
-
-@contextmanager
-def new_secret_file(path: Path) -> Iterator[TextIO]:
-    """Make a file that only its owner can read; it is gone again if what is to be in it does not come about."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE)
-    except FileExistsError:
-        raise StorageError(f"{path} exists already; give another name, or remove it") from None
-    except OSError as error:
-        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            yield file
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
 
 
 def rights_of(text: str) -> tuple[Right, ...]:
