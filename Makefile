@@ -52,7 +52,7 @@ lint: install
 	$(BIN)/lint-imports
 
 # These share nothing, so they run on all cores.
-SMALL := tests/unit tests/property
+SMALL := tests/unit tests/broker tests/interop tests/property
 ON_ALL_CORES := -n auto --dist worksteal -m "not long"
 # These start brokers, and wait more than they work: two files at once.  What is left, Spark's, takes all cores by itself.
 BROKERS := tests/e2e tests/simulation

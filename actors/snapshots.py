@@ -18,14 +18,14 @@ from typing import Any
 
 import msgspec
 
-from wakeq.actors.log_files import Cut
+from wakeq.actors.log.files import Cut
 from wakeq.actors.runtime import Process
 from wakeq.protocol.errors import Busy, DiskFull, StorageError
-from wakeq.protocol.log_format import Identity
-from wakeq.storage.disk_thread import Disk
-from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.snapshot import BLOCK_BYTES, SnapshotHeader, verify_snapshot, write_snapshot
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
+from wakeq.protocol.log.format import Identity
+from wakeq.storage.log.segmented_log import SegmentedLog
+from wakeq.storage.state.snapshot import BLOCK_BYTES, SnapshotHeader, verify_snapshot, write_snapshot
+from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Store, View
+from wakeq.storage.thread import Disk
 
 NEVER_BYTES = -(1 << 62)
 DEADLINE_S_MIN = 60.0

@@ -15,18 +15,18 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from wakeq.pipeline.archive import archive
-from wakeq.pipeline.journal import events_of
-from wakeq.pipeline.journal_plan import History
-from wakeq.pipeline.journal_schema import ALL
-from wakeq.pipeline.report_run import make_report
+from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.schema import ALL
+from wakeq.pipeline.journal.table import events_of
+from wakeq.pipeline.lake.archive import archive
+from wakeq.pipeline.report.run import make_report
 from wakeq.pipeline.session import quiet_session
-from wakeq.protocol.commands import Ack, Delivered, Draft, Entry, Publish
-from wakeq.protocol.log_format import Identity
-from wakeq.protocol.outcomes import Outcomes
-from wakeq.protocol.records import encode_entry
-from wakeq.storage.journal import OutcomeFiles
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.protocol.log.entries import Ack, Delivered, Draft, Entry, Publish
+from wakeq.protocol.log.format import Identity
+from wakeq.protocol.log.outcomes import Outcomes
+from wakeq.protocol.log.records import encode_entry
+from wakeq.storage.log.journal import OutcomeFiles
+from wakeq.storage.log.segmented_log import SegmentedLog
 
 QUEUES = 8
 BATCH = 5  # messages of an entry

@@ -22,7 +22,7 @@ from typing import Any
 
 from wakeq.client.bulk import BulkClient, Columns
 from wakeq.pipeline.session import quiet_session
-from wakeq.protocol.wire.blocks import pack
+from wakeq.protocol.wire.worker.blocks import pack
 
 FETCHED = 1_000  # what fetch_many takes at most
 BATCH = 10_000  # what is published together, as texts or as a block

@@ -18,8 +18,8 @@ from statistics import median
 
 from bench.peers.peer import REPOSITORY
 from bench.report import table
-from wakeq.storage.state import StateStore
-from wakeq.storage.store import GRAVES, MESSAGES, Cut
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.store import GRAVES, MESSAGES, Cut
 
 RECORDS = 1_000_000
 VALUE = bytes(1_050)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.report import table
-from wakeq.protocol.key_order import KeyOrder
-from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
+from wakeq.protocol.queue.order.key_order import KeyOrder
+from wakeq.protocol.queue.order.priority import PriorityLine, h4_order, qa_order
 
 RECORDS = 1_000_000
 WIDE = 1 << 40  # keys in a range that no array could have

@@ -6,7 +6,7 @@ What needs Spark is imported when it is asked for: the journal can be read witho
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wakeq.pipeline.settling import autoack
+    from wakeq.pipeline.stream.settling import autoack
 
 __all__ = ["autoack"]
 
@@ -15,7 +15,7 @@ if not TYPE_CHECKING:  # a checker that saw it would take any name for one that 
 
     def __getattr__(name: str) -> Any:
         if name in __all__:
-            from wakeq.pipeline import settling
+            from wakeq.pipeline.stream import settling
 
             return getattr(settling, name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

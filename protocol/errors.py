@@ -5,7 +5,13 @@ trusted afterwards.  `exit_status` is what a process ends with if the error ends
 A message says what happened, to what, and what to try.
 """
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+# What to do about a damaged state store: the hint of DamagedFile, wherever the damage is found.
+REBUILD: Final = (
+    "stop the node, rename the folder `state` of its data directory and start it again: it makes a new one from its "
+    "snapshot and its log (`wakeq repair` does so where it sees the damage)"
+)
 
 
 class WakeqError(Exception):

@@ -9,7 +9,7 @@ of those may look like ours: ask the map of imported ones first): reading one ne
 from collections.abc import Sequence
 from functools import lru_cache
 
-from wakeq.protocol.fifo import is_run
+from wakeq.protocol.queue.order.fifo import is_run
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 SEPARATOR = "_"

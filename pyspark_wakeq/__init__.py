@@ -1,5 +1,5 @@
 """Where Spark finds `wakeq` by itself: it looks for `DefaultSource` in every module named `pyspark_...`."""
 
-from wakeq.pipeline.source import QueueSource as DefaultSource
+from wakeq.pipeline.stream.source import QueueSource as DefaultSource
 
 __all__ = ["DefaultSource"]

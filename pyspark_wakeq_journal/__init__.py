@@ -1,5 +1,5 @@
 """Where Spark finds `wakeq-journal` by itself: it looks for `DefaultSource` in every module named `pyspark_...`."""
 
-from wakeq.pipeline.journal_source import JournalSource as DefaultSource
+from wakeq.pipeline.journal.source import JournalSource as DefaultSource
 
 __all__ = ["DefaultSource"]

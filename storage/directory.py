@@ -21,8 +21,7 @@ from typing import Self
 from zlib import crc32
 
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
-from wakeq.protocol.log_format import HEADER_BYTES, Identity, decode_header
-from wakeq.storage import version1
+from wakeq.protocol.log.format import HEADER_BYTES, Identity, decode_header
 from wakeq.storage.files import (
     MODE,
     file_system,
@@ -34,8 +33,9 @@ from wakeq.storage.files import (
     sync_failed,
     temporary,
 )
+from wakeq.storage.log.segments import ACTIVE_NAME
 from wakeq.storage.mounts import warnings_of
-from wakeq.storage.segments import ACTIVE_NAME
+from wakeq.storage.version1 import files as version1
 
 VERSION = 2
 VERSION_TEXT = "wakeq data directory"
@@ -65,7 +65,7 @@ class DataDirectory:
     path: Path
     identity: Identity
     warnings: list[str] = field(default_factory=list)
-    imports_version_1: bool = False  # the node must import before it serves (storage/version1.py)
+    imports_version_1: bool = False  # the node must import before it serves (storage/version1/files.py)
     full: bool = False
     out_of_room: bool = False  # as of the last `check_last_room`
     reserve_override_bytes: int | None = None
@@ -163,7 +163,7 @@ class DataDirectory:
         return self.free_bytes() - self.reserve_bytes() // LAST_SHARE - owed_bytes
 
     def finish_import(self) -> None:
-        """Say that all of version 1 is on disk in its new form (storage/version1.py tells the order)."""
+        """Say that all of version 1 is on disk in its new form (storage/version1/files.py tells the order)."""
         _write_version(self.path, VERSION)
         version1.finish_import(self.path)
         self.imports_version_1 = False

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from wakeq.protocol.log_format import HEADER_BYTES, Identity, SegmentHeader, Walk
-from wakeq.storage.active_segment import Active
-from wakeq.storage.log_opening import Found, Recovery
-from wakeq.storage.memory import MemoryStore
-from wakeq.storage.metadata import Metadata, State
-from wakeq.storage.raft_log import SegmentedLog
-from wakeq.storage.segments import reader
+from wakeq.protocol.log.format import HEADER_BYTES, Identity, SegmentHeader, Walk
+from wakeq.storage.log.active_segment import Active
+from wakeq.storage.log.metadata import Metadata, State
+from wakeq.storage.log.opening import Found, Recovery
+from wakeq.storage.log.segmented_log import SegmentedLog
+from wakeq.storage.log.segments import reader
+from wakeq.storage.state.memory import MemoryStore
 
 FOLDER: Final = Path("memory:")  # stands in messages where a data directory has its path
 NEVER_FULL_BYTES: Final = 1 << 62  # a file without a name cannot be sealed under another one

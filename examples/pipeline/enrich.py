@@ -8,7 +8,7 @@ Kill it whenever you like: started again with the same checkpoint it goes on whe
 import sys
 from typing import TYPE_CHECKING
 
-from wakeq.client.route import default_address
+from wakeq.client.core.route import default_address
 from wakeq.pipeline import autoack
 from wakeq.pipeline.session import quiet_session
 

@@ -31,7 +31,7 @@ class Config(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     members: tuple[Member, ...]
     founded: bool = False  # the disk of every voter is known to every voter
-    level: int = 1  # at which all of them work (`protocol/level.py`); nothing here depends on it
+    level: int = 1  # at which all of them work (`protocol/log/level.py`); nothing here depends on it
 
     def member(self, node_id: int) -> Member | None:
         return next((member for member in self.members if member.node_id == node_id), None)

@@ -21,7 +21,7 @@ from tests.helpers.line_client import FrameConversation, LineClient
 from tests.helpers.started import eventually
 from wakeq import Client
 from wakeq.cli import main
-from wakeq.cli.top import looks_at
+from wakeq.cli.broker.top import looks_at
 from wakeq.client.admin import AdminClient
 from wakeq.client.taskflux.blocking import TaskFluxClient
 

@@ -13,11 +13,20 @@ from tests.helpers.cluster import Cluster
 from tests.helpers.line_client import LineClient
 from tests.helpers.started import eventually
 from wakeq.protocol.errors import PeerRefused
-from wakeq.protocol.level import LEVEL
+from wakeq.protocol.log.level import LEVEL
 from wakeq.protocol.raft.core import TERM_JUMP_MAX
 from wakeq.protocol.raft.messages import AnyMessage, Heartbeat, RequestVote
-from wakeq.protocol.wire.peer import BODY_BYTES_MAX, MARK, BodyReader, Frame, Hello, decode_body, encode_body, framed
-from wakeq.protocol.wire.peer_session import PeerSession
+from wakeq.protocol.wire.peer.frames import (
+    BODY_BYTES_MAX,
+    MARK,
+    BodyReader,
+    Frame,
+    Hello,
+    decode_body,
+    encode_body,
+    framed,
+)
+from wakeq.protocol.wire.peer.session import PeerSession
 from wakeq.storage.cluster_secret import write_secret
 
 REFUSALS = 500

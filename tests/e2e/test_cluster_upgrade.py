@@ -19,7 +19,7 @@ from tests.helpers.crash_loop import crash_loop
 from tests.helpers.history import History
 from tests.helpers.line_client import LineClient
 from tests.helpers.started import eventually
-from wakeq.protocol.level import LEVEL
+from wakeq.protocol.log.level import LEVEL
 
 THE_RELEASE_BEFORE = (sys.executable, "-m", "tests.helpers.older_node", "serve")
 OPS_PER_S_MIN = 100

@@ -14,8 +14,8 @@ import pytest
 from tests.helpers.browser import Page, browser_path, browsing
 from tests.helpers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
+from wakeq.config.settings import Auth
 from wakeq.protocol.access import Grant, Right, digest_of
-from wakeq.settings import Auth
 from wakeq.storage.tokens import TokenFile
 
 SHOWS_UP_S_MAX = 1.0
@@ -149,8 +149,8 @@ def test_it_says_when_the_broker_is_gone_and_comes_back(tmp_path: Path) -> None:
                 await page.until("document.querySelector('#link').textContent === 'live'")
                 port = int(here.http.rpartition(":")[2])
             await page.until("document.querySelector('#link').textContent.startsWith('no connection')")
-            from wakeq.node import Node
-            from wakeq.settings import Settings
+            from wakeq.config.settings import Settings
+            from wakeq.node.node import Node
 
             node = Node(Settings(data_dir=tmp_path / "data", worker_port=0, http_port=port, taskflux_port=0))
             await node.start()

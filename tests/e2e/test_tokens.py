@@ -20,8 +20,8 @@ from wakeq import AsyncClient, AsyncTaskFluxClient, Client, TaskFluxClient, Work
 from wakeq.client.bulk import BulkClient, Columns
 from wakeq.protocol.access import Right
 from wakeq.protocol.errors import BadField, Disconnected, Forbidden, Unauthorized
-from wakeq.protocol.wire.blocks import pack
-from wakeq.protocol.wire.worker import Followup
+from wakeq.protocol.wire.worker.blocks import pack
+from wakeq.protocol.wire.worker.codec import Followup
 from wakeq.storage.tokens import TokenFile
 
 RELOAD_S_MAX = 5.0

@@ -14,7 +14,7 @@ from aiohttp import web
 from tests.helpers.browser import Page, browser_path, browsing
 from tests.helpers.node_here import NodeHere, client_of, node_here, run
 from wakeq.client.aio import AsyncClient
-from wakeq.listeners.tcp_door import TcpDoor
+from wakeq.net.tcp_door import TcpDoor
 from wakeq.protocol.wire.taskflux.dialects import SPEC
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import ACK, AuthorizationRequest, BootstrapRequest, Enqueue

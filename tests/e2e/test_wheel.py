@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_room_once_and_nothing_else(wheel: Path) -> None:
         "wakeq/cli/entry.py",
         "wakeq/protocol/errors.py",
         "wakeq/actors/__init__.py",
-        "wakeq/web/pages/main.js",
+        "wakeq/http/pages/main.js",
     ):
         assert names.count(name) == 1, name
     # Spark looks for `pyspark_NAME` of a format of that name.

@@ -23,9 +23,9 @@ from tests.helpers.fault_proxy import FaultProxy
 from tests.helpers.namespaces import missing
 from tests.helpers.started import Started, eventually
 from wakeq import Client, Worker
-from wakeq.client import session
 from wakeq.client.aio import AsyncClient
-from wakeq.worker.engine import Engine
+from wakeq.client.core import session
+from wakeq.worker.engine.engine import Engine
 
 SHORT_S = 0.5  # the patience of the worker with a broker that says nothing
 WOKEN_S = 5.0  # until the broker wakes the next one instead

@@ -39,7 +39,7 @@ from tests.helpers.history import History
 from tests.helpers.load_tasks import digest_of, task_of
 from wakeq import Message, Worker
 from wakeq.client.aio import AsyncClient
-from wakeq.worker.engine import Engine
+from wakeq.worker.engine.engine import Engine
 
 history = History()
 history._last_op = int(os.environ["FIRST_OP"])

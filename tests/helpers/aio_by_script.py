@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from wakeq import errors
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 
 DEADLINE_S = 10.0
 T = TypeVar("T")

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.by_hand import HandClock, HandDisk, HandDoor, HandTime, Json
-from wakeq.actors.door import Closed, Received
-from wakeq.actors.messages import Asker, Propose
-from wakeq.actors.operator import Operator
-from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queue_registry import Settings as QueuesSettings
-from wakeq.assembly import Files
-from wakeq.node_clock import NodeClock
-from wakeq.opening import KEEP_NOTHING, open_all
-from wakeq.protocol.publishers import Limits
-from wakeq.protocol.wire import worker as wire
-from wakeq.storage.journal import Keep
+from wakeq.actors.mail import Asker, Propose
+from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.sessions.door import Closed, Received
+from wakeq.actors.sessions.operator import Operator
+from wakeq.data.opening import KEEP_NOTHING, open_all
+from wakeq.node.assembly import Files
+from wakeq.node.clock import NodeClock
+from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.wire.worker import codec as wire
+from wakeq.storage.log.journal import Keep
 from wakeq.testing.machine import Machine
 
 BEAT_S = 1.0  # the cluster clock must be read at least every 2 s, or it takes a gap for a pause

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wakeq.actors.door import DOOR_WORKER_TCP
-from wakeq.protocol.wire import worker as wire
+from wakeq.actors.sessions.door import DOOR_WORKER_TCP
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.testing.manual_time import ManualTime
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.helpers.taskflux_apart import apart
-from wakeq.protocol.commands import Draft
+from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.intents import Delivery, Intent, Store

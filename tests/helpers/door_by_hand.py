@@ -6,9 +6,9 @@ hand.connect() --> a door; hand.read(door, bytes), hand.round() --> door.heard: 
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.door import Admission, Received
 from wakeq.actors.runtime import Rounds
 from wakeq.actors.runtime.rounds import ROUND_COMMANDS_MAX
+from wakeq.actors.sessions.door import Admission, Received
 
 
 class HandTransport:

@@ -8,7 +8,7 @@ Nothing may be raised, every packet is answered or waits for one that is, and a 
 from typing import Any
 
 from tests.helpers.taskflux_apart import taken_as
-from wakeq.protocol.commands import Reason
+from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.wire.taskflux.conversation import Conversation
 from wakeq.protocol.wire.taskflux.dialects import CSHARP, LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode

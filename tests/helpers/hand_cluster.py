@@ -15,28 +15,37 @@ from pathlib import Path
 from tests.helpers.broker import Client
 from tests.helpers.by_hand import HandClock, HandDisk, HandTime
 from tests.helpers.taskflux_by_hand import HandTaskFlux
-from wakeq.actors.door import Door
-from wakeq.actors.messages import Asker
-from wakeq.actors.neighbourhood import Introduced
-from wakeq.actors.operator_messages import Administer
-from wakeq.actors.peer import Broken, Heard, Peer
-from wakeq.actors.queue_registry import Settings
-from wakeq.actors.queues import Queues
-from wakeq.actors.raft_log import RaftLog
-from wakeq.actors.requests import Limits, Services
+from wakeq.actors.log.neighbourhood import Introduced
+from wakeq.actors.log.peer import Broken, Heard, Peer
+from wakeq.actors.log.raft_log import RaftLog
+from wakeq.actors.mail import Asker
+from wakeq.actors.queues.registry import Settings
+from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Process, Runtime, Timers
-from wakeq.actors.subscriber import Subscriber
-from wakeq.assembly import Assembly, Cluster, Files, Surroundings
-from wakeq.node_clock import NodeClock
-from wakeq.opening import KEEP_NOTHING, open_all
-from wakeq.places import Places
-from wakeq.protocol.level import LEVEL
-from wakeq.protocol.log_format import Identity
+from wakeq.actors.sessions.door import Door
+from wakeq.actors.sessions.operator_mail import Administer
+from wakeq.actors.sessions.requests import Limits, Services
+from wakeq.actors.sessions.worker import Subscriber
+from wakeq.data.opening import KEEP_NOTHING, open_all
+from wakeq.node.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.node.clock import NodeClock
+from wakeq.node.places import Places
+from wakeq.protocol.log.format import Identity
+from wakeq.protocol.log.level import LEVEL
 from wakeq.protocol.raft.membership import Config, Member
 from wakeq.protocol.raft.settings import Settings as RaftSettings
-from wakeq.protocol.wire.peer import BODY_BYTES_MAX, MARK, BodyReader, Frame, Hello, decode_body, encode_body, framed
+from wakeq.protocol.wire.peer.frames import (
+    BODY_BYTES_MAX,
+    MARK,
+    BodyReader,
+    Frame,
+    Hello,
+    decode_body,
+    encode_body,
+    framed,
+)
 from wakeq.protocol.wire.taskflux.packets import ClusterMetadataResponse
-from wakeq.storage.journal import Keep
+from wakeq.storage.log.journal import Keep
 from wakeq.testing.manual_time import ManualHandle
 
 CLUSTER_ID = b"a cluster's id.."

@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from wakeq.pipeline.journal import events_of
-from wakeq.pipeline.journal_plan import History
-from wakeq.pipeline.journal_schema import ALL, KINDS, Wanted
+from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.schema import ALL, KINDS, Wanted
+from wakeq.pipeline.journal.table import events_of
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import CreateQueue, Draft, Entry, Publish
-from wakeq.protocol.log_format import Identity
-from wakeq.protocol.outcomes import Counter, Note, Outcomes
-from wakeq.protocol.records import encode_entry
-from wakeq.storage.journal import Journal, Keep, OutcomeFiles
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.protocol.log.entries import CreateQueue, Draft, Entry, Publish
+from wakeq.protocol.log.format import Identity
+from wakeq.protocol.log.outcomes import Counter, Note, Outcomes
+from wakeq.protocol.log.records import encode_entry
+from wakeq.storage.log.journal import Journal, Keep, OutcomeFiles
+from wakeq.storage.log.segmented_log import SegmentedLog
 
 AT_MS = 1_700_000_000_000
 CLUSTER = bytes(range(16))

@@ -12,12 +12,12 @@ from typing import Any
 from tests.helpers.broker import Client
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.hand_cluster import HandCluster, HandNode
-from wakeq.actors.messages import Asker
-from wakeq.actors.operator import Operator
-from wakeq.actors.queue import QueueProcess
-from wakeq.actors.queues import Queues
+from wakeq.actors.mail import Asker
+from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queues.supervisor import Queues
 from wakeq.actors.runtime import Runtime
-from wakeq.storage.journal import Keep
+from wakeq.actors.sessions.operator import Operator
+from wakeq.storage.log.journal import Keep
 
 LOST = 3  # messages that a leader writes for itself
 

@@ -8,12 +8,12 @@ Everything is served to the end before an answer is looked at, and no time passe
 from collections.abc import Callable, Sequence
 
 from tests.helpers.monique_component import packed
-from wakeq.actors.door import DOOR_MONIQUE, Closed, Received
-from wakeq.actors.monique_subscriber import MoniqueSubscriber
-from wakeq.actors.monique_tally import Tally
+from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Process, Runtime
-from wakeq.protocol.exchange import Subscription
+from wakeq.actors.sessions.door import DOOR_MONIQUE, Closed, Received
+from wakeq.actors.sessions.monique import MoniqueSubscriber
 from wakeq.protocol.wire.monique.commands import Command, PushedFromMq, PushToMq, Reply, Subscribe, Tagged
+from wakeq.protocol.wire.monique.exchange import Subscription
 from wakeq.protocol.wire.monique.frames import decode_replies
 from wakeq.protocol.wire.monique.tags import read_tag
 from wakeq.protocol.wire.monique.transfers import Transfer

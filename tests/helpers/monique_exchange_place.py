@@ -4,8 +4,8 @@ place.client() --> exchange <-- whoever a test spawns          place.settle(): e
 """
 
 from tests.helpers.monique_by_hand import HandMonique
-from wakeq.actors.monique_exchange import MoniqueExchange, Rules
-from wakeq.actors.monique_tally import Tally
+from wakeq.actors.monique.exchange import MoniqueExchange, Rules
+from wakeq.actors.monique.tally import Tally
 from wakeq.actors.runtime import Runtime
 
 NOW_MS = 1_528_138_732_079

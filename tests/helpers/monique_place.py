@@ -12,14 +12,14 @@ import msgpack
 
 from tests.helpers.broker import Broker
 from tests.helpers.monique_by_hand import HandMonique, transfer
-from wakeq.actors.messages import Refusal
-from wakeq.actors.monique_answers import FIRST_AFTER_MS, Answers
-from wakeq.actors.monique_bridge import Bridge
-from wakeq.actors.monique_exchange import MoniqueExchange, Rules
-from wakeq.actors.monique_messages import Changed, Relayed, Technical
-from wakeq.actors.monique_queues import QueueServices
-from wakeq.actors.monique_tally import Tally
-from wakeq.actors.monique_tasks import Tasks
+from wakeq.actors.mail import Refusal
+from wakeq.actors.monique.answers import FIRST_AFTER_MS, Answers
+from wakeq.actors.monique.bridge import Bridge
+from wakeq.actors.monique.exchange import MoniqueExchange, Rules
+from wakeq.actors.monique.mail import Changed, Relayed, Technical
+from wakeq.actors.monique.queue_user import QueueServices
+from wakeq.actors.monique.tally import Tally
+from wakeq.actors.monique.tasks import Tasks
 from wakeq.protocol.catalog import Policies
 
 TIMEOUT_S = 60.0

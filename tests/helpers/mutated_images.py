@@ -16,13 +16,13 @@ from zlib import crc32
 import msgspec
 
 from tests.helpers.broker import Broker
-from wakeq.actors.messages import Asker, Propose
+from wakeq.actors.mail import Asker, Propose
 from wakeq.actors.runtime import Process
 from wakeq.actors.snapshots import ImageWritten, WriteImage
-from wakeq.protocol.commands import PauseQueue
-from wakeq.protocol.rows import ROW
-from wakeq.storage.snapshot import Item, SnapshotHeader, read_snapshot
-from wakeq.storage.store import DEDUP, INDEX, MESSAGES, QUEUES, sealed, unsealed
+from wakeq.protocol.log.entries import PauseQueue
+from wakeq.protocol.log.rows import ROW
+from wakeq.storage.state.snapshot import Item, SnapshotHeader, read_snapshot
+from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, sealed, unsealed
 
 NUMBERS = [0, 1, 2, 255, 511, 512, 1 << 16, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 47, 1 << 48, 1 << 62, (1 << 63) - 1]
 HUGE = [1 << 63, (1 << 64) - 1]

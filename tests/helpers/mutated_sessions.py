@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgpack
 
-from wakeq.protocol.wire.blocks import frame, pack
+from wakeq.protocol.wire.worker.blocks import frame, pack
 from wakeq.protocol.wire.zmtp import GREETING
 
 READY = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PULL"

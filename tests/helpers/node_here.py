@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from wakeq.client.aio import AsyncClient
-from wakeq.node import Node
-from wakeq.settings import Settings
+from wakeq.config.settings import Settings
+from wakeq.node.node import Node
 
 
 class NodeHere:

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from wakeq.actors.door import Closed, Ended, Received
-from wakeq.protocol.wire.worker import Ping, Pong
+from wakeq.actors.sessions.door import Closed, Ended, Received
+from wakeq.protocol.wire.worker.codec import Ping, Pong
 
 MAIL_S_MAX = 30.0
 

@@ -7,12 +7,13 @@ does it know the commands that would become such an entry.
 import sys
 from typing import cast
 
-from wakeq.protocol import level, record_reader
-from wakeq.protocol.commands import Entry
 from wakeq.protocol.errors import BadField
-from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.wire import worker_checks
-from wakeq.protocol.wire.worker_commands import Update
+from wakeq.protocol.log import level
+from wakeq.protocol.log import reader as record_reader
+from wakeq.protocol.log.entries import Entry
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.wire.worker import checks as worker_checks
+from wakeq.protocol.wire.worker.commands import Update
 
 OLDER = level.LEVEL - 1
 _decode = record_reader.decode_entry

@@ -14,14 +14,14 @@ import aiohttp
 
 from tests.helpers.by_hand import HandDisk
 from tests.helpers.monique_raw import RawMonique
-from wakeq.actors.messages import Refusal
-from wakeq.actors.monique_queues import QueueServices
+from wakeq.actors.mail import Refusal
+from wakeq.actors.monique.queue_user import QueueServices
 from wakeq.actors.runtime import Process, Runtime, Timers
-from wakeq.listening import bound_socket
-from wakeq.monique_doors import MoniqueDoors, Services
-from wakeq.security import Security
-from wakeq.settings import Monique, Settings
-from wakeq.web.server import WebServer
+from wakeq.config.settings import Monique, Settings
+from wakeq.http.server import WebServer
+from wakeq.net.listening import bound_socket
+from wakeq.node.monique_doors import MoniqueDoors, Services
+from wakeq.node.security import Security
 
 FOLLOWS = Refusal("NOT_LEADER", "node 2 leads; connect to it")
 

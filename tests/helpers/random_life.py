@@ -9,9 +9,9 @@ from typing import Any
 
 from tests.helpers.broker import Broker, Client
 from tests.helpers.led_broker import LedBroker
-from wakeq.actors.operator_messages import Move, Requeue
+from wakeq.actors.sessions.operator_mail import Move, Requeue
 from wakeq.protocol.uid import uid_of
-from wakeq.storage.journal import Keep
+from wakeq.storage.log.journal import Keep
 
 QUEUES = ("a", "b-long-name", "limited", "")
 SEGMENT_BYTES = 3_000

@@ -2,8 +2,8 @@
 
 from math import inf
 
-from wakeq.client.session import Event, Greeted, Session
-from wakeq.protocol.wire import worker as wire
+from wakeq.client.core.session import Event, Greeted, Session
+from wakeq.protocol.wire.worker import codec as wire
 
 NOW_S = 100.0
 ANSWER_S = 30.0

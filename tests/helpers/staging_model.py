@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tests.helpers.ledger_model import Claimed, LedgerModel, batches, picks, spans
-from wakeq.protocol.commands import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
-from wakeq.protocol.staging import OPEN_EPOCHS_MAX, UNENDING_MS
+from wakeq.protocol.log.entries import Claim, ClaimAction, Draft, Publish, Result, Stash, Unstash, UnstashAction
+from wakeq.protocol.queue.staging import OPEN_EPOCHS_MAX, UNENDING_MS
 
 
 class StagingModel(LedgerModel):

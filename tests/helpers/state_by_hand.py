@@ -6,8 +6,8 @@ A directory --> a store of node 1 in it; numbers --> records and the Cut that wr
 from pathlib import Path
 from typing import Any
 
-from wakeq.storage.state import StateStore
-from wakeq.storage.store import MESSAGES, Cut
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.store import MESSAGES, Cut
 
 CLUSTER = b"cluster-one-----"
 

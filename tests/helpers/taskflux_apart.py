@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable
 
-from wakeq.protocol.commands import Draft
+from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.taskflux.packets import OK, Bad, Dequeues, Enqueues, Oks, Packet, Record, Taken
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.helpers.broker import Broker
-from wakeq.actors.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
-from wakeq.actors.taskflux_replies import Known
-from wakeq.actors.taskflux_subscriber import Services, TaskFluxSubscriber
+from wakeq.actors.sessions.door import DOOR_TASKFLUX, Closed, Drained, Ended, Idle, Received, SendAway
+from wakeq.actors.sessions.taskflux import Services, TaskFluxSubscriber
+from wakeq.actors.sessions.taskflux_replies import Known
 from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode
 from wakeq.protocol.wire.taskflux.packets import (

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from tests.helpers.by_hand import Json
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.history import History, Kind
-from wakeq.actors.messages import HandOver
+from wakeq.actors.mail import HandOver
 
 KINDS: dict[str, Kind] = {"PUB": "publish", "FET": "deliver", "ACK": "ack", "NACK": "nack", "TOUCH": "touch"}
 DEPOSED = ("NOT_LEADER", "NO_QUORUM")  # a FET that was refused so may have been counted, for its delivery was not sent

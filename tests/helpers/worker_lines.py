@@ -5,7 +5,7 @@ text --> one: the command; refusal: the code and the words with which it was ref
 
 from typing import Any
 
-from wakeq.protocol.wire.worker import Bad, decode, decode_frames
+from wakeq.protocol.wire.worker.codec import Bad, decode, decode_frames
 
 
 def one(text: str | bytes) -> Any:

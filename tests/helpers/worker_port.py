@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.helpers.noting import MAIL_S_MAX, Answering, Clock
-from wakeq.actors.door import Door
-from wakeq.listeners.worker_tcp import WorkerTcpListener
-from wakeq.listening import bound_socket
+from wakeq.actors.sessions.door import Door
+from wakeq.net.listening import bound_socket
+from wakeq.net.worker_tcp import WorkerTcpListener
 
 
 class Port:

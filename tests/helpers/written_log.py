@@ -7,9 +7,9 @@ What must come of the damage is for the tests to say.
 
 from pathlib import Path
 
-from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity
-from wakeq.storage import segments
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.protocol.log.format import HEADER_BYTES, RECORD_BYTES, Identity
+from wakeq.storage.log import segments
+from wakeq.storage.log.segmented_log import SegmentedLog
 
 IDENTITY = Identity(bytes(range(16)), 1)
 RECORD = RECORD_BYTES + 7  # the payloads of `write` have 7 bytes

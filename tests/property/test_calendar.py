@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.helpers.examples import examples
-from wakeq.protocol import calendar
-from wakeq.protocol.calendar import Calendar
+from wakeq.protocol.queue.order import calendar
+from wakeq.protocol.queue.order.calendar import Calendar
 
 SPANS_MS = st.one_of(st.integers(0, 3_000), st.integers(0, 5_000_000), st.integers(-2_000, 20))
 

@@ -12,8 +12,8 @@ from tests.helpers.broker import Client
 from tests.helpers.by_hand import HandDisk, Json
 from tests.helpers.hand_cluster import HandCluster, HandNode
 from tests.helpers.memory_folder import memory_folder
-from wakeq.protocol.commands import Publish
-from wakeq.protocol.ledger import Ledger
+from wakeq.protocol.log.entries import Publish
+from wakeq.protocol.queue.ledger import Ledger
 
 QUEUES = ("a", "b", "c")
 STEPS = 150

@@ -17,8 +17,8 @@ from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode
 from tests.helpers.history import Event
 from tests.helpers.memory_folder import memory_folder
 from tests.helpers.told_life import Asked, ToldLife
-from wakeq.actors.log_driver import UNKNOWN_AFTER_S
-from wakeq.actors.log_standing import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
+from wakeq.actors.log.driver import UNKNOWN_AFTER_S
+from wakeq.actors.log.standing import HAND_OVER_AGAIN_MS, HANG_ELECTIONS
 
 EPISODES = 5  # of a life
 STEPS_WELL, STEPS_BROKEN = 7, (1, 4, 10)

@@ -21,10 +21,10 @@ from tests.helpers.journal_files import EVERYTHING, rows_of
 from tests.helpers.led_broker import LedBroker
 from tests.helpers.memory_folder import memory_folder
 from tests.helpers.random_life import KEEP, SEGMENT_BYTES, Life, broker_of_one
-from wakeq.pipeline import archive as archive_module
-from wakeq.pipeline import journal_plan
-from wakeq.pipeline.archive import COLUMNS, archive
-from wakeq.pipeline.journal_schema import Wanted
+from wakeq.pipeline.journal import plan as journal_plan
+from wakeq.pipeline.journal.schema import Wanted
+from wakeq.pipeline.lake import archive as archive_module
+from wakeq.pipeline.lake.archive import COLUMNS, archive
 from wakeq.protocol.uid import prefix
 
 CHANCE_OF_AN_ARCHIVE = 0.05  # behind each step

@@ -23,7 +23,7 @@ from tests.helpers.ledger_model import (
 )
 from tests.helpers.staging_model import StagingModel
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import (
+from wakeq.protocol.log.entries import (
     ANY_TOKEN,
     Ack,
     Delivered,
@@ -36,8 +36,8 @@ from wakeq.protocol.commands import (
     Requeued,
     Result,
 )
-from wakeq.protocol.publishers import SESSION_WINDOW
-from wakeq.protocol.results import Repeated, new_drafts, new_numbers
+from wakeq.protocol.queue.publishers import SESSION_WINDOW
+from wakeq.protocol.queue.results import Repeated, new_drafts, new_numbers
 from wakeq.protocol.uid import UidMaker
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.helpers.examples import examples
-from wakeq.protocol import fifo, key_order
-from wakeq.protocol.key_order import KeyOrder
-from wakeq.protocol.priority import PriorityLine, h4_order, qa_order
+from wakeq.protocol.queue.order import fifo, key_order
+from wakeq.protocol.queue.order.key_order import KeyOrder
+from wakeq.protocol.queue.order.priority import PriorityLine, h4_order, qa_order
 
 KEYS = (-(2**63), -3, 0, 1, 2, 1_023, 1_024, 2**40, 2**63 - 1)
 NEAR_KEYS = KEYS[1:7]

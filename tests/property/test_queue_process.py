@@ -16,10 +16,10 @@ from tests.helpers.broker import Broker
 from tests.helpers.by_hand import Json
 from tests.helpers.examples import examples
 from tests.helpers.memory_folder import memory_folder
-from wakeq.actors.messages import Propose
-from wakeq.actors.operator_messages import Move, Requeue
-from wakeq.protocol.commands import PAUSE_MS_MAX, PauseQueue, Result
-from wakeq.protocol.ledger import Ledger
+from wakeq.actors.mail import Propose
+from wakeq.actors.sessions.operator_mail import Move, Requeue
+from wakeq.protocol.log.entries import PAUSE_MS_MAX, PauseQueue, Result
+from wakeq.protocol.queue.ledger import Ledger
 
 QUEUES = ("a", "b")
 WORKERS = 4

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.helpers.examples import examples
 from tests.helpers.memory_folder import memory_folder
 from wakeq.protocol.errors import DamagedFile
-from wakeq.protocol.log_format import HEADER_BYTES, RECORD_BYTES, Identity
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.protocol.log.format import HEADER_BYTES, RECORD_BYTES, Identity
+from wakeq.storage.log.segmented_log import SegmentedLog
 
 IDENTITY = Identity(b"0123456789abcdef", 1)
 PAYLOADS = st.lists(st.binary(max_size=60), min_size=1, max_size=12)

@@ -17,9 +17,9 @@ import pytest
 from tests.helpers.broker import Broker
 from tests.helpers.led_broker import LedBroker
 from tests.helpers.memory_folder import memory_folder
-from wakeq.actors.leases import Leases
-from wakeq.actors.queue import QueueProcess
-from wakeq.opening import KEEP_NOTHING
+from wakeq.actors.queue.process import QueueProcess
+from wakeq.data.opening import KEEP_NOTHING
+from wakeq.protocol.queue.leases.leases import Leases
 from wakeq.protocol.uid import parse
 
 Q = "jobs"

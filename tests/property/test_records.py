@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from wakeq.protocol.catalog import Policies, Retry
-from wakeq.protocol.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
-from wakeq.protocol.commands import (
+from wakeq.protocol.log.entries import (
     Ack,
     Claim,
     ClaimAction,
@@ -37,12 +36,13 @@ from wakeq.protocol.commands import (
     UnstashAction,
     UpdateQueue,
 )
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
+from wakeq.protocol.queue.columns.chunks import CHUNK, Chunk, decode_chunk, encode_chunk
+from wakeq.protocol.queue.columns.runs import Stretch
 from wakeq.protocol.raft.membership import Config, Member
-from wakeq.protocol.record_layout import BadRecord
-from wakeq.protocol.record_reader import decode_entry
-from wakeq.protocol.records import encode_entry
-from wakeq.protocol.rows import FreshRows, Row, Side, decode_drafts, decode_row, encode_row
-from wakeq.protocol.runs import Stretch
 
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no fault
 

@@ -15,12 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.examples import examples
 from tests.helpers.memory_folder import memory_folder
-from wakeq.actors.bodies import CACHED_BYTES_MAX
-from wakeq.actors.messages import Collect, Collected, Committed, Flushed
-from wakeq.actors.queue import QueueProcess
+from wakeq.actors.mail import Collect, Collected, Committed, Flushed
+from wakeq.actors.queue.process import QueueProcess
 from wakeq.actors.runtime.groups import Groups
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import (
+from wakeq.protocol.log.entries import (
     ANY_TOKEN,
     Ack,
     Claim,
@@ -41,15 +40,16 @@ from wakeq.protocol.commands import (
     UnstashAction,
     UpdateQueue,
 )
-from wakeq.protocol.publishers import Limits
-from wakeq.protocol.record_reader import decode_entry
-from wakeq.protocol.records import encode_entry
-from wakeq.protocol.rows import Side, decode_row
+from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.log.rows import Side, decode_row
+from wakeq.protocol.queue.bodies import CACHED_BYTES_MAX
+from wakeq.protocol.queue.publishers import Limits
 from wakeq.protocol.uid import UidMaker
-from wakeq.storage.flush import Grave, Part, key_of, load_queues, make_cut
-from wakeq.storage.memory import MemoryStore
-from wakeq.storage.state import StateStore
-from wakeq.storage.store import DEDUP, GRAVES, INDEX, MESSAGES, Store
+from wakeq.storage.state.cut import Grave, Part, key_of, load_queues, make_cut
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.memory import MemoryStore
+from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, Store
 
 NAMES = ("a", "a-b")
 LIMITS = Limits(dedup_ids_max=4, dedup_window_ms=1_000)

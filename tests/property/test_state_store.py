@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.helpers.examples import examples
 from tests.helpers.memory_folder import memory_folder
-from wakeq.storage.memory import MemoryStore
-from wakeq.storage.state import StateStore
-from wakeq.storage.store import (
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.memory import MemoryStore
+from wakeq.storage.state.store import (
     CUT_TABLES,
     DEDUP,
     GRAVES,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.examples import examples
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.wire.blocks import BadFrame, BlockReader
-from wakeq.protocol.wire.worker import (
+from wakeq.protocol.wire.worker.blocks import BadFrame, BlockReader
+from wakeq.protocol.wire.worker.codec import (
     Ack,
     Bad,
     Command,

@@ -12,12 +12,12 @@ from tests.helpers.journal_files import AT_MS, CLUSTER, JournalFiles, rows_of
 from tests.helpers.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.archive import archive
-from wakeq.pipeline.forecast import forecast
-from wakeq.pipeline.options import write_options
-from wakeq.pipeline.replay import published
+from wakeq.pipeline.lake.archive import archive
+from wakeq.pipeline.lake.replay import published
+from wakeq.pipeline.report.forecast import forecast
+from wakeq.pipeline.stream.options import write_options
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import (
+from wakeq.protocol.log.entries import (
     Ack,
     Claim,
     ClaimAction,
@@ -67,7 +67,7 @@ def published_in(data: Path) -> int:
 def test_a_job_of_which_a_task_was_tried_again_is_archived_and_replayed_once(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from wakeq.pipeline.sink import QueueWriter
+    from wakeq.pipeline.stream.sink import QueueWriter
 
     def attempt(*, dies: bool) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"body": ["m0", "m1"]})

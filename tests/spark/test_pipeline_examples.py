@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.journal_files import JournalFiles
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import CreateQueue, Draft, Publish
+from wakeq.protocol.log.entries import CreateQueue, Draft, Publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 NIGHTLY = Path(__file__).parents[2] / "examples" / "pipeline" / "nightly.sh"

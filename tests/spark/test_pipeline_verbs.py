@@ -15,7 +15,7 @@ from tests.helpers.journal_files import AT_MS, JournalFiles
 from tests.helpers.started import eventually
 from wakeq.cli.entry import main
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Ack, CreateQueue, Delivered, Draft, Publish
+from wakeq.protocol.log.entries import Ack, CreateQueue, Delivered, Draft, Publish
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 DEADLINE_S = 600.0  # some start a virtual machine of their own, and the machine may have much else to do

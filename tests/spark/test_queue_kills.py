@@ -19,7 +19,7 @@ from tests.helpers.journal_files import rows_of
 from tests.helpers.ports import free_ports
 from tests.helpers.started import eventually
 from wakeq.client.bulk import BulkClient
-from wakeq.pipeline.settling import settle_checkpoint
+from wakeq.pipeline.stream.settling import settle_checkpoint
 from wakeq.protocol.errors import QueueNotFound
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.usefixtures("needs_spark")]

@@ -17,9 +17,9 @@ from tests.helpers.started import eventually
 from wakeq.cli.entry import main
 from wakeq.client.bulk import BulkClient
 from wakeq.pipeline import autoack
-from wakeq.pipeline.archive import archive
-from wakeq.pipeline.options import write_options
-from wakeq.pipeline.settling import Settled, settle_checkpoint
+from wakeq.pipeline.lake.archive import archive
+from wakeq.pipeline.stream.options import write_options
+from wakeq.pipeline.stream.settling import Settled, settle_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -281,7 +281,7 @@ def test_a_task_with_very_many_pieces_stashes_them_under_several_names(
 ) -> None:
     from pyspark.sql.types import StringType, StructField, StructType
 
-    from wakeq.pipeline import sink
+    from wakeq.pipeline.stream import sink
 
     body = StructType([StructField("body", StringType())])
     monkeypatch.setattr(sink, "STASH_PARTS_MAX", 2)

@@ -11,11 +11,11 @@ import pytest
 from tests.helpers.journal_files import EVERYTHING, rows_of
 from tests.helpers.journal_oracle import Figures, figures_of, percentile
 from tests.helpers.random_life import Life, broker_of_one
-from wakeq.pipeline import journal_plan
-from wakeq.pipeline.journal_schema import ALL, Wanted
-from wakeq.pipeline.report import QueueReport, Report, Spans, Tables
-from wakeq.pipeline.report_queries import LEAVING
-from wakeq.pipeline.report_run import make_report, write_report
+from wakeq.pipeline.journal import plan as journal_plan
+from wakeq.pipeline.journal.schema import ALL, Wanted
+from wakeq.pipeline.report.queries import LEAVING
+from wakeq.pipeline.report.report import QueueReport, Report, Spans, Tables
+from wakeq.pipeline.report.run import make_report, write_report
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 STEPS = 400

@@ -18,7 +18,7 @@ import msgspec
 import wakeq
 import wakeq.testing
 from wakeq import AsyncClient, Client, Message, Worker
-from wakeq.protocol.wire.worker import Followup
+from wakeq.protocol.wire.worker.codec import Followup
 
 client = Client("127.0.0.1:2601", reconnect_for_s=2.5)
 

@@ -11,8 +11,8 @@ import click
 from wakeq.cli import EXIT_INTERRUPTED as EXIT_INTERRUPTED  # it is needed before anything else is loaded
 from wakeq.cli.output import say
 from wakeq.client import Client
-from wakeq.client.route import PORT, parse_address
-from wakeq.setting import bytes_spelled
+from wakeq.client.core.route import PORT, parse_address
+from wakeq.config.setting import bytes_spelled
 
 if TYPE_CHECKING:
     from wakeq.client.admin import AdminClient

@@ -17,29 +17,29 @@ from collections.abc import Sequence
 import click
 
 from wakeq import __version__
-from wakeq.cli.alive import alive
-from wakeq.cli.backup import backup, export, import_, repair, restore
-from wakeq.cli.bench import bench
-from wakeq.cli.clock import reset_clock
-from wakeq.cli.cluster import cluster
+from wakeq.cli.broker.alive import alive
+from wakeq.cli.broker.backup import backup, export, import_, repair, restore
+from wakeq.cli.broker.bench import bench
+from wakeq.cli.broker.clock import reset_clock
+from wakeq.cli.broker.cluster import cluster
+from wakeq.cli.broker.config import config
+from wakeq.cli.broker.doctor import doctor
+from wakeq.cli.broker.inspect import inspect
+from wakeq.cli.broker.serve import serve
+from wakeq.cli.broker.tokens import token
+from wakeq.cli.broker.top import top
 from wakeq.cli.common import EXIT_BROKEN_PIPE, EXIT_INTERRUPTED, EXIT_USAGE, Broker
 from wakeq.cli.completion import completion
-from wakeq.cli.config import config
-from wakeq.cli.doctor import doctor
-from wakeq.cli.inspect import inspect
-from wakeq.cli.messages import ack, fetch, nack, ping, pub, touch
-from wakeq.cli.monique import monique
-from wakeq.cli.operating import connections, leases, move, pause, requeue, resume, why
+from wakeq.cli.doors.monique import monique
+from wakeq.cli.doors.taskflux import taskflux
 from wakeq.cli.output import say
-from wakeq.cli.pipeline import pipeline
-from wakeq.cli.queues import queue
-from wakeq.cli.run import run
-from wakeq.cli.serve import serve
-from wakeq.cli.taskflux import taskflux
-from wakeq.cli.tasks import tasks
-from wakeq.cli.tokens import token
-from wakeq.cli.top import top
-from wakeq.cli.work import work
+from wakeq.cli.pipeline.group import pipeline
+from wakeq.cli.queues.messages import ack, fetch, nack, ping, pub, touch
+from wakeq.cli.queues.operating import connections, leases, move, pause, requeue, resume, why
+from wakeq.cli.queues.queues import queue
+from wakeq.cli.worker.run import run
+from wakeq.cli.worker.tasks import tasks
+from wakeq.cli.worker.work import work
 from wakeq.client import DEFAULT_ADDRESS
 from wakeq.protocol.errors import WakeqError
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wakeq.logs import plain as plain
-from wakeq.logs import plain_json as plain_json
+from wakeq.config.logs import plain as plain
+from wakeq.config.logs import plain_json as plain_json
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -24,9 +24,9 @@ from wakeq.cli.common import (
 from wakeq.cli.entry import cli
 from wakeq.cli.output import cell
 from wakeq.cli.reference_http import http_page, metrics_page
+from wakeq.config.setting import Setting, shown
+from wakeq.config.settings import INT64_MIN, KNOWN
 from wakeq.protocol import errors
-from wakeq.setting import Setting, shown
-from wakeq.settings import INT64_MIN, KNOWN
 
 MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
 

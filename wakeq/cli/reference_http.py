@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import msgspec
 
-from wakeq.web.api import PREFIX, STATUSES, Route
-from wakeq.web.backup import Backup
-from wakeq.web.events import Events
-from wakeq.web.families import ALL_QUEUES, MONIQUE, NODE, QUEUE, Family
-from wakeq.web.message_routes import message_routes
-from wakeq.web.node_routes import node_routes
-from wakeq.web.queue_routes import queue_routes
+from wakeq.http.api.api import PREFIX, STATUSES, Route
+from wakeq.http.api.backup import Backup
+from wakeq.http.api.events import Events
+from wakeq.http.api.messages import message_routes
+from wakeq.http.api.node import node_routes
+from wakeq.http.api.queues import queue_routes
+from wakeq.http.families import ALL_QUEUES, MONIQUE, NODE, QUEUE, Family
 
 MADE = "<!-- Made by `make reference` from the code; do not edit. -->"
 NOBODY = cast(Any, None)  # the tables are only read

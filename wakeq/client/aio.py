@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from wakeq.client import requests
 from wakeq.client.aio_caller import AsyncCaller, Listener
+from wakeq.client.core import requests
+from wakeq.client.core.requests import Settled
+from wakeq.client.core.route import default_address
+from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
 from wakeq.client.credentials import Credentials, Tls, context_of, token_source
 from wakeq.client.message import AsyncMessage, Body, Reason, Then
 from wakeq.client.redrive import Redriven, Steps, redrive
-from wakeq.client.requests import Settled
-from wakeq.client.route import default_address
-from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 
 __all__ = ["AsyncClient", "AsyncMessage", "Listener"]
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol, TypeVar, cast
 
-from wakeq.client.credentials import NONE, Credentials
-from wakeq.client.requests import Request
-from wakeq.client.route import Route, elsewhere, parse_address
-from wakeq.client.session import (
+from wakeq.client.core.requests import Request
+from wakeq.client.core.route import Route, elsewhere, parse_address
+from wakeq.client.core.session import (
     MUTE_AFTER_S,
     UNDER_WAY_MAX,
     Answer,
@@ -28,10 +27,11 @@ from wakeq.client.session import (
     Session,
     Ticket,
 )
-from wakeq.client.timeouts import Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
+from wakeq.client.core.timeouts import Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
+from wakeq.client.credentials import NONE, Credentials
 from wakeq.client.transport import broken, closed, guard, unreachable
 from wakeq.protocol.errors import Disconnected, WakeqError
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 
 GOODBYE_S_MAX = 1.0  # for what is still to be sent when a client is closed
 

@@ -2,8 +2,8 @@
 
     columns of many messages  -->  one frame  -->  broker          broker  -->  one frame  -->  wire.Block
 
-Blocks are passed on as they are: whoever makes or reads columns uses `wakeq.protocol.wire.blocks`, or gives their
-buffers to Arrow.  Names of sources, stashes and writers are the caller's; repeating a call changes nothing.
+Blocks are passed on as they are: whoever makes or reads columns uses `wakeq.protocol.wire.worker.blocks`, or gives
+their buffers to Arrow.  Names of sources, stashes and writers are the caller's; repeating a call changes nothing.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wakeq.client.blocking import Client
-from wakeq.client.requests import Request, expect
-from wakeq.protocol.wire import worker as wire
+from wakeq.client.core.requests import Request, expect
+from wakeq.protocol.wire.worker import codec as wire
 
 
 @dataclass(frozen=True, slots=True)

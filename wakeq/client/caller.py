@@ -18,16 +18,16 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import TypeVar
 
+from wakeq.client.core.question import repeatable
+from wakeq.client.core.requests import Request
+from wakeq.client.core.route import Route, elsewhere
+from wakeq.client.core.session import MUTE_AFTER_S, Answer, Event, Moved, NotTheProtocol, Session, Ticket
+from wakeq.client.core.timeouts import Closed, Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
 from wakeq.client.credentials import TokenSource, no_token
 from wakeq.client.on_loop import refuse_client_on_loop
-from wakeq.client.question import repeatable
-from wakeq.client.requests import Request
-from wakeq.client.route import Route, elsewhere
-from wakeq.client.session import MUTE_AFTER_S, Answer, Event, Moved, NotTheProtocol, Session, Ticket
-from wakeq.client.timeouts import Closed, Timeouts, foreign, hung, mute, silent, ungreeted, was_closed
 from wakeq.client.transport import Wire, closed
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 
 T = TypeVar("T")
 

@@ -14,9 +14,9 @@ from uuid import UUID
 
 import msgspec
 
-from wakeq.client.encoding import json_of, text_of_reason
+from wakeq.client.core.encoding import json_of, text_of_reason
 from wakeq.protocol.errors import BadField, WakeqError
-from wakeq.protocol.wire.worker import Followup
+from wakeq.protocol.wire.worker.codec import Followup
 
 
 class Dataclass(Protocol):

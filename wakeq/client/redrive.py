@@ -12,17 +12,18 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from wakeq.client import requests
+from wakeq.client.core import requests
+from wakeq.client.core.requests import Ending, Request
 from wakeq.client.message import Received
-from wakeq.client.requests import Ending, Request
 from wakeq.protocol.errors import BadField, MessageNotFound, Refused, StaleLease, WakeqError
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 
 BATCH_MAX = 100
 STEP_BYTES_MAX = 64 * 1024  # of bodies in one step, but for one that is larger: lines are bounded too
 HELD_MAX = 10_000  # messages without an origin; then it ends
 DEAD_SUFFIX = ".dead"  # of the queue for the dead letters of another one, unless that says otherwise
-ORIGIN = "wakeq-origin"  # as protocol/dead_letters.py writes it, which every program that publishes would load else
+# As protocol/queue/dead_letters.py writes it; importing that here would load it into every program that publishes.
+ORIGIN = "wakeq-origin"
 OWN_PREFIX = "wakeq-"  # of the headers in which a dead letter says why it is one
 REDRIVEN = "wakeq-redriven"  # the header that counts how often a message was brought back
 GONE = (MessageNotFound.code, StaleLease.code)  # somebody else has taken it meanwhile

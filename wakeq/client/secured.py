@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 
-from wakeq.client.route import parse_address
+from wakeq.client.core.route import parse_address
 from wakeq.client.transport import READ_BYTES, Transport, broken, closed, unreachable
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 

@@ -11,8 +11,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Protocol
 
-from wakeq.client.route import parse_address
-from wakeq.client.session import Silent
+from wakeq.client.core.route import parse_address
+from wakeq.client.core.session import Silent
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected
 
 if TYPE_CHECKING:

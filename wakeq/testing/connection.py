@@ -9,9 +9,9 @@ never wait for real.
 
 from collections.abc import Sequence
 
-from wakeq.actors.door import DOOR_WORKER_TCP, Closed, Received
+from wakeq.actors.sessions.door import DOOR_WORKER_TCP, Closed, Received
 from wakeq.protocol.errors import Disconnected
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.testing.machine import Machine
 
 ADDRESS = "memory"  # stands in messages where a client has HOST:PORT

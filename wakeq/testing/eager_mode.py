@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from wakeq.client.message import Body, Received, bytes_of_body
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker import Worker
-from wakeq.worker.call import run, run_async
+from wakeq.worker.pools.call import run, run_async
 from wakeq.worker.task import Task
 
 

@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from wakeq import __version__
-from wakeq.actors.door import Door
-from wakeq.actors.messages import Pressure, Refusal
-from wakeq.actors.queue_registry import Settings
-from wakeq.actors.requests import Limits, Services
+from wakeq.actors.mail import Pressure, Refusal
+from wakeq.actors.queues.registry import Settings
 from wakeq.actors.runtime import Runtime
-from wakeq.actors.subscriber import Subscriber
-from wakeq.assembly import Assembly, Files, Surroundings
+from wakeq.actors.sessions.door import Door
+from wakeq.actors.sessions.requests import Limits, Services
+from wakeq.actors.sessions.worker import Subscriber
+from wakeq.node.assembly import Assembly, Files, Surroundings
 from wakeq.protocol.errors import BrokerUnreachable
-from wakeq.protocol.wire import worker as wire
-from wakeq.storage.disk_thread import Disk, InlineDisk
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.storage.memory_directory import MemoryDirectory
+from wakeq.storage.thread import Disk, InlineDisk
 from wakeq.testing.manual_time import ManualTime
 
 MESSAGES_MAX = 2_000_000  # in one settling; more go in circles

@@ -14,12 +14,12 @@ from itertools import cycle
 from typing import Any
 
 from wakeq.client.blocking import Client
+from wakeq.client.core.requests import Settled
 from wakeq.client.message import Message, Then
-from wakeq.client.requests import Settled
 from wakeq.protocol.errors import QueueNotFound
 from wakeq.testing.loops import outside_of_loop
-from wakeq.worker.call import call, call_async
-from wakeq.worker.settling import Settling
+from wakeq.worker.engine.settling import Settling
+from wakeq.worker.pools.call import call, call_async
 from wakeq.worker.task import Task
 from wakeq.worker.verdict import Verdict
 

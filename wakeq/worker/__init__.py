@@ -1,6 +1,6 @@
 """The worker: takes messages, runs handlers with them, and tells the broker what came of each.
 
-worker.py is the face, engine.py the loop between broker and handlers; docs/internals/worker.md tells how they work.
+worker.py is the face, `engine/` the loop between broker and handlers; docs/internals/worker.md tells how they work.
 """
 
 from wakeq.worker.context import Current, LogContext, current

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, overload
 
 from wakeq.client.message import Body, Received
 from wakeq.protocol.errors import WakeqError
-from wakeq.protocol.wire import worker as wire
+from wakeq.protocol.wire.worker import codec as wire
 from wakeq.worker.verdict import DONE, Done
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ how often to try again, and after how long.  Pure: what is drawn for the jitter 
 import math
 from typing import ClassVar, Literal, TypeAlias
 
-from wakeq.client.encoding import text_of_reason
-from wakeq.protocol.wire.worker_commands import SECONDS_MAX
+from wakeq.client.core.encoding import text_of_reason
+from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 
 Backoff: TypeAlias = Literal["fixed", "exponential"]
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from wakeq.client.aio import AsyncClient
-from wakeq.worker.engine import Engine, first_of
-from wakeq.worker.timetable import Timetable
+from wakeq.worker.engine.engine import Engine, first_of
+from wakeq.worker.schedule.timetable import Timetable
 
 
 class Service:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Protocol, Ty
 
 from wakeq.client.message import Body, Message, bytes_of_body
 from wakeq.client.on_loop import refuse_on_loop
-from wakeq.protocol.wire import worker as wire
-from wakeq.protocol.wire.worker_commands import SECONDS_MAX, TIMEOUT_S_MIN
+from wakeq.protocol.wire.worker import codec as wire
+from wakeq.protocol.wire.worker.commands import SECONDS_MAX, TIMEOUT_S_MIN
 from wakeq.worker import tracing
 from wakeq.worker.parameters import BadHandler, Parameters, name_of
 from wakeq.worker.publishers import in_thread

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from wakeq.client.encoding import text_of_reason
+from wakeq.client.core.encoding import text_of_reason
 from wakeq.client.message import Received
-from wakeq.protocol.wire import worker as wire
-from wakeq.protocol.wire.worker_commands import ERROR_CHARS_MAX
+from wakeq.protocol.wire.worker import codec as wire
+from wakeq.protocol.wire.worker.commands import ERROR_CHARS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze
 
 DESCRIBED_CHARS_MAX = ERROR_CHARS_MAX - 40  # the rest is for how many retries there were

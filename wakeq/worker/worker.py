@@ -23,18 +23,18 @@ from wakeq.client.credentials import Tls
 from wakeq.client.on_loop import refuse_on_loop
 from wakeq.protocol.errors import WakeqError
 from wakeq.protocol.names import check_name
-from wakeq.worker.coroutines import CoroutinePool
-from wakeq.worker.cron import read_moments
-from wakeq.worker.engine import Engine
+from wakeq.worker.engine.engine import Engine
 from wakeq.worker.parameters import BadHandler
-from wakeq.worker.pool import Pool, Returns
+from wakeq.worker.pools.coroutines import CoroutinePool
+from wakeq.worker.pools.pool import Pool, Returns
+from wakeq.worker.pools.threads import ThreadPool
 from wakeq.worker.publishing import Publishing
 from wakeq.worker.retry import RETRY, Retry
+from wakeq.worker.schedule.cron import read_moments
+from wakeq.worker.schedule.timetable import Schedule, Timetable
 from wakeq.worker.service import Service
 from wakeq.worker.stop import Signals, refuse_in_child
 from wakeq.worker.task import Mode, Outbox, Publisher, Task, check_settings, mode_of
-from wakeq.worker.threads import ThreadPool
-from wakeq.worker.timetable import Schedule, Timetable
 
 if TYPE_CHECKING:
     from wakeq.client.blocking import Client
@@ -266,7 +266,7 @@ class Worker:
         for task in self.tasks.values():
             task.check()
             if task.mode == "process":
-                from wakeq.worker.processes import check_importable
+                from wakeq.worker.pools.processes import check_importable
 
                 check_importable(task)
 
@@ -286,6 +286,6 @@ class Worker:
             case "coroutine":
                 return CoroutinePool(self.concurrency, returns)
             case "process":
-                from wakeq.worker.processes import ProcessPool
+                from wakeq.worker.pools.processes import ProcessPool
 
                 return ProcessPool(self.concurrency, returns, self.process_set_up)

@@ -8,8 +8,8 @@ from typing import Annotated, Generic, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 
-from wakeq.protocol.exchange import SUBSCRIPTIONS_MAX, Subscription
 from wakeq.protocol.wire.monique.errors import MoniqueError
+from wakeq.protocol.wire.monique.exchange import SUBSCRIPTIONS_MAX, Subscription
 
 Form_co = TypeVar("Form_co", bound=str | bytes, covariant=True)
 Subscriptions = Annotated[tuple[Subscription, ...], Meta(max_length=SUBSCRIPTIONS_MAX)]

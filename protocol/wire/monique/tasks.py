@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from wakeq.protocol.catalog import SECONDS_MAX
-from wakeq.protocol.commands import Draft
+from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.monique.errors import BadMessage, MoniqueError
 from wakeq.protocol.wire.monique.messages import (
     Message,

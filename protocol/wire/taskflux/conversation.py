@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from wakeq.protocol.commands import Draft, Reason
+from wakeq.protocol.log.entries import Draft, Reason
 from wakeq.protocol.wire.taskflux.answers import Answers, in_dialect, stored, taken
 from wakeq.protocol.wire.taskflux.dialects import SPEC, Dialect
 from wakeq.protocol.wire.taskflux.handshake import Authorize, Handshake, Phase, anybody, described, nothing

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from wakeq.protocol.commands import Draft, Reason
+from wakeq.protocol.log.entries import Draft, Reason
 from wakeq.protocol.wire.taskflux.packets import (
     ClusterMetadataRequest,
     Count,

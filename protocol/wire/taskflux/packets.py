@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from wakeq.protocol.commands import Draft
 from wakeq.protocol.errors import WakeqError
+from wakeq.protocol.log.entries import Draft
 
 METHOD_NONE = ord("N")  # the only method of authorization that the protocol has: there is none
 METHOD_TOKEN = ord("T")  # ours: a String with the token follows

@@ -9,8 +9,8 @@ Must never give a number to the wire that a field of 32 bits does not hold: limi
 from collections.abc import Callable
 
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Result
 from wakeq.protocol.errors import BadName
+from wakeq.protocol.log.entries import Result
 from wakeq.protocol.names import check_name
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.packets import (

@@ -6,7 +6,7 @@ A packet for each of them takes three times as long.  Must never take what is to
 else: that is left to the decoders of requests.py, which read the same packets and say what is wrong.
 """
 
-from wakeq.protocol.commands import Draft
+from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.taskflux.fields import KEY_SIZE, UINT32
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,

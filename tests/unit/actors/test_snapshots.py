@@ -10,11 +10,11 @@ import pytest
 
 from tests.helpers.broker import Broker
 from tests.helpers.hand_cluster import Operator
-from wakeq.actors.queues import _HANDLERS
+from wakeq.actors.queues.supervisor import _HANDLERS
 from wakeq.actors.snapshots import BYTES_A_SECOND_MIN, CheckImage, ImageWritten, StateWritten, WriteImage
 from wakeq.protocol.errors import Busy, DiskFull
-from wakeq.storage.snapshot import read_snapshot, verify_snapshot
-from wakeq.storage.store import INDEX, MESSAGES, View
+from wakeq.storage.state.snapshot import read_snapshot, verify_snapshot
+from wakeq.storage.state.store import INDEX, MESSAGES, View
 
 Q = "q"
 SEGMENT_BYTES = 16 << 10

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bench import state
-from wakeq.storage.state import StateStore
-from wakeq.storage.store import MESSAGES
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.store import MESSAGES
 
 
 def test_a_tiny_run_gives_every_figure_and_leaves_an_empty_store(

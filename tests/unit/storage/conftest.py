@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.state_by_hand import open_store
-from wakeq.storage.state import StateStore
+from wakeq.storage.state.lmdb_store import StateStore
 
 
 @pytest.fixture

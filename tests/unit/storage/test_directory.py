@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from wakeq.protocol.errors import DamagedFile, DirectoryInUse, StorageError, WrongVersion
-from wakeq.protocol.log_format import Identity
+from wakeq.protocol.log.format import Identity
 from wakeq.storage import directory as module
 from wakeq.storage.directory import DataDirectory, begin_filling, finish_filling, write_identity
-from wakeq.storage.raft_log import SegmentedLog
+from wakeq.storage.log.segmented_log import SegmentedLog
 
 
 def contents(path: Path) -> dict[str, bytes]:

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.memory_directory import MemoryDirectory
-from wakeq.storage.raft_log import SegmentedLog
 
 
 @pytest.fixture

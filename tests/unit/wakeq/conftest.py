@@ -29,7 +29,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 @pytest.fixture
 def short_goodbyes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients of these tests stay where they are when the listener closes: do not wait for them."""
-    monkeypatch.setattr("wakeq.listeners.tcp_listener.GOODBYE_S_MAX", 0.01)
+    monkeypatch.setattr("wakeq.net.tcp_listener.GOODBYE_S_MAX", 0.01)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def test_importing_the_client_loads_nothing_of_the_server() -> None:
 
 def test_msgpack_is_loaded_by_what_decodes_a_value_of_messagepack_and_not_before() -> None:
     code = """
-import sys, wakeq.monique, wakeq.node
+import sys, wakeq.monique, wakeq.node.node
 before = "msgpack" in sys.modules
 wakeq.monique.make("a_b", 1, encoding="MessagePack").value()
 print(before, "msgpack" in sys.modules)
@@ -90,6 +90,6 @@ def test_every_public_name_can_be_had() -> None:
 
 
 def test_the_journal_is_read_without_spark() -> None:
-    code = "import sys, wakeq.pipeline.journal; print(any(name.partition('.')[0] == 'pyspark' for name in sys.modules))"
+    code = "import sys, wakeq.pipeline.journal.table; print(any(n.partition('.')[0] == 'pyspark' for n in sys.modules))"
 
     assert run_python(code) == "False\n"

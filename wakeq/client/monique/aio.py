@@ -12,13 +12,13 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
+from wakeq.client.core.route import parse_address
+from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, was_closed
 from wakeq.client.credentials import Tls
 from wakeq.client.monique import posts
 from wakeq.client.monique.line import Line
 from wakeq.client.monique.posts import CREATOR, Data, Post
 from wakeq.client.monique.session import DEFAULT_ADDRESS, INBOX_MAX, Answer, Pair, Session
-from wakeq.client.route import parse_address
-from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, hung, was_closed
 from wakeq.client.transport import READ_BYTES, broken, closed, guard, unreachable
 from wakeq.protocol.errors import Busy, Disconnected, WakeqError
 from wakeq.protocol.wire.monique.commands import Reply

@@ -9,10 +9,10 @@ import secrets
 import time
 from collections.abc import Mapping
 
+from wakeq.client.core.route import Route
+from wakeq.client.core.timeouts import Timeouts, mute, ungreeted
 from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.monique.session import Session, split_url
-from wakeq.client.route import Route
-from wakeq.client.timeouts import Timeouts, mute, ungreeted
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, WakeqError
 
 

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias
 
 import msgspec
 
-from wakeq.client.encoding import json_of
+from wakeq.client.core.encoding import json_of
 from wakeq.protocol.errors import BadField
 from wakeq.protocol.wire.monique.errors import BadEncoding, ErrorCode
 from wakeq.protocol.wire.monique.messages import (
@@ -138,7 +138,7 @@ def encoded(data: Data, encoding: Encoding) -> bytes:
         return bytes(data)
     if encoding == "JSON":
         return json_of(data)
-    from wakeq.protocol import messagepack
+    from wakeq.protocol.wire import messagepack
 
     try:
         return messagepack.encode(data)
@@ -147,6 +147,6 @@ def encoded(data: Data, encoding: Encoding) -> bytes:
 
 
 def _unpacked(data: bytes) -> Any:
-    from wakeq.protocol import messagepack  # loaded only for who needs it
+    from wakeq.protocol.wire import messagepack  # loaded only for who needs it
 
     return messagepack.decode(data)

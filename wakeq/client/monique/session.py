@@ -12,11 +12,10 @@ from itertools import count
 
 from msgspec import Struct
 
+from wakeq.client.core.session import NotTheProtocol
 from wakeq.client.monique.posts import Post
 from wakeq.client.monique.websocket import WebSocket
-from wakeq.client.session import NotTheProtocol
 from wakeq.protocol.errors import BadField, BadSettings, OutcomeUnknown, Refused, TooLarge, WakeqError
-from wakeq.protocol.exchange import ANY, Subscription
 from wakeq.protocol.wire.monique.commands import (
     Command,
     Error,
@@ -29,6 +28,7 @@ from wakeq.protocol.wire.monique.commands import (
     Unsubscribe,
 )
 from wakeq.protocol.wire.monique.errors import MoniqueError
+from wakeq.protocol.wire.monique.exchange import ANY, Subscription
 from wakeq.protocol.wire.monique.frames import decode_replies, encode
 from wakeq.protocol.wire.monique.messages import MESSAGE_BYTES_MAX
 from wakeq.protocol.wire.monique.tags import read_tag

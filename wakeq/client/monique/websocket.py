@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from hashlib import sha1
 
-from wakeq.client.session import NotTheProtocol
+from wakeq.client.core.session import NotTheProtocol
 from wakeq.protocol.errors import BrokerUnreachable, Disconnected, Forbidden, Unauthorized
 from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX
 

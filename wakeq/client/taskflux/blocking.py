@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self, TypeVar, assert_never, cast
 
+from wakeq.client.core.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, was_closed
 from wakeq.client.credentials import Tls, context_of, token_source
 from wakeq.client.on_loop import refuse_client_on_loop
 from wakeq.client.taskflux import calls
 from wakeq.client.taskflux.course import DEFAULT_ADDRESS, Course, Dial, Hang, Hear, Link, Pause, Say, Step, Steps
 from wakeq.client.taskflux.records import Cluster, QueueInfo, Record
-from wakeq.client.timeouts import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, RECONNECT_FOR_S, Timeouts, was_closed
 from wakeq.client.transport import Wire, dial
 from wakeq.protocol.errors import Disconnected
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from wakeq.client.core.route import Route, elsewhere
+from wakeq.client.core.session import MUTE_AFTER_S, Silent
+from wakeq.client.core.timeouts import Timeouts, hung, silent, ungreeted, was_closed
 from wakeq.client.credentials import TokenSource, no_token
-from wakeq.client.route import Route, elsewhere
-from wakeq.client.session import MUTE_AFTER_S, Silent
 from wakeq.client.taskflux.requests import Greeting, Request, Single, Unexpected, cluster_in
-from wakeq.client.timeouts import Timeouts, hung, silent, ungreeted, was_closed
 from wakeq.protocol.errors import Disconnected, OutcomeUnknown, WakeqError
 from wakeq.protocol.wire.taskflux.dialects import Dialect
 from wakeq.protocol.wire.taskflux.encoder import encode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wakeq.protocol.wire.worker_commands import SECONDS_MAX
+from wakeq.protocol.wire.worker.commands import SECONDS_MAX
 from wakeq.worker.retry import Reject, Retry, Snooze
 
 

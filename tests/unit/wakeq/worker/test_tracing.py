@@ -10,7 +10,7 @@ import pytest
 from wakeq import current
 from wakeq.client.message import Received
 from wakeq.worker import Worker, tracing
-from wakeq.worker.call import call, call_async
+from wakeq.worker.pools.call import call, call_async
 from wakeq.worker.verdict import Done
 
 trace = pytest.importorskip("opentelemetry.trace", reason="opentelemetry-api is not installed")

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.wakeq.worker.world import MemoryBroker
 from wakeq.protocol.errors import BrokerUnreachable
 from wakeq.worker import Worker
-from wakeq.worker.engine import Engine
+from wakeq.worker.engine.engine import Engine
 from wakeq.worker.service import Service
 
 PATIENCE_S = 10.0
@@ -246,7 +246,7 @@ def test_it_cannot_be_run_in_a_thread_and_says_what_can() -> None:
 def test_a_worker_that_is_worn_out_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
     broker, handled = ConnectedBroker(), threading.Event()
     worker = worker_on(broker, handled)
-    monkeypatch.setattr("wakeq.worker.threads.LEFT_MAX", 0)
+    monkeypatch.setattr("wakeq.worker.pools.threads.LEFT_MAX", 0)
     stuck = threading.Event()
 
     @worker.task("stuck", max_run=0.05)

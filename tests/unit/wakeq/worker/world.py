@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wakeq.client.core.requests import Settled
 from wakeq.client.message import Received, Then
-from wakeq.client.requests import Settled
 from wakeq.protocol.errors import Disconnected, WakeqError
 from wakeq.worker import Task, Worker
-from wakeq.worker.engine import Engine
-from wakeq.worker.job import Job
-from wakeq.worker.pool import Returns
+from wakeq.worker.engine.engine import Engine
+from wakeq.worker.engine.job import Job
+from wakeq.worker.pools.pool import Returns
 from wakeq.worker.verdict import DONE, Verdict
 
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeq.protocol.errors import Busy
-from wakeq.protocol.exchange import ANY, SUBSCRIPTIONS_MAX, Exchange, Subscription, TooManySubscriptions
 from wakeq.protocol.wire.monique.commands import (
     Bad,
     Command,
@@ -27,6 +26,7 @@ from wakeq.protocol.wire.monique.commands import (
 )
 from wakeq.protocol.wire.monique.conversation import Conversation, Intent, Push
 from wakeq.protocol.wire.monique.errors import BadMessage
+from wakeq.protocol.wire.monique.exchange import ANY, SUBSCRIPTIONS_MAX, Exchange, Subscription, TooManySubscriptions
 from wakeq.protocol.wire.monique.frames import decode, encode
 from wakeq.protocol.wire.monique.tags import read_tag
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.helpers.conversation_by_hand import answers, ready, stored, taken, works
-from wakeq.protocol.commands import Reason
+from wakeq.protocol.log.entries import Reason
 from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,

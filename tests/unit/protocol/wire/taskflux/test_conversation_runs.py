@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers.conversation_by_hand import answers, ready, stored, taken, works
 from tests.helpers.taskflux_apart import taken_as
-from wakeq.protocol.commands import Draft
+from wakeq.protocol.log.entries import Draft
 from wakeq.protocol.wire.taskflux.intents import Delivery, Remove, Return, Store, Take
 from wakeq.protocol.wire.taskflux.packets import (
     ACK,

@@ -3,7 +3,7 @@
 import pytest
 
 from wakeq.protocol.catalog import Policies
-from wakeq.protocol.commands import Result
+from wakeq.protocol.log.entries import Result
 from wakeq.protocol.wire.taskflux.packets import (
     QA,
     BusinessError,

@@ -1,0 +1,109 @@
+"""A queue's state on its way to the state store and back.  Pure: in and out go ledgers, parts and stored queues."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Self
+
+import msgspec
+from msgspec.structs import replace
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.queue.bodies import Moments
+from wakeq.protocol.queue.columns.alike import Alike
+from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.delta import Totals
+from wakeq.protocol.queue.empty import EMPTY_DICT
+from wakeq.protocol.queue.ledger import Ledger
+from wakeq.storage.state.cut import Part, StoredQueue, decoded
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class QueueMeta(msgspec.Struct):
+    """The QUEUES record of one queue."""
+
+    name: str
+    id: int
+    policies: Policies
+    next_number: int
+    created_ms: int
+    totals: Totals
+    paused_until_ms: int = 0
+
+    @classmethod
+    def of(cls, ledger: Ledger, created_ms: int) -> Self:
+        about = ledger.name, ledger.id, ledger.policies, ledger.next_number, created_ms, ledger.totals
+        return cls(*about, ledger.paused_until_ms)
+
+    @classmethod
+    def read(cls, stored: bytes) -> Self:
+        """Return what was written down; raise BadRecord if it is something else."""
+        meta: Self = decoded(stored, cls, "what a queue is")
+        return meta
+
+
+def part_of(
+    ledger: Ledger,
+    fresh: Sequence[Stretch],
+    moments: Moments,
+    gone: Sequence[int],
+    uids_of: Callable[[Sequence[int]], list[str]],
+    meta: QueueMeta,
+) -> Part:
+    """Take from a ledger what changed since the last cut, with copies of what goes on changing."""
+    delta = ledger.collect()
+    sides, aliased, rewrites = ledger.sides, ledger.aliased, EMPTY_DICT
+    if delta.touched:
+        first = fresh[0].first if fresh else ledger.next_number  # whatever lives from here on is fresh
+        touched = [number for number in delta.touched if number < first]
+        rewrites = dict(zip(uids_of(touched), [replace(sides[number]) for number in touched], strict=True))
+    return Part(
+        ledger.name,
+        ledger.id,
+        fresh,
+        moments,
+        {number: aliased[number] for number in _numbers_of(fresh) if number in aliased} if aliased else EMPTY_DICT,
+        _columns_of(ledger, fresh) if ledger.has_moments else EMPTY_DICT,
+        {number: replace(sides[number]) for number in _numbers_of(fresh) if number in sides} if sides else EMPTY_DICT,
+        rewrites,
+        gone,
+        delta,
+        _encode(meta),
+        ledger.next_number,
+    )
+
+
+def _numbers_of(fresh: Sequence[Stretch]) -> Iterator[int]:
+    return chain.from_iterable([stretch.numbers(0, len(stretch.drafts)) for stretch in fresh])
+
+
+def _columns_of(ledger: Ledger, fresh: Sequence[Stretch]) -> dict[int, tuple[int, int]]:
+    """Return due and expiry of those that have one; most have none."""
+    columns = {}
+    for stretch in fresh:
+        if type(stretch.drafts) is Alike:
+            shape = stretch.drafts.shape
+            numbers = stretch.numbers(0, len(stretch.drafts)) if shape.delay_ms or shape.expires_ms else ()
+        else:
+            numbers = [number for number, draft in stretch.rows() if draft.delay_ms or draft.expires_ms]
+        for number in numbers:
+            columns[number] = (ledger.published_due_of(number), ledger.expires_of(number))
+    return columns
+
+
+def restore_ledger(ledger: Ledger, stored: StoredQueue) -> QueueMeta:
+    """Bring a new ledger to the state that was written down."""
+    meta = QueueMeta.read(stored.meta)
+    ledger.begin(meta.id, meta.policies)
+    ledger.next_number = meta.next_number
+    ledger.totals = meta.totals
+    ledger.paused_until_ms = meta.paused_until_ms
+    for number, alias in stored.aliases.items():
+        ledger.keep_alias(number, alias)
+    for chunk_id, chunk in stored.chunks:
+        ledger.restore_chunk(chunk_id, chunk)
+    for number, side in stored.sides.items():
+        ledger.restore_side(number, side)
+    ledger.restore_publishers(stored.ids, stored.sessions)
+    ledger.restore_staging(stored.staged)
+    return meta

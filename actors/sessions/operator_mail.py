@@ -1,0 +1,80 @@
+"""What operators ask of queues, subscribers and the log, and what they are answered.  Plain data.
+
+Scan, Why -> a queue, which only looks;  Move, Requeue -> a queue, which proposes
+Describe -> a subscriber;  Administer -> RaftLog
+"""
+
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.mail import Asker, Refusal
+
+
+class Scan(msgspec.Struct, frozen=True, gc=False):
+    """Look at the messages published behind number `after`, or only those with a worker; answered by a Page."""
+
+    asker: Asker
+    queue: str
+    after: int
+    count: int
+    leased_only: bool = False
+
+
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """Some messages of a queue, the number of the last of them (0: there are none), and the last one given out."""
+
+    rows: list[dict[str, Any]]
+    after: int
+    last: int
+
+
+class Why(msgspec.Struct, frozen=True, gc=False):
+    """Why is this message not being worked on?"""
+
+    asker: Asker
+    queue: str
+    uid: str
+
+
+class Administer(msgspec.Struct, frozen=True, gc=False):
+    """To RaftLog, from an operator: status, transfer, add, remove or snapshot."""
+
+    asker: Asker
+    what: str
+    node_id: int | None = None
+    address: str = ""
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """Take messages away that are not with a worker: to the queue `to`, or (None) for ever; answered by a Moved.
+
+    With `redrive` they leave behind what made them dead letters.
+    """
+
+    asker: Asker
+    queue: str
+    uids: list[str]
+    to: str | None
+    redrive: bool = False
+
+
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """What became of each uid: its new one ("" if it is gone for ever), or None if it stays or was not there."""
+
+    uids: dict[str, str | None]
+    refusal: Refusal | None = None  # why none of them went
+
+
+class Requeue(msgspec.Struct, frozen=True, gc=False):
+    """Hand delayed messages out now; answered by an Outcome."""
+
+    asker: Asker
+    queue: str
+    uids: list[str]
+
+
+class Describe(msgspec.Struct, frozen=True, gc=False):
+    """To a subscriber: what are you about?"""
+
+    asker: Asker

@@ -1,0 +1,395 @@
+"""What a subscriber says in the worker protocol: commands become drafts and entries, outcomes become replies.
+
+Pure: no process, no door.  In: commands of the codec, outcomes of queues.  Out: what goes to the log, or to the wire.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from wakeq.actors.mail import Delivery, Outcome, Refusal, Want
+from wakeq.protocol.catalog import Policies, changed, check
+from wakeq.protocol.errors import BadField, TooLarge
+from wakeq.protocol.log import entries as log
+from wakeq.protocol.log.entries import ANY_TOKEN, Draft, Reason, Result, Token
+from wakeq.protocol.queue.columns.alike import alike_texts, shape_of
+from wakeq.protocol.queue.results import Mixed
+from wakeq.protocol.uid import UidMaker, parse, prefix, uid_of
+from wakeq.protocol.uid import numbers as numbers_of
+from wakeq.protocol.wire.worker import codec as wire
+
+BATCH_BYTES_MAX = 32 << 20  # of one batch with its headers, which a line may name once for all of it
+MAKERS_REMEMBERED_MAX = 1_024
+DIGITS_MAX = 18  # of either part of a lease: what fits the log's 64 bits
+
+REFUSALS = {
+    Result.STALE: (
+        "STALE_LEASE",
+        "the lease is over: the message came back, and another worker may have it; drop this result, and next time use "
+        "a longer timeout, or touch the message in time",
+    ),
+    Result.QUEUE_FULL: ("QUEUE_FULL", "the queue has reached its limit; try again when it has fewer messages"),
+    Result.KEY_RANGE: ("KEY_RANGE", "the priority is outside of the range that the queue allows"),
+    Result.TOO_LARGE: ("TOO_LARGE", "the message is larger than the queue allows"),
+    Result.BUSY: ("BUSY", "too many publishes with an id in this queue within 15 minutes; try again later"),
+    Result.FORGOTTEN: ("BAD_FIELD", "n is more than 1024 behind the highest of this session; its outcome is forgotten"),
+    Result.NO_QUEUE: ("Q_NOT_FOUND", "this queue does not exist; publish to it or create it first"),
+    Result.EXISTS: ("Q_EXISTS", "this queue exists already; update it to change its policies"),
+    Result.DEFAULT_QUEUE: ("BAD_NAME", "the default queue cannot be deleted; purge it instead"),
+    Result.SET_ASIDE: ("SET_ASIDE", "the broker could not apply this and set it aside; see wakeq inspect"),
+    Result.UNKNOWN: ("UNKNOWN_UID", "there is no such message in this queue"),
+    Result.REJECTED: ("BUSY", "not now; try again"),
+    Result.EPOCH_EXPIRED: (
+        "EPOCH_EXPIRED",
+        "the claim of this epoch is over: it was settled, or its messages are back in line",
+    ),
+    Result.STASH_EXPIRED: (
+        "STASH_EXPIRED",
+        "a stash that is to be published is gone, or has another size; `keep` of STASH says how long it waits",
+    ),
+    Result.EPOCH_OLD: (
+        "EPOCH_OLD",
+        "this writer has published a later epoch already; give a higher epoch, or another writer",
+    ),
+}
+
+
+def runs_of(commands: Sequence[Any]) -> list[Sequence[Any]]:
+    """Cut what one read brought into runs of like commands; only PUB, ACK, FET and bad ones are taken together."""
+    if len(commands) == 1:
+        return [commands]
+    kinds = [_TOGETHER.get(type(command)) for command in commands]
+    first = kinds[0]
+    if first is not None and kinds.count(first) == len(kinds):
+        return [commands]
+    runs: list[Sequence[Any]] = []
+    start = 0
+    for place in range(1, len(commands) + 1):
+        if place == len(commands) or kinds[place] is None or kinds[place] != kinds[start]:
+            runs.append(commands[start:place])
+            start = place
+    return runs
+
+
+def concerns(command: Any, busy: dict[str, int]) -> bool:
+    """Whether a command has to wait for changes of these queues."""
+    name = getattr(command, "qname", None)
+    if name is None:
+        return type(command) in (wire.List, wire.Stats)
+    if name in busy:
+        return True
+    return isinstance(command, wire.Ack) and any(part.qname in busy for part in command.publish or ())
+
+
+def draft_of(content: wire.Content, limit: int) -> Draft:
+    _check_size(len(content.body), limit)
+    headers = msgspec.msgpack.encode(content.headers) if content.headers else b""
+    return Draft(
+        content.body,
+        content.priority,
+        content.delay * 1000,
+        content.expires * 1000,
+        (content.timeout or 0) * 1000,
+        headers,
+    )
+
+
+def drafts_of(pub: wire.Pub, limit: int) -> Sequence[Draft]:
+    """Return the messages of a PUB that is a whole of its own."""
+    if not wire.are_texts(pub) or pub.headers is not None:
+        drafts = [draft_of(content, limit) for content in wire.contents_of(pub)]
+        size = sum(len(draft.body) + len(draft.headers) for draft in drafts)
+        if size > BATCH_BYTES_MAX and len(drafts) > 1:
+            raise TooLarge(
+                f"the batch has {size} bytes with its headers, at most {BATCH_BYTES_MAX} are taken; split it"
+            )
+        return drafts
+    shape = shape_of(pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
+    alike = alike_texts(cast("list[str]", pub.messages), shape)
+    _check_size(max(alike.sizes), limit)
+    return alike
+
+
+def plain_drafts_of(pubs: Sequence[wire.Pub], limit: int) -> tuple[list[Draft], bool] | None:
+    """The hot path of `plain_draft_of`: return all of them, and whether only their bodies tell them apart.
+
+    None if one is more than a text.
+    """
+    for pub in pubs:
+        if pub.messages is not None or pub.id is not None or pub.n is not None:
+            return None
+        if pub.enc is not None or pub.headers is not None:
+            return None
+    bodies = [
+        (pub.msg if pub.message is None else pub.message).encode()  # type: ignore[union-attr]
+        for pub in pubs
+    ]
+    if max(map(len, bodies)) > limit:
+        return None
+    if not any([pub.priority or pub.delay or pub.expires or pub.timeout for pub in pubs]):
+        return list(map(Draft, bodies)), True
+    drafts = [
+        Draft(body, pub.priority, pub.delay * 1000, pub.expires * 1000, (pub.timeout or 0) * 1000)
+        for body, pub in zip(bodies, pubs, strict=True)
+    ]
+    return drafts, False
+
+
+def plain_draft_of(pub: wire.Pub, limit: int) -> Draft:
+    """The hot path of `draft_of`: a publish of one message."""
+    text = pub.msg if pub.message is None else pub.message
+    if text is None or pub.enc is not None or pub.headers is not None:
+        return draft_of(wire.contents_of(pub)[0], limit)
+    body = text.encode()
+    if len(body) > limit:
+        _check_size(len(body), limit)
+    return Draft(
+        body,
+        pub.priority,
+        pub.delay * 1000,
+        pub.expires * 1000,
+        0 if pub.timeout is None else pub.timeout * 1000,
+    )
+
+
+def _check_size(size: int, limit: int) -> None:
+    if size > limit:
+        raise TooLarge(f"the message has {size} bytes, the limit is {limit}; split it or keep it elsewhere")
+
+
+def token_of(lease: str) -> Token:
+    """Read a lease token as we write it."""
+    term, _, sequence = lease.partition("-")
+    if not (term.isdecimal() and sequence.isdecimal()) or len(term) > DIGITS_MAX or len(sequence) > DIGITS_MAX:
+        raise BadField("lease is not one that this broker gave out")
+    return int(term), int(sequence)
+
+
+def named_by(uids: list[str]) -> tuple[int, list[int]]:
+    """Return the queue's id in the first uid that has one, and the number in each; -1 if it is not of that queue."""
+    if len(uids) == 1:
+        queue_id, number = parse(uids[0]) or (0, -1)
+        return queue_id, [number]
+    first = next((found for found in map(parse, uids) if found is not None), None)
+    queue_id = 0 if first is None else first[0]
+    return queue_id, numbers_of(uids, prefix(queue_id))
+
+
+def settled_by(command: wire.Settle) -> tuple[list[str], list[Token]]:
+    """Return the uids of a command and the token of each."""
+    uids = [command.uid] if command.uid is not None else list(command.uids or ())
+    leases = command.leases or [command.lease] * len(uids)
+    return uids, [ANY_TOKEN if lease is None else token_of(lease) for lease in leases]
+
+
+def reason_of(command: wire.Nack) -> Reason:
+    """Return why the deliveries that a NACK is about end."""
+    if command.dead:
+        return Reason.EXHAUSTED if command.exhausted else Reason.REJECTED
+    return Reason.NACK if command.failed else Reason.RETURNED
+
+
+def want_of(place: int, command: wire.Fet) -> Want:
+    return Want(place, command.count or 0, int(command.wait * 1000), (command.timeout or 0) * 1000)
+
+
+def refused(refusal: Refusal, cmd_id: Any) -> wire.Nok:
+    """Say why, and where to go instead."""
+    nok = wire.Nok(err=refusal.code, detail=refusal.detail, cmd_id=cmd_id)
+    if not refusal.leader:
+        return nok
+    return msgspec.structs.replace(nok, leader=refusal.leader, leader_http=refusal.leader_http or None)
+
+
+def refusal_of(code: int, cmd_id: Any) -> wire.Nok:
+    err, detail = REFUSALS[Result(code)]
+    return wire.Nok(err=err, detail=detail, cmd_id=cmd_id)
+
+
+def published(name: str, outcome: Outcome, results: Sequence[int], cmd_ids: list[Any]) -> list[Any]:
+    uids = _uids(outcome)
+    return [
+        wire.Ok(qname=name, uid=uid, cmd_id=cmd_id) if number > 0 else refusal_of(number, cmd_id)
+        for uid, number, cmd_id in zip(uids, results, cmd_ids, strict=True)
+    ]
+
+
+@lru_cache(maxsize=MAKERS_REMEMBERED_MAX)
+def _maker_of(queue_id: int) -> UidMaker:
+    return UidMaker(queue_id)
+
+
+def _uids(outcome: Outcome) -> list[str]:
+    """Return the uid of each message that was published; "" for one that was not."""
+    maker, results = _maker_of(outcome.queue_id), outcome.results
+    if isinstance(results, range):
+        return maker.uids(results)
+    uids = [maker.uid(number) if number > 0 else "" for number in results]
+    if isinstance(results, Mixed):  # some were published before, perhaps into an earlier incarnation
+        for place, queue_id in results.repeated.items():
+            uids[place] = _maker_of(queue_id).uid(results[place])
+    return uids
+
+
+def acked(command: wire.Ack, code: int) -> wire.Reply:
+    if code == Result.DONE:
+        return wire.Okack(uid=command.uid, qname=command.qname, cmd_id=command.cmd_id)
+    if code == Result.UNKNOWN:
+        return wire.Okack(uid=command.uid, qname=command.qname, known=False, cmd_id=command.cmd_id)
+    return refusal_of(code, command.cmd_id)
+
+
+def settled_reply(command: wire.Settle, uids: Sequence[str], results: Sequence[int]) -> wire.Reply:
+    """Return the reply to an ACK, NACK or TOUCH of some uids."""
+    make: Any = {wire.Nack: wire.Oknack, wire.Touch: wire.Oktouch}.get(type(command), wire.Okack)
+    if command.uid is not None:
+        if results[0] not in (Result.DONE, Result.UNKNOWN):
+            return refusal_of(results[0], command.cmd_id)
+        known = results[0] == Result.DONE
+        one: wire.Reply = make(uid=command.uid, qname=command.qname, known=known, cmd_id=command.cmd_id)
+        return one
+    by_code = {code: [uid for uid, its in zip(uids, results, strict=True) if its == code] for code in set(results)}
+    unknown, stale = by_code.pop(Result.UNKNOWN, None), by_code.pop(Result.STALE, None)
+    if stale:
+        done = by_code.get(Result.DONE)
+        detail = f"{len(stale)} of {len(uids)} leases are over: the messages came back, perhaps to others"
+        return wire.Nok(
+            err="STALE_LEASE", detail=detail, uids=done, unknown=unknown, stale=stale, cmd_id=command.cmd_id
+        )
+    several: wire.Reply = make(uids=list(uids), qname=command.qname, unknown=unknown, cmd_id=command.cmd_id)
+    return several
+
+
+def reply_publish(command: wire.Pub, outcome: Outcome) -> wire.Reply:
+    """Return the reply to a publish that was an entry of its own."""
+    results = outcome.results
+    number = results[0]
+    if number < 0:
+        return refusal_of(number, command.cmd_id)
+    if command.messages is not None:
+        return wire.Ok(qname=command.qname, uids=_uids(outcome), cmd_id=command.cmd_id)
+    uid = uid_of(outcome.queue_id, number) if type(results) is range else _uids(outcome)[0]
+    return wire.Ok(qname=command.qname, uid=uid, cmd_id=command.cmd_id)
+
+
+def _reply_ack(command: wire.Ack, outcome: Outcome) -> wire.Reply:
+    """Return the reply to an ACK of several, or with follow-ups."""
+    uids = command.uids or [command.uid or ""]
+    if command.publish is None:
+        return settled_reply(command, uids, outcome.results)
+    if not outcome.follows:  # refused as a whole
+        return refusal_of(outcome.results[0], command.cmd_id)
+    worst = next((follow.results[0] for follow in outcome.follows if follow.results[0] < 0), 0)
+    if worst:
+        return refusal_of(worst, command.cmd_id)
+    follow_uids = [_uids(follow)[0] for follow in outcome.follows]
+    reply = settled_reply(command, uids, outcome.results)
+    return msgspec.structs.replace(reply, published=follow_uids)
+
+
+def _reply_fetch(command: wire.Fet, deliveries: list[Delivery] | None) -> wire.Reply:
+    if not deliveries:
+        return wire.Nomsg(qname=command.qname, cmd_id=command.cmd_id)
+    if command.count is not None:
+        return wire.Msgs(
+            qname=command.qname, messages=[_delivery(delivery) for delivery in deliveries], cmd_id=command.cmd_id
+        )
+    (delivery,) = deliveries
+    text, enc = wire.text_of(delivery.body)
+    return wire.Msg(
+        qname=command.qname,
+        uid=delivery.uid,
+        error_count=delivery.error_count,
+        msg=text,
+        enc=enc,
+        lease=f"{delivery.token[0]}-{delivery.token[1]}",
+        priority=delivery.priority,
+        headers=_headers(delivery.headers),
+        failures=_failures(delivery),
+        cmd_id=command.cmd_id,
+    )
+
+
+def _delivery(delivery: Delivery) -> wire.Delivery:
+    text, enc = wire.text_of(delivery.body)
+    return wire.Delivery(
+        delivery.uid,
+        delivery.error_count,
+        text,
+        enc,
+        f"{delivery.token[0]}-{delivery.token[1]}",
+        delivery.priority,
+        _headers(delivery.headers),
+        _failures(delivery),
+    )
+
+
+def _failures(delivery: Delivery) -> int | None:
+    """Return the failures where `error_count` does not say them: a client that does not know them notices nothing."""
+    return None if delivery.failures == delivery.error_count else delivery.failures
+
+
+def _headers(packed: bytes) -> dict[str, str] | None:
+    return msgspec.msgpack.decode(packed, type=dict[str, str]) if packed else None
+
+
+def queue_entry_of(command: Any) -> log.Entry:
+    match command:
+        case wire.Create():
+            policies = changed(Policies(), _builtin(wire.policies_of(command)))
+            check(command.qname, policies)
+            return log.CreateQueue(command.qname, policies)
+        case wire.Update():
+            return log.UpdateQueue(command.qname, _builtin(wire.policies_of(command)))
+        case wire.Drop():
+            return log.DeleteQueue(command.qname)
+        case _:
+            return log.PurgeQueue(command.qname)
+
+
+def _builtin(policies: dict[str, Any]) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(value) for name, value in policies.items()}
+
+
+def _reply_queue(command: Any, outcome: Outcome) -> wire.Reply:
+    code = outcome.results[0]
+    if code < 0:
+        return refusal_of(code, command.cmd_id)
+    if type(command) is wire.Purge:
+        return wire.Purged(qname=command.qname, count=code, cmd_id=command.cmd_id)
+    makers: dict[Any, Any] = {wire.Create: wire.Okcreate, wire.Update: wire.Okupdate, wire.Drop: wire.Okdrop}
+    make = makers[type(command)]
+    reply: wire.Reply = make(qname=command.qname, cmd_id=command.cmd_id)
+    return reply
+
+
+def _reply_peek(command: wire.Peek, rows: list[dict[str, Any]]) -> wire.Reply:
+    messages = []
+    for row in rows:
+        text, enc = wire.text_of(row.pop("body"))
+        headers = _headers(row.pop("headers"))
+        messages.append({"uid": row.pop("uid"), "msg": text, "enc": enc, "headers": headers, **row})
+    return wire.Peeked(qname=command.qname, messages=messages, cmd_id=command.cmd_id)
+
+
+_TOGETHER: dict[type, int] = {wire.Pub: 1, wire.Ack: 2, wire.Del: 2, wire.Fet: 3, wire.Bad: 4}
+
+REPLIES: dict[type, Callable[[Any, Any], wire.Reply]] = {
+    wire.Pub: reply_publish,
+    wire.Ack: _reply_ack,
+    wire.Del: _reply_ack,
+    wire.Fet: _reply_fetch,
+    wire.Islp: lambda command, _: wire.Okslp(qname=command.qname, cmd_id=command.cmd_id),
+    wire.Create: _reply_queue,
+    wire.Update: _reply_queue,
+    wire.Drop: _reply_queue,
+    wire.Purge: _reply_queue,
+    wire.Peek: _reply_peek,
+    wire.Cluster: lambda command, facts: wire.ClusterReply(cluster=facts, cmd_id=command.cmd_id),
+    wire.List: lambda command, rows: wire.Queues(queues=rows, cmd_id=command.cmd_id),
+    wire.Stats: lambda command, found: wire.StatsReply(
+        stats=found if isinstance(found, dict) else {"queues": found}, qname=command.qname, cmd_id=command.cmd_id
+    ),
+}

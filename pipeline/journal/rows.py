@@ -1,0 +1,217 @@
+"""What the journal says of each event: one column after the other, of the rows that are wanted.
+
+    entries, items, what became of them, their numbers --> EventRows --> an Arrow array for each column asked for
+
+A column that nobody asks for is not made.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from wakeq.pipeline.journal.columns import (
+    CANCELLED,
+    OF_QUEUES,
+    OF_STASHES,
+    REQUEUED,
+    REVEALED,
+    SIZE_FIELD,
+    WITH_DRAFTS,
+    Bools,
+    Entries,
+    Ints,
+    Items,
+    windows,
+)
+from wakeq.pipeline.journal.numbers import Numbered
+from wakeq.pipeline.journal.outcomes import Codes, outcome_words
+from wakeq.pipeline.journal.schema import KINDS
+from wakeq.pipeline.journal.texts import column, uids_of, words
+from wakeq.protocol.log.entries import Kind, Reason
+from wakeq.protocol.log.layout import FLAG_ID, FLAG_SESSION, ITEM
+from wakeq.protocol.queue.dead_letters import REASON
+
+EVENTS: dict[int, str] = {
+    Kind.PUBLISH: "published", Kind.DELIVERED: "delivered", Kind.EXTENDED: "extended", Kind.RELEASED: "released",
+    Kind.ACK: "acked", Kind.EXPIRED: "expired", Kind.DEAD: "dead", Kind.CREATE: "created", Kind.UPDATE: "updated",
+    Kind.DELETE: "deleted", Kind.PURGE: "purged", Kind.MOVED: "moved", REQUEUED: "requeued", Kind.STASH: "stashed",
+    REVEALED: "published", Kind.UNSTASH: "dropped", CANCELLED: "cancelled",
+}  # fmt: skip
+WITHOUT_EVENT = {Kind.NOOP, Kind.SET_ASIDE, Kind.IMPORTED, Kind.MEMBERS, Kind.PAUSE}  # they do nothing to a message
+READ_AS_OTHERS = {Kind.CLAIM}
+assert EVENTS.keys() | WITHOUT_EVENT | READ_AS_OTHERS == {*Kind, REQUEUED, REVEALED, CANCELLED}, (
+    "each kind is told, or has nothing to tell"
+)
+EVENT_WORDS: list[str | None] = [EVENTS.get(kind) for kind in range(256)]
+REASON_WORDS: list[str | None] = [None] + [reason.name.lower() for reason in Reason if reason]
+DOOR_WORDS: list[str | None] = [
+    "broker",
+    "worker",
+    "websocket",
+    "taskflux",
+    "monique",
+    "other",
+]  # as in actors/sessions/door.py
+LENGTH_FIELD = np.dtype([("size", ">u2")])
+_WITH_UNTIL = (*WITH_DRAFTS, Kind.DELIVERED, Kind.EXTENDED, Kind.RELEASED)
+_WITH_DELIVERY = (Kind.DELIVERED, Kind.RELEASED, Kind.ACK, Kind.DEAD)
+_REASON_CODES = {word: code for code, word in enumerate(REASON_WORDS) if word}
+_US_A_MS = 1000
+
+
+class EventRows:
+    """The events of one piece of the log that are wanted, in log order."""
+
+    def __init__(
+        self, entries: Entries, items: Items, codes: Codes, numbered: Numbered, ordinal: Ints, chosen: Bools
+    ) -> None:
+        self._entries = entries
+        self._items = items
+        self._numbered = numbered
+        self._keep = slice(None) if chosen.all() else np.flatnonzero(chosen)
+        self._entry = items.entry[self._keep]
+        self._fields = items.rows[self._keep]
+        self._code = codes.item[self._keep]
+        self._found = codes.found[self._keep]
+        self._ordinal = ordinal[self._keep]
+        self._heads = entries.heads[self._entry]
+        self._is_extra = items.is_extra[self._keep]
+        kind = np.where(codes.cancelled[self._keep], CANCELLED, entries.kind[self._entry])
+        self._kind = np.where(self._is_extra, int(Kind.DELIVERED), kind)
+        self._is_new = np.isin(self._kind, WITH_DRAFTS)
+
+    def column(self, name: str) -> pa.Array:
+        """Return one column."""
+        return _COLUMNS[name](self)
+
+    # --- which message ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _number(self) -> Ints:
+        """The number of each message; of a new one it follows from the order, of others it is in the log."""
+        own = np.where(self._found > 0, self._found, self._fields["number"])
+        return np.where(self._is_new, self._numbered.first_number[self._entry] + self._ordinal, own)
+
+    @cached_property
+    def _queue_id(self) -> Ints:
+        in_log = self._heads["queue_id"].astype(np.int64)
+        by_name = self._is_new | np.isin(self._kind, OF_STASHES)
+        return np.where(by_name, self._numbered.queue_id[self._entry], in_log)
+
+    @cached_property
+    def _has_uid(self) -> Bools:
+        of_queue = np.isin(self._kind, OF_QUEUES)
+        refused = self._is_new & (self._code < 0)
+        known: Bools = ~of_queue & ~refused & (self._queue_id > 0) & (self._number > 0)
+        return known
+
+    def uid(self) -> pa.Array:
+        return uids_of(self._queue_id, self._number, self._has_uid)
+
+    def incarnation(self) -> pa.Array:
+        return column(self._queue_id, pa.int64(), self._queue_id > 0)
+
+    def number(self) -> pa.Array:
+        return column(self._number, pa.int64(), self._has_uid)
+
+    def queue(self) -> pa.Array:
+        return words(list(self._entries.names), self._entries.name[self._entry].astype(np.int32))
+
+    # --- what happened ---------------------------------------------------------------------------------------------
+
+    def at(self) -> pa.Array:
+        return column(self._heads["at"].astype(np.int64) * _US_A_MS, KINDS["at"])
+
+    def event(self) -> pa.Array:
+        return words(EVENT_WORDS, self._kind.astype(np.int32))
+
+    def outcome(self) -> pa.Array:
+        return outcome_words(self._code)
+
+    def until(self) -> pa.Array:
+        """The moment until which the message cannot be had; none for a delivery that is acknowledged at once."""
+        moment = self._fields["moment"].astype(np.int64)
+        is_known = np.isin(self._kind, _WITH_UNTIL) & (moment > 0) & ~self._is_extra
+        is_known &= ~((self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM))
+        moment = np.where(self._is_new, self._heads["at"].astype(np.int64) + moment, moment)
+        return column(moment * _US_A_MS, KINDS["until"], is_known)
+
+    def priority(self) -> pa.Array:
+        return column(self._fields["third"].astype(np.int64), pa.int64(), self._is_new)
+
+    def delivery(self) -> pa.Array:
+        sequence = self._fields["fourth"].astype(np.int64)
+        return column(sequence, pa.int64(), np.isin(self._kind, _WITH_DELIVERY) & (sequence > 0))
+
+    def worker(self) -> pa.Array:
+        worker = self._heads["worker"].astype(np.int64)
+        return column(worker, pa.int64(), worker > 0)
+
+    def door(self) -> pa.Array:
+        return words(DOOR_WORDS, np.minimum(self._heads["door"], len(DOOR_WORDS) - 1).astype(np.int32))
+
+    def reason(self) -> pa.Array:
+        """Why a delivery ended; of a dead letter the letter says it."""
+        reasons = np.where(self._kind == Kind.RELEASED, self._fields["reason"], 0).astype(np.int32)
+        reasons[(self._kind == Kind.RELEASED) & (self._heads["kind"] == Kind.CLAIM)] = Reason.TIMEOUT
+        for row in np.flatnonzero(self._kind == Kind.DEAD).tolist():
+            reasons[row] = self._reason_in_letter(int(self._entry[row]) + 1)
+        return words(REASON_WORDS, reasons)
+
+    def _reason_in_letter(self, letter: int) -> int:
+        entries = self._entries
+        if letter >= len(entries.kind) or not entries.is_follow_up[letter]:
+            return 0
+        _, headers_size, size = ITEM.unpack_from(entries.data, int(entries.items_at[letter]))[:3]
+        start = int(entries.items_end[letter]) + size
+        headers = msgspec.msgpack.decode(entries.data[start : start + headers_size]) if headers_size else {}
+        return _REASON_CODES.get(headers.get(REASON, ""), 0)
+
+    # --- where it stands, and what it was about --------------------------------------------------------------------
+
+    def index(self) -> pa.Array:
+        return column(self._entries.index[self._entry], pa.int64())
+
+    def place(self) -> pa.Array:
+        """The place of an event among those of its record; a follow-up is in the record of its acknowledgement."""
+        entries, items = self._entries, self._items
+        first = items.first[np.searchsorted(entries.index, entries.index)]
+        rows = np.arange(len(items.entry))[self._keep]
+        return column((rows - first[self._entry]).astype(np.int32), pa.int32())
+
+    def size(self) -> pa.Array:
+        return column(self._fields["size"].astype(np.int32), pa.int32(), self._is_new)
+
+    def body(self) -> pa.Array:
+        """The bodies of new messages, which lie behind all items of their entry."""
+        items = self._items
+        if not len(items.entry):
+            return pa.array([], pa.binary())
+        sizes = items.rows["size"].astype(np.int64)
+        used = sizes + items.rows["headers_size"] + items.rows["alias_size"]
+        before = np.cumsum(used) - used
+        firsts = before[np.minimum(items.first, len(before) - 1)]
+        starts = self._bodies_at()[items.entry] + before - firsts[items.entry]
+        data = memoryview(self._entries.data)
+        rows = zip(
+            self._is_new.tolist(), starts[self._keep].tolist(), sizes[self._keep].tolist(), strict=True
+        )  # fmt: skip
+        return pa.array([data[start : start + size] if is_one else None for is_one, start, size in rows], pa.binary())
+
+    def _bodies_at(self) -> Ints:
+        """Return where the bodies of a publish begin: behind its id and its session, or what a stash says of itself."""
+        entries = self._entries
+        end = entries.items_end.copy()
+        lengths = windows(entries.data, LENGTH_FIELD)
+        for flag in (FLAG_ID, FLAG_SESSION):
+            chosen = np.flatnonzero((entries.heads["flags"] & flag > 0) & (entries.heads["kind"] == Kind.PUBLISH))
+            end[chosen] += 2 + lengths[end[chosen]]["size"].astype(np.int64)
+        stashes = np.flatnonzero(entries.heads["kind"] == Kind.STASH)
+        end[stashes] += 4 + windows(entries.data, SIZE_FIELD)[end[stashes]]["size"].astype(np.int64)
+        return end
+
+
+_COLUMNS: dict[str, Callable[[EventRows], pa.Array]] = {name: getattr(EventRows, name) for name in KINDS}

@@ -1,0 +1,104 @@
+"""The journal as a table: what has happened in a broker, one row an event, in Arrow batches.
+
+    data directories --> History.spans --> events_of(span) --> record batches with the columns that are wanted
+
+No Spark and no server in it: files in, columns out.  An entry that did nothing is told apart by its `outcome`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from wakeq.pipeline.journal.columns import REVEALED, WITH_DRAFTS, Bools, Entries, Items, entries_of, items_of
+from wakeq.pipeline.journal.files import Stretch
+from wakeq.pipeline.journal.numbers import Numbering
+from wakeq.pipeline.journal.outcomes import Codes, codes_of, named_by, notes_in
+from wakeq.pipeline.journal.plan import History, Span
+from wakeq.pipeline.journal.rows import EVENT_WORDS, EventRows
+from wakeq.pipeline.journal.schema import ALL, Wanted
+from wakeq.pipeline.journal.walk import Piece, pieces_of
+from wakeq.protocol.log.entries import Kind, Result
+
+_HAS_EVENT = np.array([word is not None for word in EVENT_WORDS])
+
+
+def events_of(span: Span, wanted: Wanted = ALL) -> Iterator[pa.RecordBatch]:
+    """Yield what happened in a span."""
+    for _index, batch in steps_of(span, wanted, Numbering(span.counters, complete=span.complete)):
+        if batch.num_rows:
+            yield batch
+
+
+def steps_of(span: Span, wanted: Wanted, numbering: Numbering) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the same with the index that was reached; the numbering is then as far."""
+    reached = 0
+    for stretch in span.stretches:
+        for piece in pieces_of(replace(stretch, first_index=max(stretch.first_index, reached + 1))):
+            reached = piece.first_index + len(piece.starts) - 1
+            yield reached, _events_in(piece, span, numbering, wanted)
+
+
+def period_of(history: History) -> tuple[int, int] | None:
+    """Return the moments of the first and the last entry in ms, None if there is none."""
+    first = next((piece for stretch in history.stretches for piece in pieces_of(stretch)), None)
+    if first is None:
+        return None
+    for stretch in reversed(history.stretches):
+        last = None
+        for piece in pieces_of(_last_block(stretch)):
+            last = piece
+        if last is not None:
+            return _moments_in(first)[0], _moments_in(last)[1]
+    raise AssertionError("there is a first, so there is a last")
+
+
+def _last_block(stretch: Stretch) -> Stretch:
+    """Return as much of a stretch as has its last entry; where the end is not known, all of it."""
+    return stretch if stretch.last_index is None else replace(stretch, first_index=stretch.last_index)
+
+
+def _moments_in(piece: Piece) -> tuple[int, int]:
+    at = entries_of(piece).heads["at"]
+    return int(at[0]), int(at[-1])
+
+
+def _events_in(piece: Piece, span: Span, numbering: Numbering, wanted: Wanted) -> pa.RecordBatch:
+    entries = entries_of(piece)
+    noted = notes_in(entries, span.notes)
+    items = items_of(entries, named_by(entries, noted))
+    codes = codes_of(entries, items, noted, span.through)
+    added = np.concatenate([[0], np.cumsum(codes.item >= 0)])
+    bounds = np.append(items.first, len(items.entry))
+    accepted = np.where(np.isin(entries.kind, WITH_DRAFTS), added[bounds[1:]] - added[bounds[:-1]], 0)
+    numbered = numbering.number(entries, accepted, _without_effect(entries, codes))
+    ordinal = added[:-1] - added[items.first][items.entry]  # among those of its entry that were not refused
+    rows = EventRows(entries, items, codes, numbered, ordinal, _chosen(entries, items, codes, wanted))
+    return pa.RecordBatch.from_arrays([rows.column(name) for name in wanted.columns], schema=wanted.schema)
+
+
+def _without_effect(entries: Entries, codes: Codes) -> Bools:
+    """Return which entries name no queue that there is, or left it as it was.
+
+    A queue is made also by a creation that was set aside later, and stashes that come again are of one that is there.
+    """
+    is_made = (entries.kind == Kind.CREATE) & (codes.entry == Result.SET_ASIDE)
+    is_there = (entries.kind == REVEALED) & (codes.entry == Result.REPEATED)
+    without: Bools = (codes.entry < 0) & ~is_made & ~is_there
+    return without
+
+
+def _chosen(entries: Entries, items: Items, codes: Codes, wanted: Wanted) -> Bools:
+    """Return which rows are wanted."""
+    chosen: Bools = _HAS_EVENT[entries.kind]
+    at = entries.heads["at"].astype(np.int64)
+    if wanted.since_ms is not None:
+        chosen &= at >= wanted.since_ms
+    if wanted.until_ms is not None:
+        chosen &= at < wanted.until_ms
+    if wanted.queue is not None:
+        code = entries.names.index(wanted.queue) if wanted.queue in entries.names else -1
+        chosen &= entries.name == code
+    rows = chosen[items.entry]
+    return rows & (codes.item == 0) if wanted.done_only else rows

@@ -1,0 +1,235 @@
+"""The archive: the journal as Parquet in a lake, a little more with each run, each event once.
+
+    data directories --> LAKE/date=2026-01-31/<cluster>-<first>-<last>.parquet      LAKE/_wakeq/<cluster>.json: how far
+
+Only what is settled is archived, so nothing that is in the lake ever changes.  A step is a stretch of the log: its
+files get their names, then the note says how far it went.  A run that was killed leaves at most files behind the note;
+the next one removes them and does that stretch again.  What is in memory is one piece of the log.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as compute
+import pyarrow.parquet as parquet
+
+from wakeq.pipeline.journal.numbers import Numbering
+from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.schema import KINDS, USUAL, Wanted
+from wakeq.pipeline.journal.table import steps_of
+from wakeq.pipeline.lake.lake import NOTE_FOLDER, VERSION, damaged_note, facts_in
+from wakeq.protocol.errors import BadSettings, StorageError
+
+STEP_EVENTS = 2_000_000  # in one step, at most a piece of the log more
+COLUMNS = {False: USUAL, True: (*USUAL, "body")}  # without bodies, and with them
+
+
+@dataclass(slots=True)
+class Note:
+    """How far the lake has come with one cluster, and how far its queues had counted there."""
+
+    next_index: int = 1
+    counters: dict[str, tuple[int, int]] | None = None  # None: not known
+    events: int = 0
+    has_bodies: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a run has done.  `missing` are entries that were gone before anybody archived them."""
+
+    events: int
+    files: int
+    missing: int
+    next_index: int
+
+
+class Archive:
+    """One lake, as far as it is of one cluster."""
+
+    def __init__(self, lake: Path, cluster: str, *, has_bodies: bool) -> None:
+        self.columns = COLUMNS[has_bodies]
+        self._lake = lake
+        self._has_bodies = has_bodies
+        self._cluster = cluster
+        self._note_path = lake / NOTE_FOLDER / f"{cluster}.json"
+        _check_bodies(lake, has_bodies=has_bodies)
+        self.note = _read_note(self._note_path)
+        self.files = 0
+        self._writers: dict[str, parquet.ParquetWriter] = {}
+        self._rows = 0
+        self._remove_unfinished()
+
+    def add(self, batch: pa.RecordBatch, index: int, numbering: Numbering) -> None:
+        """Take the events up to an index; finish the step when there are enough of them."""
+        for date, rows in _by_date(batch):
+            if date not in self._writers:
+                self._writers[date] = self._open(date)
+            self._writers[date].write_batch(rows)
+        self._rows += batch.num_rows
+        if self._rows >= STEP_EVENTS:
+            self.finish(index, numbering)
+
+    def finish(self, index: int, numbering: Numbering) -> None:
+        """Give the files of a step their names, then note how far it went."""
+        if index < self.note.next_index:
+            return
+        for date, writer in self._writers.items():
+            writer.close()
+            name = f"{self._cluster}-{self.note.next_index:019d}-{index:019d}.parquet"
+            unfinished = self._unfinished(date)
+            _sync(unfinished)
+            os.replace(unfinished, unfinished.with_name(name))
+            _sync(unfinished.parent)
+            self.files += 1
+        _sync(self._lake)  # the folder of a day may be new
+        counters = numbering.counters if numbering.complete else None
+        self.note = Note(index + 1, counters, self.note.events + self._rows, self._has_bodies)
+        self._writers, self._rows = {}, 0
+        _write_note(self._note_path, self.note)
+
+    def _open(self, date: str) -> parquet.ParquetWriter:
+        path = self._unfinished(date)
+        path.parent.mkdir(exist_ok=True)
+        schema = pa.schema([(name, KINDS[name]) for name in self.columns])
+        return parquet.ParquetWriter(path, schema, compression="zstd")
+
+    def _unfinished(self, date: str) -> Path:
+        return self._lake / f"date={date}" / f".{self._cluster}.unfinished"
+
+    def _remove_unfinished(self) -> None:
+        """Forget files of a step that was not noted: it is done again."""
+        for path in self._lake.glob(f"date=*/.{self._cluster}.unfinished"):
+            path.unlink()
+        for path in self._lake.glob(f"date=*/{self._cluster}-*.parquet"):
+            if int(path.stem.split("-")[1]) >= self.note.next_index:
+                path.unlink()
+
+
+def archive(
+    directories: Sequence[Path],
+    lake: Path,
+    *,
+    bodies: bool = False,
+    skip_gaps: bool = False,
+    tell: Callable[[int, int], None] = lambda done, through: None,
+) -> Archived:
+    """Bring a lake up to date; `tell` hears how many events were archived, and up to which entry.
+
+    A lake that has begun ends before entries that none of the directories has, unless it is to skip them for ever.
+    """
+    history = History(directories)
+    if not history.stretches:
+        raise StorageError(f"{directories[0]}: nothing has happened yet; run the broker first")
+    with _alone(lake):
+        return _bring_up_to_date(history, Archive(lake, history.cluster, has_bodies=bodies), skip_gaps, tell)
+
+
+def _bring_up_to_date(history: History, kept: Archive, skip_gaps: bool, tell: Callable[[int, int], None]) -> Archived:
+    before = kept.note.events
+    missing = 0
+    wanted = Wanted(columns=kept.columns)
+    for span in history.spans(cores=1, after=kept.note.next_index - 1, settled_only=True):
+        first = span.stretches[0].first_index
+        if kept.note.next_index < first:
+            if kept.note.next_index > 1 and not skip_gaps:
+                raise _gap(kept.note.next_index, first - 1)
+            missing += first - kept.note.next_index
+        if first == kept.note.next_index and kept.note.counters is not None:
+            span = replace(span, counters=kept.note.counters, complete=True)
+        numbering = Numbering(span.counters, complete=span.complete)
+        reached = 0
+        for reached, batch in steps_of(span, wanted, numbering):
+            kept.add(batch, reached, numbering)
+            tell(kept.note.events - before, reached)
+        kept.finish(reached, numbering)
+    return Archived(kept.note.events - before, kept.files, missing, kept.note.next_index)
+
+
+def _gap(first_index: int, last_index: int) -> StorageError:
+    return StorageError(
+        f"entries {first_index} to {last_index} are in none of these directories, or nothing in them says what became "
+        "of them; give those of the other nodes of the cluster too, or with --skip-gaps leave them out for ever"
+    )
+
+
+def _by_date(batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
+    """Cut a batch where a day ends; the moments of a log never go back."""
+    found = []
+    days = compute.floor_temporal(batch.column("at"), unit="day").cast(pa.int64())
+    start = 0
+    for run in compute.run_end_encode(days).run_ends.to_pylist() if batch.num_rows else ():
+        day = datetime.fromtimestamp(days[start].as_py() / 1_000_000, UTC)
+        found.append((f"{day:%Y-%m-%d}", batch.slice(start, run - start)))
+        start = run
+    return found
+
+
+@contextmanager
+def _alone(lake: Path) -> Iterator[None]:
+    """See that nobody else adds to this lake: two would take each other's unfinished files."""
+    folder = lake / NOTE_FOLDER
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        _sync(path.parent)
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"{lake}: somebody else is archiving into it; wait until that has ended") from None
+        yield
+
+
+# The note ---------------------------------------------------------------------------------------------------------
+
+
+def _check_bodies(lake: Path, *, has_bodies: bool) -> None:
+    """All files of a lake have the same columns, whichever cluster they are of: its first archive decides."""
+    notes = (_read_note(path) for path in sorted((lake / NOTE_FOLDER).glob("*.json")))
+    known = next(notes, None)
+    if known is not None and known.has_bodies != has_bodies:
+        has, what = ("has", "archive with --bodies") if known.has_bodies else ("has no", "archive without --bodies")
+        raise BadSettings(f"{lake} {has} bodies; {what}, or into another folder")
+
+
+def _read_note(path: Path) -> Note:
+    try:
+        facts = facts_in(path)
+    except FileNotFoundError:
+        return Note()
+    try:
+        counters = facts["counters"]
+        known = (
+            None if counters is None else {name: (queue_id, number) for name, (queue_id, number) in counters.items()}
+        )
+        return Note(facts["next_index"], known, facts["events"], facts["bodies"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise damaged_note(path, str(facts)) from None
+
+
+def _write_note(path: Path, note: Note) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    facts = {
+        "version": VERSION, "bodies": note.has_bodies, "next_index": note.next_index, "events": note.events,
+        "counters": note.counters,
+    }  # fmt: skip
+    unfinished.write_text(json.dumps(facts), encoding="utf-8")
+    _sync(unfinished)
+    os.replace(unfinished, path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""stream: queues as data frames: read (source.py), streamed (reader.py), written (sink.py)."""

@@ -1,0 +1,109 @@
+"""Blocks of the worker protocol as Arrow batches, and back: both lie in memory alike, so that little is copied.
+
+wire.Block --> RecordBatch          RecordBatch --> Columns, in pieces that a frame can carry
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wakeq.client.bulk import Columns
+from wakeq.protocol.errors import BadField
+from wakeq.protocol.wire.worker.blocks import Buffers
+from wakeq.protocol.wire.worker.codec import Block
+
+HEADERS = pa.map_(pa.string(), pa.string())
+COLUMNS = "uid string, queue string, body binary, priority bigint, delivery int, published timestamp"
+PIECE_ROWS_MAX = 10_000  # of one frame, and so of one entry of the log
+PIECE_BYTES_MAX = 8 << 20
+WRITABLE = ("body", "priority", "delay", "headers")
+
+_encode_headers = msgspec.msgpack.Encoder().encode
+_decode_headers = msgspec.msgpack.Decoder(dict[str, str]).decode
+
+
+def batch_of(block: Block, queue: str, *, has_headers: bool = False, has_state: bool = False) -> pa.RecordBatch:
+    """Return messages that were read, with the columns that the data source promises."""
+    buffers = Buffers(block.block, block.rows, block.columns)
+    deliveries = pc.add(_integers(buffers, "deliveries", block.rows), 1).cast(pa.int32())
+    moments = pc.multiply(_integers(buffers, "published_ms", block.rows), 1000)
+    arrays: dict[str, pa.Array] = {
+        "uid": _texts(buffers, "uid", block.rows, pa.string()),
+        "queue": pa.array([queue], pa.string()).take(pa.array(np.zeros(block.rows, np.int32))),
+        "body": _texts(buffers, "body", block.rows, pa.binary()),
+        "priority": _integers(buffers, "priority", block.rows),
+        "delivery": deliveries,
+        "published": moments.cast(pa.timestamp("us", tz="UTC")),
+    }
+    if has_headers:
+        packed = buffers.texts("headers")
+        arrays["headers"] = pa.array([list(_decode_headers(one).items()) if one else [] for one in packed], HEADERS)
+    if has_state:
+        arrays["state"] = _texts(buffers, "state", block.rows, pa.string())
+    return pa.RecordBatch.from_pydict(arrays)
+
+
+def _integers(buffers: Buffers, name: str, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(buffers.raw(name)[0])])
+
+
+def _texts(buffers: Buffers, name: str, rows: int, kind: pa.DataType) -> pa.Array:
+    offsets, data = buffers.raw(name)
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def check_writable(names: Sequence[str]) -> None:
+    """Say which columns can be published."""
+    unknown = [name for name in names if name not in WRITABLE]
+    if unknown or "body" not in names:
+        what = f"column {unknown[0]} cannot be published" if unknown else "there is no column body"
+        raise BadField(f"{what}; select body (text or binary), and priority, delay (seconds), headers if you need them")
+
+
+def columns_of(batch: pa.RecordBatch, *, priority: int = 0, delay: int = 0) -> Iterator[Columns]:
+    """Yield the messages of a batch in pieces that fit into a frame; these are the numbers of rows that have none."""
+    check_writable(batch.schema.names)
+    body, absent = batch.column("body"), {"priority": priority, "delay": delay}
+    if body.null_count:
+        raise BadField(f"body is null in {body.null_count} of {batch.num_rows} rows; a message has a body")
+    start = 0
+    while start < batch.num_rows:
+        piece = batch.slice(start, PIECE_ROWS_MAX)
+        while piece.num_rows > 1 and piece.nbytes > PIECE_BYTES_MAX:
+            piece = piece.slice(0, piece.num_rows // 2)
+        yield _columns(piece, absent)
+        start += piece.num_rows
+
+
+def _columns(piece: pa.RecordBatch, absent: Mapping[str, int]) -> Columns:
+    parts: list[bytes] = []
+    for name in piece.schema.names:
+        array = piece.column(name)
+        if name == "body":
+            parts += _binary(array.cast(pa.binary()))
+        elif name == "headers":
+            parts += _binary(pa.array([_packed(row) for row in array.to_pylist()], pa.binary()))
+        else:
+            numbers = array.cast(pa.int64()).fill_null(absent[name])
+            parts.append(numbers.to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+    return Columns(piece.num_rows, piece.schema.names, b"".join(map(_filled, parts)))
+
+
+def _binary(array: pa.Array) -> list[bytes]:
+    """Return offsets and data of an array that may be a part of a larger one."""
+    _, offsets, data = array.buffers()
+    places = np.frombuffer(offsets, "<i4")[array.offset : array.offset + len(array) + 1]
+    start, end = int(places[0]), int(places[-1])
+    raw = b"" if data is None else data.slice(start, end - start).to_pybytes()
+    return [(places - start).astype("<i4").tobytes(), raw]
+
+
+def _packed(row: list[tuple[str, str]] | dict[str, str] | None) -> bytes:
+    return _encode_headers(dict(row)) if row else b""
+
+
+def _filled(buffer: bytes) -> bytes:
+    return buffer + bytes(-len(buffer) % 8)

@@ -1,0 +1,127 @@
+"""The options of the data source `wakeq`, checked: one that nobody knows, or that makes no sense, is one line.
+
+the strings that Spark hands over --> ReadOptions, WriteOptions
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from wakeq.client.core.route import default_address
+from wakeq.protocol.errors import BadSettings
+from wakeq.protocol.wire.worker.commands import BLOCK_ROWS_MAX, KEEP_S_MAX, SLICES_MAX, TIMEOUT_S_MIN
+
+MESSAGES_A_TRIGGER = 10_000
+SLICES_DEFAULT_MAX = 4  # each Python task costs some 35 ms
+CLAIM_S = 300
+STASH_S = 6 * 3_600  # a job may take hours from what it puts aside first to its end
+TRUTHS = {"true": True, "false": False}
+ALIASES = {
+    "maxmessagespertrigger": "maxoffsetspertrigger"
+}  # Spark lowers the letters of options; Kafka's word counts too
+READS = ("broker", "queue", "maxOffsetsPerTrigger", "minPartitions", "includeHeaders", "includeState", "failOnDataLoss",
+         "timeout", "pollInterval", "source")  # fmt: skip
+WRITES = ("broker", "queue", "writer", "epoch", "keep", "checkpointLocation", "delay", "expires", "priority")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How to read a queue."""
+
+    broker: str
+    queue: str
+    messages_max: int  # of one trigger
+    partitions: int
+    has_headers: bool
+    has_state: bool
+    fails_on_data_loss: bool  # else what a lapsed epoch had is left to a later one
+    timeout_s: int  # of a claim that nobody renews
+    poll_s: float  # between two looks that find nothing
+    source: str  # name under which a stream claims; "" is a new one
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How to publish what a data frame holds."""
+
+    broker: str
+    queue: str
+    writer: str  # "" is a new one for each job, or that of the query
+    epoch: int  # 0: not given
+    keep_s: int
+    checkpoint: str
+    delay: int
+    expires: int
+    priority: int
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """Check what was given for reading."""
+    options = _known(given, READS)
+    return ReadOptions(
+        broker=options.get("broker") or default_address(),
+        queue=_queue(options),
+        messages_max=_number(options, "maxOffsetsPerTrigger", MESSAGES_A_TRIGGER, most=BLOCK_ROWS_MAX),
+        partitions=_number(options, "minPartitions", min(os.cpu_count() or 1, SLICES_DEFAULT_MAX), most=SLICES_MAX),
+        has_headers=_truth(options, "includeHeaders", default=False),
+        has_state=_truth(options, "includeState", default=False),
+        fails_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        timeout_s=_number(options, "timeout", CLAIM_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
+        poll_s=_number(options, "pollInterval", 100, most=60_000) / 1000,
+        source=options.get("source", ""),
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Check what was given for writing."""
+    options = _known(given, WRITES)
+    return WriteOptions(
+        broker=options.get("broker") or default_address(),
+        queue=_queue(options),
+        writer=options.get("writer", ""),
+        epoch=_number(options, "epoch", 0),
+        keep_s=_number(options, "keep", STASH_S, least=TIMEOUT_S_MIN, most=KEEP_S_MAX),
+        checkpoint=options.get("checkpointlocation", ""),
+        delay=_number(options, "delay", 0, least=0),
+        expires=_number(options, "expires", 0, least=0),
+        priority=_number(options, "priority", 0, least=-(2**63)),
+    )
+
+
+def _known(given: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    options = {ALIASES.get(name.lower(), name.lower()): value for name, value in given.items()}
+    known = {name.lower() for name in names}
+    for name in given:
+        if ALIASES.get(name.lower(), name.lower()) not in known and name.lower() != "path":
+            raise BadSettings(f"unknown option {name}; wakeq knows {', '.join(names)}")
+    return options
+
+
+def _queue(options: Mapping[str, str]) -> str:
+    name = options.get("queue", options.get("path"))
+    if name is None:
+        raise BadSettings('no queue is given: add .option("queue", NAME)')
+    return name
+
+
+def _number(options: Mapping[str, str], name: str, default: int, *, least: int = 1, most: int = 2**63 - 1) -> int:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if not least <= number <= most:
+        raise BadSettings(f"option {name} is {text!r}; it must be a whole number from {least} to {most}")
+    return number
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = options.get(name.lower())
+    if text is None:
+        return default
+    truth = TRUTHS.get(text.lower())
+    if truth is None:
+        raise BadSettings(f"option {name} is {text!r}; it must be true or false")
+    return truth

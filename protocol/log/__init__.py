@@ -1,0 +1,1 @@
+"""log: the entries of the log (entries.py), their bytes (records.py, reader.py), its files (format.py)."""

@@ -1,0 +1,103 @@
+"""The layout that all entries have in common: head, items, fields that say their own length (docs/files.md).
+
+Pure, and beneath `records.py`, which says what each kind of entry is made of.  Damage raises BadRecord.
+"""
+
+import struct
+from array import array
+from collections.abc import Sequence
+from sys import byteorder
+
+from wakeq.protocol.errors import StorageError, WrongVersion
+from wakeq.protocol.log.entries import Draft, Kind
+
+ENTRY_VERSION = 1
+# version, kind, door, flags, count of items, moment ms, queue id (0 = by name), worker, length of the name
+HEAD = struct.Struct(">BBBBIqqIB")
+# reason, length of headers, size of body, number, moment ms, priority, extra, timeout ms or spare, length of alias
+ITEM = struct.Struct(">HHIqqqqqI")
+SIZE_OFFSET = 4  # of the body, in an item
+FLAG_ATOMIC = 1
+FLAG_ID = 2
+FLAG_SESSION = 4
+FLAG_FORCED = 8
+FLAG_MUST_EXIST = 16
+FLAG_OVERSIZED = 32
+FLAG_DELIVERED = 64
+FLAG_REQUEUED = 1  # of MOVED: the messages stay, and are due now
+
+
+class BadRecord(StorageError):
+    """Bytes of an entry, a row or a chunk that do not make sense."""
+
+    code = "BAD_RECORD"
+
+
+class LaterRecord(BadRecord):
+    """An entry that this release cannot read, for a later one wrote it: its checksum was right."""
+
+    code = WrongVersion.code
+    exit_status = WrongVersion.exit_status
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"an entry of {what}, which only a later release knows; use that one, or a later one")
+
+
+def head_of(kind: Kind, name: str, count: int, at_ms: int, **more: int) -> bytes:
+    raw = name.encode()
+    door, flags, queue_id, worker = (more.get(key, 0) for key in ("door", "flags", "queue_id", "worker"))
+    return HEAD.pack(ENTRY_VERSION, kind, door, flags, count, at_ms, queue_id, worker, len(raw)) + raw
+
+
+def pack_alike(sizes: Sequence[int], draft: Draft, ordinal: int) -> bytes:
+    """Return the items of messages that differ in their bodies alone, without a loop over them."""
+    item = ITEM.pack(0, 0, 0, ordinal, draft.delay_ms, draft.priority, draft.expires_ms, draft.timeout_ms, 0)
+    items = bytearray(item * len(sizes))
+    column = array("I", sizes)
+    if byteorder == "little":
+        column.byteswap()
+    raw = column.tobytes()
+    for place in range(4):
+        items[SIZE_OFFSET + place :: ITEM.size] = raw[place::4]
+    return bytes(items)
+
+
+def unpack_alike(items: bytes) -> tuple["array[int]", Draft, int] | None:
+    """Return sizes, what is shared and the ordinal of items, at least one, if messages differ in their bodies alone."""
+    _, headers_size, _, ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size = ITEM.unpack_from(items)
+    last = ITEM.unpack_from(items, len(items) - ITEM.size)
+    if headers_size or alias_size or last[3:] != (ordinal, delay_ms, priority, expires_ms, timeout_ms, alias_size):
+        return None
+    raw = bytearray(len(items) // ITEM.size * 4)
+    for place in range(4):
+        raw[place::4] = items[SIZE_OFFSET + place :: ITEM.size]
+    sizes = array("I", bytes(raw))
+    if byteorder == "little":
+        sizes.byteswap()
+    shape = Draft(b"", priority, delay_ms, expires_ms, timeout_ms)
+    return (sizes, shape, ordinal) if pack_alike(sizes, shape, ordinal) == items else None
+
+
+def text_of(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack(">H", len(raw)) + raw
+
+
+def sized(raw: bytes) -> bytes:
+    return struct.pack(">I", len(raw)) + raw
+
+
+def take_text(payload: bytes, at: int) -> tuple[str, int]:
+    (size,) = struct.unpack_from(">H", payload, at)
+    return take(payload, at + 2, at + 2 + size).decode(), at + 2 + size
+
+
+def take_sized(payload: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = struct.unpack_from(">I", payload, at)
+    return take(payload, at + 4, at + 4 + size), at + 4 + size
+
+
+def take(payload: bytes, start: int, end: int) -> bytes:
+    if end > len(payload):
+        raise BadRecord(f"an entry ends at {len(payload)}, within a field that goes on to {end}")
+    return payload[start:end]

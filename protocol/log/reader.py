@@ -1,0 +1,257 @@
+"""Record reader: bytes --> entries, what `records.py` made of them.
+
+Damage raises BadRecord, never anything else.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.log.entries import (
+    Ack,
+    Claim,
+    ClaimAction,
+    CreateQueue,
+    DeleteQueue,
+    Delivered,
+    Draft,
+    Entry,
+    Expired,
+    Extended,
+    Imported,
+    Kind,
+    Members,
+    Noop,
+    PauseQueue,
+    Publish,
+    PurgeQueue,
+    Reason,
+    Released,
+    Requeued,
+    SetAside,
+    Stash,
+    Token,
+    Unstash,
+    UnstashAction,
+    UpdateQueue,
+)
+from wakeq.protocol.log.layout import (
+    ENTRY_VERSION,
+    FLAG_ATOMIC,
+    FLAG_DELIVERED,
+    FLAG_FORCED,
+    FLAG_ID,
+    FLAG_MUST_EXIST,
+    FLAG_OVERSIZED,
+    FLAG_REQUEUED,
+    FLAG_SESSION,
+    HEAD,
+    ITEM,
+    BadRecord,
+    LaterRecord,
+    take,
+    take_sized,
+    take_text,
+    unpack_alike,
+)
+from wakeq.protocol.queue.columns.alike import ALIKE_MIN, Alike, shape_of
+from wakeq.protocol.raft.membership import Config
+
+_PUBLISH = bytes([Kind.PUBLISH])
+_PUBLISHING = {Kind.PUBLISH, Kind.STASH}
+
+_from_msgpack = msgspec.msgpack.decode
+
+
+class _Parts(msgspec.Struct, frozen=True, gc=False):
+    """An entry that was cut into its parts, not yet understood."""
+
+    kind: Kind
+    name: str
+    items: list[tuple[int, ...]]  # of messages that are published not: see `_take_drafts`
+    payload: bytes
+    start: int  # of the items ...
+    end: int  # ... and where the rest begins
+    door: int
+    flags: int
+    queue_id: int
+    worker: int
+
+    @property
+    def numbers(self) -> list[int]:
+        return [item[3] for item in self.items]
+
+    @property
+    def moments_ms(self) -> list[int]:
+        return [item[4] for item in self.items]
+
+    @property
+    def tokens(self) -> list[Token]:
+        return [(item[5], item[6]) for item in self.items]
+
+    @property
+    def rest(self) -> bytes:
+        return self.payload[self.end :]
+
+
+def decode_entry(payload: bytes) -> tuple[Entry, int]:
+    """Return an entry and its moment."""
+    try:
+        version, kind, door, flags, count, at_ms, queue_id, worker, name_size = HEAD.unpack_from(payload)
+        if version != ENTRY_VERSION:
+            raise LaterRecord(f"version {version}")
+        if kind not in _DECODERS:
+            raise LaterRecord(f"kind {kind}")
+        start = HEAD.size + name_size
+        name = take(payload, HEAD.size, start).decode()
+        end = start + count * ITEM.size
+        if end > len(payload):
+            raise BadRecord("an entry ends inside its items")
+        items = [] if kind in _PUBLISHING else list(ITEM.iter_unpack(payload[start:end]))
+        parts = _Parts(Kind(kind), name, items, payload, start, end, door, flags, queue_id, worker)
+        return _DECODERS[parts.kind](parts), at_ms
+    except (struct.error, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise BadRecord(f"an entry cannot be decoded: {error}") from None
+
+
+def _decode_publish(parts: _Parts) -> Publish:
+    flags, payload, at = parts.flags, parts.payload, parts.end
+    entry_id = session = ""
+    if flags & FLAG_ID:
+        entry_id, at = take_text(payload, at)
+    if flags & FLAG_SESSION:
+        session, at = take_text(payload, at)
+    drafts, numbers = _take_drafts(parts, at)
+    ordinals = numbers if session else ()
+    atomic = bool(flags & FLAG_ATOMIC)
+    return Publish(
+        parts.name,
+        drafts,
+        atomic=atomic,
+        id=entry_id,
+        session=session,
+        ordinals=ordinals[:1] if atomic else ordinals,
+        forced=bool(flags & FLAG_FORCED),
+        door=parts.door,
+        worker=parts.worker,
+        must_exist=bool(flags & FLAG_MUST_EXIST),
+        oversized=bool(flags & FLAG_OVERSIZED),
+    )
+
+
+def _take_drafts(parts: _Parts, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
+    """Return the messages whose bodies begin at a place, and their numbers in a session."""
+    payload, raw = parts.payload, parts.payload[parts.start : parts.end]
+    if len(raw) >= ALIKE_MIN * ITEM.size and (found := unpack_alike(raw)) is not None:
+        sizes, shape, ordinal = found
+        end = at + sum(sizes)
+        if end > len(payload):
+            raise BadRecord("a publish entry ends inside a body")
+        shared = shape.priority, shape.delay_ms, shape.expires_ms, shape.timeout_ms
+        return Alike(payload[at:end], sizes, shape_of(*shared)), [ordinal] * len(sizes)
+    return _take_unlike(list(ITEM.iter_unpack(raw)), payload, at)
+
+
+def _take_unlike(items: list[tuple[int, ...]], payload: bytes, at: int) -> tuple[Sequence[Draft], Sequence[int]]:
+    drafts = []
+    for _, headers_size, size, _, delay_ms, priority, expires_ms, timeout_ms, alias_size in items:
+        body = payload[at : at + size]
+        at += size
+        headers = payload[at : at + headers_size]
+        at += headers_size
+        alias = payload[at : at + alias_size].decode()
+        at += alias_size
+        drafts.append(Draft(body, priority, delay_ms, expires_ms, timeout_ms, headers, alias))
+    if at > len(payload):
+        raise BadRecord("a publish entry ends inside a body")
+    return drafts, [item[3] for item in items]
+
+
+def _decode_delivered(parts: _Parts) -> Delivered:
+    first = parts.items[0][6] if parts.items else 0
+    return Delivered(parts.name, parts.queue_id, parts.numbers, parts.moments_ms, first, parts.worker, parts.door)
+
+
+def _decode_released(parts: _Parts) -> Released:
+    reason = Reason(parts.items[0][0]) if parts.items else Reason.NONE
+    error = parts.rest.decode()
+    return Released(parts.name, parts.queue_id, parts.numbers, parts.moments_ms, parts.tokens, reason, error)
+
+
+def _decode_ack(parts: _Parts) -> Ack:
+    payload = parts.payload
+    raw, at = take_sized(payload, parts.end)
+    foreign = _from_msgpack(raw, type=dict[int, str]) if raw else {}
+    publishes = []
+    while at < len(payload):
+        raw, at = take_sized(payload, at)
+        if raw[1:2] != _PUBLISH:  # looked at first: a follow-up within a follow-up is not decoded at all
+            raise BadRecord("a follow-up is not a publish")
+        inner, _ = decode_entry(raw)
+        assert isinstance(inner, Publish), "its kind says so"
+        publishes.append(inner)
+    return Ack(
+        parts.name,
+        parts.queue_id,
+        parts.numbers,
+        parts.tokens,
+        publishes,
+        foreign,
+        dead=parts.kind is Kind.DEAD,
+        worker=parts.worker,
+        door=parts.door,
+        delivered=bool(parts.flags & FLAG_DELIVERED),
+        moved=parts.kind is Kind.MOVED,
+    )
+
+
+def _decode_moved(parts: _Parts) -> Ack | Requeued:
+    if parts.flags & FLAG_REQUEUED:
+        return Requeued(parts.name, parts.queue_id, parts.numbers)
+    return _decode_ack(parts)
+
+
+def _decode_claim(parts: _Parts) -> Claim:
+    action = ClaimAction(parts.flags)
+    source, epoch, slices, until_ms, first = _from_msgpack(parts.rest, type=tuple[str, int, int, int, int])
+    tokens = [] if action is ClaimAction.STAGED else parts.tokens
+    about = action, source, epoch, parts.numbers, tokens, first, slices, until_ms
+    return Claim(parts.name, parts.queue_id, *about, parts.worker, parts.door)
+
+
+def _decode_stash(parts: _Parts) -> Stash:
+    about, at = take_sized(parts.payload, parts.end)
+    drafts, _ = _take_drafts(parts, at)
+    named = _from_msgpack(about, type=tuple[str, int, int])
+    return Stash(parts.name, drafts, *named, parts.door, parts.worker)
+
+
+def _decode_unstash(parts: _Parts) -> Unstash:
+    named = _from_msgpack(parts.rest, type=tuple[list[tuple[str, int]], str, int])
+    return Unstash(parts.name, UnstashAction(parts.flags), *named)
+
+
+_DECODERS: dict[Kind, Callable[[_Parts], Entry]] = {
+    Kind.PUBLISH: _decode_publish,
+    Kind.DELIVERED: _decode_delivered,
+    Kind.EXTENDED: lambda p: Extended(p.name, p.queue_id, p.numbers, p.moments_ms),
+    Kind.RELEASED: _decode_released,
+    Kind.ACK: _decode_ack,
+    Kind.DEAD: _decode_ack,
+    Kind.EXPIRED: lambda p: Expired(p.name, p.queue_id, p.numbers),
+    Kind.CREATE: lambda p: CreateQueue(p.name, _from_msgpack(p.rest, type=Policies)),
+    Kind.UPDATE: lambda p: UpdateQueue(p.name, _from_msgpack(p.rest, type=dict[str, object])),
+    Kind.DELETE: lambda p: DeleteQueue(p.name),
+    Kind.PURGE: lambda p: PurgeQueue(p.name),
+    Kind.SET_ASIDE: lambda p: SetAside(p.name, *_from_msgpack(p.rest, type=tuple[int, str])),
+    Kind.IMPORTED: lambda p: Imported(p.name),
+    Kind.NOOP: lambda p: Noop(p.name),
+    Kind.MEMBERS: lambda p: Members(_from_msgpack(p.rest, type=Config), p.name),
+    Kind.CLAIM: _decode_claim,
+    Kind.STASH: _decode_stash,
+    Kind.UNSTASH: _decode_unstash,
+    Kind.PAUSE: lambda p: PauseQueue(p.name, _from_msgpack(p.rest, type=int)),
+    Kind.MOVED: _decode_moved,
+}

@@ -1,0 +1,236 @@
+"""Records: entries --> bytes.  The log, the peers and the pipeline share this layout.
+
+In: entries of `commands`, stamped.  Out: bytes, big-endian, versioned; `record_reader.py` makes entries of them again.
+`docs/files.md` says every byte; a change here changes that page and a version number.
+
+An entry begins with HEAD and the queue's name; then come `count` ITEMs of fixed size, one for each message, so that
+a reader can gather columns without decoding; then whatever has no fixed size.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import astuple
+
+from wakeq.protocol.log.entries import (
+    Ack,
+    Claim,
+    ClaimAction,
+    CreateQueue,
+    DeleteQueue,
+    Delivered,
+    Entry,
+    Expired,
+    Extended,
+    Imported,
+    Kind,
+    Members,
+    Noop,
+    PauseQueue,
+    Publish,
+    PurgeQueue,
+    Released,
+    Requeued,
+    SetAside,
+    Stash,
+    Unstash,
+    UpdateQueue,
+)
+from wakeq.protocol.log.layout import (
+    ENTRY_VERSION,
+    FLAG_ATOMIC,
+    FLAG_DELIVERED,
+    FLAG_FORCED,
+    FLAG_ID,
+    FLAG_MUST_EXIST,
+    FLAG_OVERSIZED,
+    FLAG_REQUEUED,
+    FLAG_SESSION,
+    HEAD,
+    ITEM,
+    head_of,
+    pack_alike,
+    sized,
+    text_of,
+)
+from wakeq.protocol.queue.columns.alike import Alike
+
+_to_msgpack = msgspec.msgpack.Encoder().encode
+_pack_head = HEAD.pack
+_pack_item = ITEM.pack
+
+
+def encode_entry(entry: Entry, at_ms: int) -> bytes:
+    """Return the bytes of an entry, stamped."""
+    return _ENCODERS[type(entry)](entry, at_ms)
+
+
+def _encode_publish(entry: Publish, at_ms: int) -> bytes:
+    drafts, name, flags = entry.drafts, entry.queue.encode(), 0
+    if entry.atomic or entry.forced or entry.must_exist or entry.oversized:
+        flags = _publish_flags(entry)
+    if len(drafts) == 1 and not (entry.id or entry.session):  # the way of those who publish to many queues
+        head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, 1, at_ms, 0, entry.worker, len(name))
+        body, priority, delay_ms, expires_ms, timeout_ms, headers, alias = astuple(drafts[0])
+        if not (headers or alias):
+            item = _pack_item(0, 0, len(body), 0, delay_ms, priority, expires_ms, timeout_ms, 0)
+            return b"".join((head, name, item, body))
+        raw = alias.encode()
+        item = _pack_item(0, len(headers), len(body), 0, delay_ms, priority, expires_ms, timeout_ms, len(raw))
+        return b"".join((head, name, item, body, headers, raw))
+    extra = b""
+    ordinals: Sequence[int] = [0] * len(drafts)
+    if entry.id or entry.session:
+        flags, extra, ordinals = _about_once(entry, flags)
+    head = _pack_head(ENTRY_VERSION, 1, entry.door, flags, len(drafts), at_ms, 0, entry.worker, len(name)) + name
+    if type(drafts) is Alike and (entry.atomic or not entry.session):  # else each has a number of its own
+        return b"".join((head, drafts.items(ordinals[0]), extra, drafts.bodies))
+    if entry.alike and not entry.session:
+        texts = [d.body for d in drafts]
+        return b"".join((head, pack_alike(list(map(len, texts)), drafts[0], ordinals[0]), extra, *texts))
+    parts = [head]
+    parts += [
+        _pack_item(
+            0,
+            len(d.headers),
+            len(d.body),
+            ordinal,
+            d.delay_ms,
+            d.priority,
+            d.expires_ms,
+            d.timeout_ms,
+            len(d.alias.encode()) if d.alias else 0,
+        )
+        for d, ordinal in zip(drafts, ordinals, strict=True)
+    ]
+    parts.append(extra)
+    if any([d.headers or d.alias for d in drafts]):
+        parts += [part for d in drafts for part in (d.body, d.headers, d.alias.encode())]
+    else:
+        parts += [d.body for d in drafts]
+    return b"".join(parts)
+
+
+def _about_once(entry: Publish, flags: int) -> tuple[int, bytes, Sequence[int]]:
+    """Return flags, fields and ordinals by which a publish that comes again is known."""
+    drafts, fields = entry.drafts, b""
+    ordinals: Sequence[int] = [0] * len(drafts)
+    if entry.id:
+        flags |= FLAG_ID
+        fields += text_of(entry.id)
+    if entry.session:
+        flags |= FLAG_SESSION
+        fields += text_of(entry.session)
+        ordinals = [*entry.ordinals] * len(drafts) if entry.atomic else entry.ordinals
+    return flags, fields, ordinals
+
+
+def _publish_flags(entry: Publish) -> int:
+    """Return the flags that say nothing about further fields."""
+    flags = FLAG_ATOMIC * entry.atomic | FLAG_FORCED * entry.forced
+    return flags | FLAG_MUST_EXIST * entry.must_exist | FLAG_OVERSIZED * entry.oversized
+
+
+def _encode_delivered(entry: Delivered, at_ms: int) -> bytes:
+    first = entry.first_sequence
+    items = [
+        _pack_item(0, 0, 0, number, until, 0, first + i, 0, 0)
+        for i, (number, until) in enumerate(zip(entry.numbers, entry.untils_ms, strict=True))
+    ]
+    head = head_of(
+        Kind.DELIVERED, entry.queue, len(items), at_ms, queue_id=entry.queue_id, worker=entry.worker, door=entry.door
+    )
+    return head + b"".join(items)
+
+
+def _encode_extended(entry: Extended, at_ms: int) -> bytes:
+    pairs = zip(entry.numbers, entry.untils_ms, strict=True)
+    items = [_pack_item(0, 0, 0, number, until, 0, 0, 0, 0) for number, until in pairs]
+    return head_of(Kind.EXTENDED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
+
+
+def _encode_released(entry: Released, at_ms: int) -> bytes:
+    error = entry.error.encode()
+    rows = zip(entry.numbers, entry.dues_ms, entry.tokens, strict=True)
+    items = [
+        _pack_item(entry.reason, 0, 0, number, due, term, sequence, 0, 0) for number, due, (term, sequence) in rows
+    ]
+    head = head_of(Kind.RELEASED, entry.queue, len(items), at_ms, queue_id=entry.queue_id)
+    return head + b"".join(items) + error
+
+
+def _encode_ack(entry: Ack, at_ms: int) -> bytes:
+    rows = zip(entry.numbers, entry.tokens, strict=True)
+    items = [_pack_item(0, 0, 0, number, 0, term, sequence, 0, 0) for number, (term, sequence) in rows]
+    kind = Kind.DEAD if entry.dead else Kind.MOVED if entry.moved else Kind.ACK
+    flags = FLAG_DELIVERED * entry.delivered
+    about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": flags}
+    head = head_of(kind, entry.queue, len(items), at_ms, **about)
+    foreign = _to_msgpack(entry.foreign) if entry.foreign else b""
+    follows = [sized(_encode_publish(publish, at_ms)) for publish in entry.publishes]
+    return b"".join([head, *items, sized(foreign), *follows])
+
+
+def _encode_expired(entry: Expired, at_ms: int) -> bytes:
+    items = [_pack_item(0, 0, 0, number, 0, 0, 0, 0, 0) for number in entry.numbers]
+    return head_of(Kind.EXPIRED, entry.queue, len(items), at_ms, queue_id=entry.queue_id) + b"".join(items)
+
+
+def _encode_claim(entry: Claim, at_ms: int) -> bytes:
+    tokens, first = entry.tokens, entry.first_sequence
+    if entry.action is ClaimAction.STAGED:
+        tokens = [(0, sequence) for sequence in range(first, first + len(entry.numbers))]
+    rows = zip(entry.numbers, tokens, strict=True)
+    items = [_pack_item(0, 0, 0, number, entry.until_ms, term, sequence, 0, 0) for number, (term, sequence) in rows]
+    about = {"queue_id": entry.queue_id, "worker": entry.worker, "door": entry.door, "flags": entry.action}
+    head = head_of(Kind.CLAIM, entry.queue, len(items), at_ms, **about)
+    rest = entry.source, entry.epoch, entry.slices, entry.until_ms, entry.first_sequence
+    return b"".join((head, *items, _to_msgpack(rest)))
+
+
+def _encode_stash(entry: Stash, at_ms: int) -> bytes:
+    drafts = entry.drafts
+    head = head_of(Kind.STASH, entry.queue, len(drafts), at_ms, worker=entry.worker, door=entry.door, flags=FLAG_ATOMIC)
+    about = sized(_to_msgpack((entry.stash, entry.part, entry.keep_ms)))
+    if type(drafts) is Alike:
+        return b"".join((head, drafts.items(0), about, drafts.bodies))
+    items = [
+        _pack_item(0, len(d.headers), len(d.body), 0, d.delay_ms, d.priority, d.expires_ms, d.timeout_ms, 0)
+        for d in drafts
+    ]
+    return b"".join((head, *items, about, *[part for draft in drafts for part in (draft.body, draft.headers)]))
+
+
+def _encode_unstash(entry: Unstash, at_ms: int) -> bytes:
+    about = _to_msgpack((entry.stashes, entry.writer, entry.epoch))
+    return head_of(Kind.UNSTASH, entry.queue, 0, at_ms, flags=entry.action) + about
+
+
+def _encode_requeued(entry: Requeued, at_ms: int) -> bytes:
+    items = [_pack_item(0, 0, 0, number, 0, 0, 0, 0, 0) for number in entry.numbers]
+    about = {"queue_id": entry.queue_id, "flags": FLAG_REQUEUED}
+    return head_of(Kind.MOVED, entry.queue, len(items), at_ms, **about) + b"".join(items)
+
+
+_ENCODERS: dict[type, Callable[[Any, int], bytes]] = {
+    Publish: _encode_publish,
+    Delivered: _encode_delivered,
+    Extended: _encode_extended,
+    Released: _encode_released,
+    Ack: _encode_ack,
+    Expired: _encode_expired,
+    CreateQueue: lambda e, at: head_of(Kind.CREATE, e.queue, 0, at) + _to_msgpack(e.policies),
+    UpdateQueue: lambda e, at: head_of(Kind.UPDATE, e.queue, 0, at) + _to_msgpack(e.changes),
+    DeleteQueue: lambda e, at: head_of(Kind.DELETE, e.queue, 0, at),
+    PurgeQueue: lambda e, at: head_of(Kind.PURGE, e.queue, 0, at),
+    SetAside: lambda e, at: head_of(Kind.SET_ASIDE, e.queue, 0, at) + _to_msgpack((e.index, e.reason)),
+    Imported: lambda e, at: head_of(Kind.IMPORTED, e.queue, 0, at),
+    Noop: lambda e, at: head_of(Kind.NOOP, e.queue, 0, at),
+    Claim: _encode_claim,
+    Stash: _encode_stash,
+    Unstash: _encode_unstash,
+    Members: lambda e, at: head_of(Kind.MEMBERS, e.queue, 0, at) + _to_msgpack(e.config),
+    PauseQueue: lambda e, at: head_of(Kind.PAUSE, e.queue, 0, at) + _to_msgpack(e.until_ms),
+    Requeued: _encode_requeued,
+}

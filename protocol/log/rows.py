@@ -1,0 +1,216 @@
+"""Rows: one message as it lies in the state store <-> bytes.
+
+In: what a message is and what became of it; out: the value of a MESSAGES record, and back.  `docs/files.md` says every
+byte; a change here changes that page and a version number.  Damage raises BadRecord, never anything else.
+"""
+
+import struct
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, compress, pairwise, repeat
+
+import msgspec
+
+from wakeq.protocol.log.entries import Draft
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.queue.columns.alike import Alike
+from wakeq.protocol.queue.columns.runs import Stretch
+
+_CRC = struct.Struct(">I")
+# status, timeout ms, delay (moment ms), expires (moment ms); then the extension of version 2:
+# priority, deliveries, nacks, timeouts, disconnects, term, sequence, until ms, published ms, headers, error, CRC-32
+ROW = struct.Struct(">BQQQqIIIIQQQQHHI")
+_HEAD_BYTES = ROW.size - _CRC.size
+_PUBLISHED = slice(_HEAD_BYTES - 12, _HEAD_BYTES - 4)  # in the head: behind it are the sizes of headers and error
+STATUS_MAX = 255
+WRONG_CHECKSUM = "a stored message with a wrong checksum"
+ROWS_TOGETHER = 256  # that are made from what is in the cache together
+HEADS_REMEMBERED_MAX = 4_096  # moments, about 1 MB
+
+
+class Side(msgspec.Struct, gc=False):
+    """What a message has beyond its columns once it was delivered: counts, the last delivery, the last error."""
+
+    deliveries: int = 0
+    nacks: int = 0
+    timeouts: int = 0
+    disconnects: int = 0
+    term: int = 0
+    sequence: int = 0
+    until_ms: int = 0  # > 0 while it is out with a worker
+    due_ms: int = 0  # when it came back: available from this moment
+    error: str = ""
+
+    @property
+    def failures(self) -> int:
+        """Deliveries that failed; the others were given back, or one is still out."""
+        return self.nacks + self.timeouts + self.disconnects
+
+
+class Row(msgspec.Struct, gc=False):
+    """One message as it lies in the state store."""
+
+    body: bytes
+    headers: bytes = b""
+    priority: int = 0
+    timeout_ms: int = 0
+    due_ms: int = 0
+    expires_ms: int = 0
+    published_ms: int = 0
+    side: Side | None = None
+
+
+def encode_row(row: Row) -> bytes:
+    """Return the value of a MESSAGES record: the document's fields first, the item last.
+
+    Of a message that was delivered, `due_ms` is what its side says: 0 while it is out.
+    """
+    side = row.side or _NO_SIDE
+    not_acknowledged = side.deliveries - (side.until_ms > 0)
+    error = side.error.encode()
+    fixed = ROW.pack(
+        min(not_acknowledged, STATUS_MAX), row.timeout_ms, side.due_ms if row.side else row.due_ms, row.expires_ms,
+        row.priority, side.deliveries, side.nacks, side.timeouts, side.disconnects,
+        side.term, side.sequence, side.until_ms, row.published_ms, len(row.headers), len(error), 0,
+    )  # fmt: skip
+    tail = b"".join((row.headers, error, row.body))
+    return b"".join((fixed[:-4], _CRC.pack(zlib.crc32(tail, zlib.crc32(fixed[:-4]))), tail))
+
+
+class FreshRows:
+    """The values of new messages, in the order of their numbers, made anew whenever somebody goes through them.
+
+    `moments` says from which number on they were published when.  Those that only have a body share everything before
+    it.  A value is made when its turn comes, out of what its neighbours have left in the cache, and nobody holds all
+    of them: a cut is several times as large as any cache.
+    """
+
+    def __init__(
+        self,
+        fresh: Sequence[Stretch],
+        moments: Sequence[tuple[int, int]],
+        columns: Mapping[int, tuple[int, int]],
+        sides: Mapping[int, Side],
+    ) -> None:
+        self._fresh = fresh
+        self._moments = moments
+        self._columns = columns
+        self._sides = sides
+        self._has_more = bool(columns or sides)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return chain.from_iterable(self._pieces())  # not one generator's turn for each of them
+
+    def _pieces(self) -> Iterator[Iterable[bytes]]:
+        """Yield the values of a few neighbours at a time."""
+        for stretch in self._fresh:
+            for start in range(0, len(stretch.drafts), ROWS_TOGETHER):
+                stop = min(len(stretch.drafts), start + ROWS_TOGETHER)
+                yield self._rows(stretch, start, stop, self._moments_of(stretch.first + start, stretch.first + stop))
+
+    def _moments_of(self, number: int, end: int) -> Iterable[int]:
+        """Return when the messages from one number on, before another, were published."""
+        moments = self._moments
+        at = bisect_right(moments, (number + 1,)) - 1
+        if at + 1 == len(moments) or moments[at + 1][0] >= end:
+            return repeat(moments[at][1], end - number)
+        found: list[int] = []
+        for (_, at_ms), (following, _) in pairwise([*moments[at : bisect_right(moments, (end,))], (end, 0)]):
+            found += [at_ms] * (following - number)
+            number = following
+        return found
+
+    def _rows(self, stretch: Stretch, start: int, stop: int, moments: Iterable[int]) -> Iterable[bytes]:
+        drafts, stays = stretch.drafts, stretch.stays
+        if stays is not None and type(moments) is list:
+            moments = list(compress(moments, stays[start:stop]))
+        if type(drafts) is Alike and not (self._has_more or drafts.shape.priority or drafts.shape.timeout_ms):
+            bodies = drafts.bodies_between(start, stop)
+        else:
+            part = drafts[start:stop]
+            if self._has_more or any([d.headers or d.priority or d.timeout_ms for d in part]):
+                kept = part if stays is None else compress(part, stays[start:stop])
+                return map(self._row, stretch.numbers(start, stop), kept, moments)
+            bodies = [draft.body for draft in part]
+        if stays is not None:
+            bodies = list(compress(bodies, stays[start:stop]))
+        return _plain_rows(bodies, moments)
+
+    def _row(self, number: int, draft: Draft, at_ms: int) -> bytes:
+        due_ms, expires_ms = self._columns.get(number, (0, 0))
+        about = draft.body, draft.headers, draft.priority, draft.timeout_ms
+        return encode_row(Row(*about, due_ms, expires_ms, at_ms, self._sides.get(number)))
+
+
+def _plain_rows(bodies: Sequence[bytes], moments: Iterable[int]) -> Iterable[bytes]:
+    """Return the values of messages that only have a body; most are of one moment."""
+    heads: Iterable[bytes]
+    crcs: Iterable[int]
+    if type(moments) is repeat:
+        head, head_crc = _plain_head(next(moments))
+        heads, crcs = repeat(head), repeat(head_crc)
+    else:
+        heads, crcs = zip(*map(_plain_head, moments), strict=True) if bodies else ((), ())
+    checksums = map(_CRC.pack, map(zlib.crc32, bodies, crcs))
+    return map(b"".join, zip(heads, checksums, bodies, strict=False))  # a head that all share has no end
+
+
+@lru_cache(maxsize=HEADS_REMEMBERED_MAX)
+def _plain_head(at_ms: int) -> tuple[bytes, int]:
+    """Return what the row of a message that only has a body begins with, and its CRC-32; queues share moments."""
+    head = ROW.pack(*_PLAIN, at_ms, 0, 0, 0)[:-4]
+    return head, zlib.crc32(head)
+
+
+_NO_SIDE = Side()
+_PLAIN = (0,) * 12  # every field of a row before the moment of publication, of a message that only has a body
+
+
+def decode_row(value: bytes) -> Row:
+    """Return a message as it was stored; raise BadRecord if its checksum does not fit."""
+    try:
+        (
+            _, timeout_ms, due_ms, expires_ms, priority, deliveries, nacks, timeouts, disconnects,
+            term, sequence, until_ms, published_ms, headers_size, error_size, checksum,
+        ) = ROW.unpack_from(value)  # fmt: skip
+    except struct.error:
+        raise BadRecord(f"a stored message of {len(value)} bytes, where at least {ROW.size} are needed") from None
+    if zlib.crc32(value[ROW.size :], zlib.crc32(value[: ROW.size - 4])) != checksum:
+        raise BadRecord(WRONG_CHECKSUM)
+    at = ROW.size + headers_size
+    if at + error_size > len(value):
+        raise BadRecord(f"a stored message of {len(value)} bytes, with {headers_size + error_size} before its body")
+    headers, error = value[ROW.size : at], value[at : at + error_size]
+    side = None
+    if deliveries:
+        side = Side(
+            deliveries, nacks, timeouts, disconnects, term, sequence, until_ms, due_ms, error.decode(errors="replace")
+        )
+    return Row(value[at + error_size :], headers, priority, timeout_ms, due_ms, expires_ms, published_ms, side)
+
+
+def decode_drafts(values: Iterable[bytes]) -> list[tuple[Draft, int]]:
+    """Return messages as their publishers asked for them, and when; raise BadRecord if a checksum does not fit.
+
+    Those that only have a body are told by what stands before it, which neighbours share; all others are decoded whole.
+    """
+    found = []
+    head, head_crc = _plain_head(0)
+    at_ms = 0
+    crc32, pack, head_bytes, row_bytes = zlib.crc32, _CRC.pack, _HEAD_BYTES, ROW.size
+    for value in values:
+        if not value.startswith(head):
+            at_ms = int.from_bytes(value[_PUBLISHED], "big")
+            head, head_crc = _plain_head(at_ms)
+            if not value.startswith(head):
+                row = decode_row(value)
+                draft = Draft(row.body, row.priority, 0, 0, row.timeout_ms, row.headers)
+                found.append((draft, row.published_ms))
+                continue
+        body = value[row_bytes:]
+        if value[head_bytes:row_bytes] != pack(crc32(body, head_crc)):
+            raise BadRecord(WRONG_CHECKSUM)
+        found.append((Draft(body), at_ms))
+    return found

@@ -1,0 +1,38 @@
+"""Dead letters: a message that failed as often as it may, or was rejected, as its dead-letter queue keeps it.  Pure.
+
+It keeps its body, priority and headers, and says in headers of its own where it came from and why it is here.
+"""
+
+import msgspec
+
+from wakeq.protocol.log.entries import Draft, Reason
+from wakeq.protocol.log.rows import Side
+
+ORIGIN = "wakeq-origin"  # the queue, by which a redrive finds back
+ORIGIN_UID = "wakeq-origin-uid"
+DELIVERIES = "wakeq-deliveries"
+REASON = "wakeq-reason"  # nack, timeout, disconnect, rejected or exhausted
+ERROR = "wakeq-error"  # the last error that a worker gave
+REDRIVEN = "wakeq-redriven"  # how often it was brought back
+OWN_PREFIX = "wakeq-"
+
+
+def dead_letter(
+    draft: Draft, side: Side | None, *, origin: str, origin_uid: str, deliveries: int, reason: Reason, error: str
+) -> Draft:
+    """Return the letter; its delay, timeout and expiry were the message's own affair and end with it."""
+    headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
+    headers |= {ORIGIN: origin, ORIGIN_UID: origin_uid, DELIVERIES: str(deliveries), REASON: reason.name.lower()}
+    last_error = error or (side.error if side is not None else "")
+    if last_error:
+        headers[ERROR] = last_error
+    return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(headers))
+
+
+def redriven(draft: Draft) -> Draft:
+    """Return a dead letter as its message goes back: with its own headers, and how often it was brought back."""
+    headers = msgspec.msgpack.decode(draft.headers, type=dict[str, str]) if draft.headers else {}
+    before = headers.get(REDRIVEN, "")
+    own = {name: value for name, value in headers.items() if not name.startswith(OWN_PREFIX)}
+    own[REDRIVEN] = str(int(before) + 1 if before.isascii() and before.isdigit() else 1)
+    return Draft(draft.body, draft.priority, headers=msgspec.msgpack.encode(own))

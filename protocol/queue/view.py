@@ -1,0 +1,180 @@
+"""Looking at a queue without changing it: its figures, and messages by state.  Pure; reads what it is given."""
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeq.protocol.catalog import as_dict
+from wakeq.protocol.queue.bodies import Kept
+from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.leases.due_moments import Held
+from wakeq.protocol.queue.leases.leases import Leases
+from wakeq.protocol.queue.ledger import Ledger
+
+PEEK_SCAN_MAX = 5_000  # messages looked at for a peek by state
+OLDEST_SCAN_MAX = 64  # messages looked at for the oldest one that is ready, before the head of the line is taken
+
+
+class Gauges(NamedTuple):
+    """The numbers of a queue, for those who ask for many queues often.  Counters begin again with an incarnation."""
+
+    name: str
+    queue_id: int
+    ready: int
+    delayed: int
+    leased: int
+    bytes: int
+    sleepers: int
+    waiting: int
+    subscribers: int
+    paused_until_ms: int
+    oldest_ready_ms: int
+    published: int
+    delivered: int
+    acked: int
+    released: int
+    expired: int
+    dead: int
+    moved: int
+    wakes: int
+
+
+def counts_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> tuple[int, int, int]:
+    """Return how many messages are ready, delayed, and with workers; a delivery is seen before it is in the ledger."""
+    leased = ledger.out if leases is None else len(leases.held)
+    size = max(0, ledger.living - leased)
+    ready = 0 if leases is None or not size else min(leases.ready(now_ms), size)
+    return ready, max(0, size - ready - _stashed(ledger)), leased
+
+
+def _stashed(ledger: Ledger) -> int:
+    return 0 if ledger.staging is None else ledger.staging.stashed
+
+
+def _published(ledger: Ledger) -> int:
+    """Return how many were ever published: what is only stashed is not yet, and what is dropped never was."""
+    return ledger.totals.published - _stashed(ledger)
+
+
+def gauges_of(
+    ledger: Ledger,
+    leases: Leases | None,
+    now_ms: int,
+    *,
+    wakes: int,
+    subscribers: int,
+    paused_until_ms: int,
+    oldest_ready_ms: int,
+) -> Gauges:
+    """Return the numbers of a queue."""
+    totals = ledger.totals
+    return Gauges(
+        ledger.name,
+        ledger.id,
+        *counts_of(ledger, leases, now_ms),
+        ledger.bytes,
+        0 if leases is None else len(leases.sleepers),
+        0 if leases is None or not leases.waiters else len(leases.all_waits()),
+        subscribers,
+        paused_until_ms,
+        oldest_ready_ms,
+        _published(ledger),
+        totals.delivered,
+        totals.acked,
+        totals.released,
+        totals.expired,
+        totals.dead,
+        totals.moved,
+        wakes,
+    )
+
+
+def _is_due(ledger: Ledger, number: int, now_ms: int) -> bool:
+    return not ledger.is_hidden(number) and ledger.due_of(number) <= now_ms
+
+
+def oldest_ready(ledger: Ledger, leases: Leases, now_ms: int) -> int:
+    """Return the message that could have been handed out for longest, 0 if there is none.
+
+    It is the first published that is ready; if many published before it are with workers or delayed, the next in line.
+    """
+    if not len(leases.available) or not leases.ready(now_ms):
+        return 0
+    for number in islice(ledger.living_numbers(), OLDEST_SCAN_MAX):
+        if number not in leases.held and number not in leases.leaving and _is_due(ledger, number, now_ms):
+            return number
+    return next((number for number in leases.next_numbers(OLDEST_SCAN_MAX) if ledger.lives(number)), 0)
+
+
+def figures_of(ledger: Ledger, leases: Leases | None, now_ms: int) -> dict[str, Any]:
+    """Return what STATS and LIST say of a queue, but for what only its process knows."""
+    ready, delayed, leased = counts_of(ledger, leases, now_ms)
+    staging = ledger.staging
+    return {
+        "qname": ledger.name,
+        "ready": ready,
+        "delayed": delayed,
+        "leased": leased,
+        "staged": 0 if staging is None else staging.claimed,
+        "stashed": _stashed(ledger),
+        "size": max(0, ledger.living - leased),
+        "bytes": ledger.bytes,
+        "sleepers": 0 if leases is None else len(leases.sleepers),
+        "waiting": 0 if leases is None else len(leases.all_waits()),
+        **msgspec.to_builtins(ledger.totals),
+        "published": _published(ledger),
+        "policies": as_dict(ledger.policies),
+    }
+
+
+def numbers_in(ledger: Ledger, leases: Leases | None, state: str, count: int, now_ms: int) -> list[int]:
+    """Return the first messages in a state: ready, delayed, leased or any."""
+    if leases is None:
+        return []
+    if state == "ready":
+        return [number for number in leases.next_numbers(count) if ledger.lives(number)]
+    if state == "leased":
+        return list(islice(leases.held, count))
+    living = islice(ledger.living_numbers(), PEEK_SCAN_MAX)
+    if state == "delayed":
+        delayed = (n for n in living if n not in leases.held and ledger.due_of(n) > now_ms)
+        return list(islice(delayed, count))
+    return list(islice(living, count))
+
+
+def row_of(ledger: Ledger, leases: Leases | None, kept: Kept, number: int, now_ms: int) -> dict[str, Any]:
+    """Return what PEEK says of a living message, but for its uid."""
+    draft, published_ms = kept
+    held = leases.held.get(number) if leases is not None else None
+    side = ledger.sides.get(number)
+    return {
+        "state": state_of(ledger, leases, number, now_ms),
+        "body": draft.body,
+        "headers": draft.headers,
+        "priority": ledger.priority_of(number),
+        "error_count": 0 if side is None else side.deliveries - (held is not None),
+        "failures": 0 if side is None else side.failures,
+        "published_ms": published_ms,
+        "due_ms": ledger.due_of(number) if not ledger.is_hidden(number) else ledger.published_due_of(number),
+        "expires_ms": ledger.expires_of(number),
+        "until_ms": 0 if held is None else _until_ms(ledger, held),
+        "worker": 0 if held is None else held.worker,
+        "error": "" if side is None else side.error,
+    }
+
+
+def state_of(ledger: Ledger, leases: Leases | None, number: int, now_ms: int) -> str:
+    """Return what a living message is: ready, delayed, leased, staged (out under a claim) or stashed."""
+    held = leases.held.get(number) if leases is not None else None
+    if held is not None:
+        return "leased" if held.until_ms < NEVER else "staged"
+    if ledger.is_hidden(number):
+        return "stashed"
+    return "delayed" if ledger.due_of(number) > now_ms else "ready"
+
+
+def _until_ms(ledger: Ledger, held: Held) -> int:
+    """Return when a delivery ends; one under a claim ends with that."""
+    found = ledger.staging.holder_of(held.token) if held.until_ms == NEVER and ledger.staging is not None else None
+    return held.until_ms if found is None else found[1].until_ms

@@ -1,0 +1,1 @@
+"""log: the log as files: segments (segmented_log.py), metadata, the journal of sealed segments."""

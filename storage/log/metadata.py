@@ -1,0 +1,273 @@
+"""Metadata: `raft.metadata`, what a node must never forget about its own promises (docs/files.md).
+
+    in   term, vote, the highest index known to be committed, the node's incarnation
+         (and the number of the disk, drawn once: by it the others know a data directory that was emptied),
+         where the cluster clock stood beside the clocks of the machine,
+         which disks of the cluster have acknowledged what
+    out  the same after any crash
+
+Two checksummed slots with equal content, each a page of its own.  A save writes and syncs the first, then the
+second: a torn write spoils one and leaves the other, and a slot that rots later has its twin.  Never goes on
+after a write or sync that failed, and never takes a vote from a slot that does not fit.
+"""
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from struct import Struct
+from typing import Final, Self
+from zlib import crc32
+
+from wakeq.protocol.clock import Mark
+from wakeq.protocol.errors import DamagedFile, SyncFailed, WrongVersion
+from wakeq.protocol.log.format import MARKER, Identity, check_prefix
+from wakeq.protocol.raft.acknowledged import DISKS_MAX
+from wakeq.protocol.raft.messages import Told
+from wakeq.storage.files import replace_durably, sync_data, write_all
+from wakeq.storage.log.segments import check_identity, open_file, reader
+
+NAME = "raft.metadata"
+VERSION = 5
+# marker, version, sequence, cluster, node, voted or not, vote, term, committed, incarnation, disk,
+# then the mark of the clock: cluster clock, wall clock, time since the boot, boot;
+# then of each disk its number, and up to which committed entry it has the log; zeros behind the last one
+SLOT = Struct(f">4siQ16si?3xiQQQQQQQ16s{2 * DISKS_MAX}Q")
+# version 2 had no number of the disk, version 3 no mark of the clock, version 4 nothing of other disks
+SIZES = {2: 68, 3: 76, 4: 116, VERSION: SLOT.size}
+CLOCK_FIELDS = len(Mark._fields)
+SLOT_BYTES = SLOT.size + 4
+SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
+FILE_BYTES = 8192
+RESTORE = (
+    "the file was not changed; a node that forgot its vote may not vote: "
+    "restore the data directory from a copy, or join the cluster again as a new node"
+)
+
+
+class _Keep:
+    """Stands for a field that a save leaves as it is; None is a vote of its own: no vote."""
+
+
+KEEP: Final = _Keep()
+NO_MARK: Final = Mark(0, 0, 0, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Invariant: term and committed never fall; vote is of this term."""
+
+    term: int = 0
+    vote: int | None = None  # 0 is a node
+    committed: int = 0
+    incarnation: int = 0
+    disk_id: int = 0  # 0 only in a file of version 2
+    clock: Mark | None = None  # None: none was kept, or an operator has had it forgotten
+    acknowledged: Told = ()  # by the disks of the cluster
+
+
+class Metadata:
+    """The open file.  Belongs to one thread at a time."""
+
+    def __init__(self, path: Path, descriptor: int, identity: Identity, sequence: int, state: State) -> None:
+        self.path = path
+        self.identity = identity
+        self.state = state
+        self.recovered = ""  # what opening had to mend, for the log
+        self._descriptor = descriptor
+        self._sequence = sequence
+        self._failure = ""
+
+    @classmethod
+    def open(cls, path: Path, identity: Identity | None, *, read_only: bool = False) -> Self:
+        """Open the file, or make it.  With one good slot the other is mended; with none it is refused."""
+        if not read_only and (not path.exists() or path.stat().st_size == 0):
+            assert identity is not None
+            replace_durably(path, _file(identity, 1, State(disk_id=_drawn())))
+        descriptor = open_file(path, os.O_RDONLY if read_only else os.O_RDWR)
+        try:
+            _check_length(path, os.fstat(descriptor).st_size)
+            found, sequence, state, bad = _newest(reader(descriptor, path), path)
+            check_identity(path, 16, found, identity)
+            metadata = cls(path, descriptor, found, sequence, state)
+            if bad is not None and not read_only:
+                metadata._mend(bad)
+            if not state.disk_id and not read_only:
+                metadata._write(replace(state, disk_id=_drawn()))
+            return metadata
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    @property
+    def term(self) -> int:
+        return self.state.term
+
+    @property
+    def vote(self) -> int | None:
+        return self.state.vote
+
+    @property
+    def committed(self) -> int:
+        return self.state.committed
+
+    @property
+    def incarnation(self) -> int:
+        return self.state.incarnation
+
+    @property
+    def disk_id(self) -> int:
+        """The number of this data directory among all that were ever made for its node."""
+        return self.state.disk_id
+
+    @property
+    def clock(self) -> Mark | None:
+        return self.state.clock
+
+    @property
+    def acknowledged(self) -> Told:
+        return self.state.acknowledged
+
+    def save(
+        self,
+        *,
+        term: int | None = None,
+        vote: int | _Keep | None = KEEP,
+        committed: int | None = None,
+        acknowledged: Told | None = None,
+    ) -> None:
+        """Make a change durable; when this returns, it is.  A new term without a vote has none."""
+        state = self.state
+        if term is not None and term != state.term:
+            assert term > state.term, f"term {term} after {state.term}"
+            state = replace(state, term=term, vote=None)
+        if not isinstance(vote, _Keep):
+            state = replace(state, vote=vote)
+        if committed is not None:
+            state = replace(state, committed=max(committed, state.committed))
+        if acknowledged is not None:
+            assert len(acknowledged) <= DISKS_MAX, "bounded where they are gathered"
+            state = replace(state, acknowledged=acknowledged)
+        self._write(state)
+
+    def begin_incarnation(self, now_ms: int) -> int:
+        """Number this life of the node above those before, so that its peers can tell older messages from newer ones.
+
+        It is the moment of the start, for a count is set back with the disk: then two lives would have one number.
+        """
+        self._write(replace(self.state, incarnation=max(self.state.incarnation + 1, now_ms)))
+        return self.state.incarnation
+
+    def keep_clock(self, mark: Mark | None) -> None:
+        """Make it durable where the cluster clock stands; None: the next start begins with the wall clock."""
+        self._write(replace(self.state, clock=mark))
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+        self._failure = self._failure or f"{self.path}: the file is closed"
+
+    def _write(self, state: State) -> None:
+        if self._failure:
+            raise SyncFailed(self._failure)
+        if state == self.state:
+            return
+        self._put(_slot(self.identity, self._sequence + 1, state))
+        self._sequence += 1
+        self.state = state
+
+    def _put(self, slot: bytes, offsets: Sequence[int] = SLOT_OFFSETS) -> None:
+        """Write both slots, one after the other: at every moment one of them is whole."""
+        try:
+            for offset in offsets:
+                write_all(self._descriptor, slot, offset, self.path)
+                sync_data(self._descriptor, self.path)
+        except SyncFailed as error:
+            self._failure = str(error)
+            raise
+
+    def _mend(self, bad: int) -> None:
+        """Write the good slot over the one at offset `bad`, which a crash has torn or the disk has spoilt."""
+        # The bad slot comes first: until it is on disk, the good one is all that there is.
+        good = [offset for offset in SLOT_OFFSETS if offset != bad]
+        self._put(_slot(self.identity, self._sequence, self.state), (bad, *good))
+        self.recovered = (
+            f"{self.path}: the slot at offset {bad} was torn or out of date; "
+            "the other slot was whole and has been copied over it"
+        )
+
+
+def _slot(identity: Identity, sequence: int, state: State) -> bytes:
+    clock = state.clock or NO_MARK
+    body = SLOT.pack(
+        MARKER, VERSION, sequence, identity.cluster_id, identity.node_id,
+        state.vote is not None, state.vote or 0, state.term, state.committed, state.incarnation, state.disk_id,
+        *clock, *chain.from_iterable(state.acknowledged), *[0] * (2 * (DISKS_MAX - len(state.acknowledged))),
+    )  # fmt: skip
+    return body + crc32(body).to_bytes(4, "big")
+
+
+def _file(identity: Identity, sequence: int, state: State) -> bytes:
+    data = bytearray(FILE_BYTES)
+    for offset in SLOT_OFFSETS:
+        data[offset : offset + SLOT_BYTES] = _slot(identity, sequence, state)
+    return bytes(data)
+
+
+def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, int, State, int | None]:
+    """Return identity, sequence and state of the newer good slot, and the offset of the other if that is not alike."""
+    slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
+    if any(slots[0][:8]):
+        _check_front(path, slots[0])  # no crash tears what every write puts there alike: somebody else wrote this
+    good = [(SLOT.unpack_from(slot)[2], slot) for slot in map(_whole, slots) if slot]
+    if not good:
+        expected = "at least one whole slot"
+        raise DamagedFile(path, 0, found="two slots with wrong checksums", expected=expected, hint=RESTORE)
+    sequence, slot = max(good)
+    bad = None
+    if len(good) < len(slots) or good[0] != good[1]:
+        bad = next(offset for offset, other in zip(SLOT_OFFSETS, slots, strict=True) if _whole(other) != slot)
+    cluster, node, voted, vote, term, committed, incarnation, disk_id, *others = SLOT.unpack_from(slot)[3:]
+    clock, disks = others[:CLOCK_FIELDS], others[CLOCK_FIELDS:]
+    acknowledged = tuple((disk, index) for disk, index in zip(disks[::2], disks[1::2], strict=True) if disk)
+    return (
+        Identity(cluster, node),
+        sequence,
+        State(term, vote if voted else None, committed, incarnation, disk_id, _mark(*clock), acknowledged),
+        bad,
+    )
+
+
+def _whole(slot: bytes) -> bytes:
+    """Return the fields of a slot as this version has them, nothing if the slot is not whole."""
+    size = SIZES.get(int.from_bytes(slot[4:8], "big"), 0)
+    if not size or slot[:4] != MARKER or crc32(slot[:size]) != int.from_bytes(slot[size : size + 4], "big"):
+        return b""
+    return slot[:size].ljust(SLOT.size, b"\0")
+
+
+def _mark(cluster_ms: int, wall_ms: int, boot_ms: int, boot_id: bytes) -> Mark | None:
+    return Mark(cluster_ms, wall_ms, boot_ms, boot_id if any(boot_id) else b"") if cluster_ms else None
+
+
+def _drawn() -> int:
+    return secrets.randbits(63) or 1
+
+
+def _check_length(path: Path, size: int) -> None:
+    if size > FILE_BYTES:  # one that is too short has lost a slot
+        expected = f"a file of {FILE_BYTES} bytes"
+        raise DamagedFile(path, FILE_BYTES, found=f"one of {size}", expected=expected, hint=RESTORE)
+
+
+def _check_front(path: Path, slot: bytes) -> None:
+    check_prefix(slot, path)
+    version = int.from_bytes(slot[4:8], "big", signed=True)
+    if len(slot) >= 8 and version not in SIZES:
+        raise WrongVersion(
+            f"{path}: at offset 4: expected version {VERSION}, found {version}; "
+            "use the release that wrote it, or restore a copy that this one reads"
+        )

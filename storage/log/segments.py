@@ -1,0 +1,140 @@
+"""Sealed segments: the log's full files, found, checked and named (docs/files.md, "raft.log").
+
+    in   the consensus directory, whose identity it must be
+    out  sealed segments in log order; or DamagedFile with offset and reason
+
+Never changes a sealed segment.  What it refuses, it leaves as it found it.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zlib import crc32
+
+from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.log.format import (
+    BLOCK_BYTES,
+    HEADER_BYTES,
+    TRAILER_BYTES,
+    Footer,
+    Identity,
+    Read,
+    SegmentHeader,
+    Walk,
+    decode_footer,
+    decode_header,
+    footer_offset,
+    record_seed,
+)
+
+ACTIVE_NAME = "raft.log"
+RESTORE = "the file was not changed: restore the data directory from a copy or from its peers"
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A full segment, never written again.  `footer.notes` is left on disk."""
+
+    path: Path
+    header: SegmentHeader
+    footer: Footer
+    size_bytes: int
+
+
+def reader(descriptor: int, path: Path) -> Read:
+    """Return a function that reads at an offset, and says which file could not be read."""
+
+    def read(offset: int, size: int) -> bytes:
+        try:
+            return os.pread(descriptor, size, offset)
+        except OSError as error:
+            raise StorageError(f"{path}: read at offset {offset} failed: {error.strerror}; {RESTORE}") from error
+
+    return read
+
+
+def open_file(path: Path, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be opened: {error.strerror}; check owner and mode of the file") from error
+
+
+def damaged(path: Path, offset: int, *, found: str, expected: str) -> DamagedFile:
+    return DamagedFile(path, offset, found=found, expected=expected, hint=RESTORE)
+
+
+def check_identity(path: Path, offset: int, found: Identity, expected: Identity | None) -> None:
+    if expected is not None and found != expected:
+        hint = "the file belongs to another node: put the right data directory in its place"
+        raise DamagedFile(path, offset, found=str(found), expected=str(expected), hint=hint)
+
+
+def sealed_path(directory: Path, first_index: int) -> Path:
+    return directory / f"{ACTIVE_NAME}.{first_index:019d}"
+
+
+def sealed_paths(directory: Path) -> list[Path]:
+    """Return the sealed segments in log order."""
+    return sorted(directory.glob(f"{ACTIVE_NAME}.{'[0-9]' * 19}"))
+
+
+def load_sealed(path: Path, identity: Identity | None, *, verify: bool) -> Sealed:
+    """Return a sealed segment whose header and footer fit; with verify, every record is checked too."""
+    descriptor = open_file(path, os.O_RDONLY)
+    try:
+        read = reader(descriptor, path)
+        size = os.fstat(descriptor).st_size
+        header = decode_header(read(0, HEADER_BYTES), path)
+        check_identity(path, 8, header.identity, identity)
+        if sealed_path(path.parent, header.first_index) != path:
+            raise damaged(path, 28, found=f"first index {header.first_index}", expected="the index in the file's name")
+        footer = _read_footer(path, read, size, record_seed(header.identity))
+        if footer.first_index != header.first_index or footer.last_index - footer.first_index + 1 != footer.count:
+            raise damaged(path, footer.offset, found="counts that contradict the header", expected="its own footer")
+        if verify:
+            verify_blocks(path, read, header, footer)
+        return Sealed(path, header, replace(footer, notes=b""), size)
+    finally:
+        os.close(descriptor)
+
+
+def _read_footer(path: Path, read: Read, size: int, seed: int) -> Footer:
+    trailer_at = max(HEADER_BYTES, size - TRAILER_BYTES)
+    offset = footer_offset(read(trailer_at, TRAILER_BYTES), seed=seed)
+    if offset is None or not HEADER_BYTES <= offset < trailer_at:
+        raise damaged(path, trailer_at, found="no whole trailer", expected="the trailer of a sealed segment")
+    footer = decode_footer(read(offset, size - offset), offset, seed=seed)
+    if footer is None:
+        raise damaged(path, offset, found="no whole footer", expected="the footer of a sealed segment")
+    return footer
+
+
+def verify_blocks(path: Path, read: Read, header: SegmentHeader, footer: Footer) -> None:
+    """Check every block's CRC; where one is wrong, walk it to name the record."""
+    ends = [block.offset for block in footer.blocks[1:]] + [footer.offset]
+    for block, end in zip(footer.blocks, ends, strict=True):
+        if block_crc(read, block.offset, end) == block.crc:
+            continue
+        walk = Walk(
+            read,
+            offset=block.offset,
+            end=end,
+            seed=record_seed(header.identity),
+            next_index=block.first_index,
+        )
+        for _record in walk:
+            pass
+        problem = walk.problem or "a block with a wrong checksum"
+        raise damaged(path, walk.offset, found=problem, expected=f"record {walk.next_index} of a sealed segment")
+
+
+def block_crc(read: Read, start: int, end: int) -> int:
+    value = 0
+    while start < end:
+        chunk = read(start, min(BLOCK_BYTES, end - start))
+        if not chunk:
+            return -1  # the file is shorter than its footer says
+        value = crc32(chunk, value)
+        start += len(chunk)
+    return value

@@ -1,0 +1,341 @@
+"""What queues hand over becomes one cut of the state store, and the state store becomes ledgers again.
+
+Pure but for the store that it is given.  Runs in the thread of the store, never on the loop.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, compress
+from typing import Any, NamedTuple
+
+import msgspec
+
+from wakeq.protocol.errors import REBUILD, DamagedFile
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.log.rows import FreshRows, Row, Side, decode_row, encode_row
+from wakeq.protocol.queue.columns.chunks import CHUNK_SHIFT, Chunk, decode_chunk, encode_chunk
+from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.delta import Delta
+from wakeq.protocol.queue.publishers import Once, Session
+from wakeq.protocol.queue.staging import TYPES as STAGED_TYPES
+from wakeq.protocol.queue.staging import Name
+from wakeq.protocol.raft.membership import Config
+from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker, prefix
+from wakeq.storage.state.pairs import Pairs
+from wakeq.storage.state.store import (
+    CUT_TABLES,
+    DEDUP,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    QUEUES,
+    Cut,
+    Store,
+    View,
+    sealed,
+    unsealed,
+)
+
+KEY = struct.Struct(">QQ")
+ID = struct.Struct(">Q")
+ASIDE_BIT = 1 << 63  # a QUEUES key with this bit names an entry that was set aside, not a queue
+MEMBERS_KEY = b"\xff" * 8  # in QUEUES: who belongs to the cluster, since which entries; no id is as high
+BY_ID, BY_SESSION, BY_ALIAS = b"i", b"s", b"a"
+STAGED_KINDS = frozenset(map(str.encode, STAGED_TYPES))
+
+
+class _Named(msgspec.Struct):
+    """What every QUEUES record of a queue says."""
+
+    name: str
+
+
+class Part(NamedTuple):
+    """One queue's share of a cut."""
+
+    name: str
+    queue_id: int
+    fresh: Sequence[Stretch]  # in the order of their numbers
+    moments: Sequence[tuple[int, int]]  # of their publication: from which number on, and when
+    aliases: Mapping[int, str]  # uids of imported messages among the fresh ones
+    columns: Mapping[int, tuple[int, int]]  # fresh numbers with a due or expiry moment
+    sides: Mapping[int, Side]  # of fresh ones
+    rewrites: Mapping[str, Side]  # stored rows, by uid
+    gone: Sequence[int]  # stored messages that left; the delta names those that were imported
+    delta: Delta
+    meta: bytes
+    next_number: int
+
+
+class Grave(NamedTuple):
+    """A dead incarnation."""
+
+    name: str
+    queue_id: int
+
+
+def key_of(name: str, uid: str) -> bytes:
+    return name.encode() + b"-" + uid.encode()
+
+
+def keys_of(name: str, uids: Sequence[str]) -> list[bytes]:
+    """Return the keys of messages by uids that were made here, and none of them imported: they have no line end."""
+    start = name + "-"
+    return (start + f"\n{start}".join(uids)).encode().split(b"\n")
+
+
+def make_cut(
+    store: Store,
+    applied: tuple[int, int, int],
+    parts: Sequence[Part],
+    graves: Sequence[Grave],
+    asides: dict[int, bytes],
+    members: Sequence[tuple[int, Config]] = (),
+) -> Cut:
+    """Encode everything that changed; read what has to be written again."""
+    puts = {table: Pairs() for table in CUT_TABLES}
+    deletes: dict[int, list[bytes]] = {table: [] for table in CUT_TABLES}
+    for grave in graves:
+        deletes[QUEUES].append(ID.pack(grave.queue_id))
+        puts[GRAVES].append((ID.pack(grave.queue_id), key_of(grave.name, prefix(grave.queue_id))))
+    for part in parts:
+        delta = part.delta
+        if part.gone:
+            deletes[MESSAGES] += keys_of(part.name, UidMaker(part.queue_id).uids(sorted(part.gone)))
+        if delta.aliases_gone:
+            deletes[MESSAGES] += [key_of(part.name, uid) for uid in delta.aliases_gone]
+        if part.queue_id:
+            if part.fresh:
+                _put_fresh(part, puts[MESSAGES])
+            if part.rewrites:
+                _put_rewrites(store, part, puts[MESSAGES])
+            _put_index(part, puts[INDEX], deletes[INDEX])
+            if delta.ids or delta.sessions or delta.staged or delta.aliases_gone or part.aliases:
+                _put_publishers(part, puts[DEDUP], deletes[DEDUP])
+            puts[QUEUES].append((ID.pack(part.queue_id), sealed(part.meta)))
+    for index, what in asides.items():
+        puts[QUEUES].append((ID.pack(index | ASIDE_BIT), sealed(what)))
+    if members:
+        puts[QUEUES].append((MEMBERS_KEY, sealed(msgspec.msgpack.encode(members))))
+    return Cut(*applied, list(puts.items()), list(deletes.items()))
+
+
+def _put_fresh(part: Part, puts: Pairs) -> None:
+    maker, keys = UidMaker(part.queue_id), list[bytes]()
+    for first, drafts, stays in part.fresh:
+        run = maker.keys_of_run(part.name + "-", first, first + len(drafts))
+        keys += run if stays is None else compress(run, stays)
+    if part.aliases:
+        numbers = chain.from_iterable([one.numbers(0, len(one.drafts)) for one in part.fresh])
+        known = ((part.aliases.get(number), key) for number, key in zip(numbers, keys, strict=True))
+        keys = [key if alias is None else key_of(part.name, alias) for alias, key in known]
+    puts.add(keys, FreshRows(part.fresh, part.moments, part.columns, part.sides))
+
+
+def _put_rewrites(store: Store, part: Part, puts: Pairs) -> None:
+    keys = [key_of(part.name, uid) for uid in part.rewrites]
+    for key, value, side in zip(keys, store.get_many(keys), part.rewrites.values(), strict=True):
+        row = _to_rewrite(value, key)
+        row.side = side
+        puts.append((key, encode_row(row)))
+
+
+def _to_rewrite(value: bytes | None, key: bytes) -> Row:
+    try:
+        return decode_row(_found(value, key))
+    except BadRecord as error:
+        found = f"{error}: key {key!r}"
+        raise DamagedFile("state/data.mdb", 0, found=found, expected="whole records", hint=REBUILD) from error
+
+
+def _put_index(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
+    for chunk_id, chunk, sides in part.delta.chunks:
+        key = KEY.pack(part.queue_id, chunk_id)
+        if chunk is None:
+            deletes.append(key)
+        else:
+            puts.append((key, encode_chunk(chunk, sides)))
+
+
+def _put_publishers(part: Part, puts: Pairs, deletes: list[bytes]) -> None:
+    start = ID.pack(part.queue_id)
+    encode = msgspec.msgpack.encode
+    rows: list[tuple[bytes, Any]] = [(start + BY_ID + name.encode(), once) for name, once in part.delta.ids]
+    rows += [(start + BY_SESSION + name.encode(), session) for name, session in part.delta.sessions]
+    rows += [(start + BY_ALIAS + alias.encode(), number) for number, alias in part.aliases.items()]
+    rows += [(start + BY_ALIAS + alias.encode(), None) for alias in part.delta.aliases_gone]
+    for key, value in rows:
+        if value is None:
+            deletes.append(key)
+        else:
+            puts.append((key, sealed(encode(value))))
+    for (kind, name), staged in part.delta.staged:
+        key = start + (kind + name).encode()
+        if staged is None:
+            deletes.append(key)
+        else:
+            puts.append((key, sealed(staged)))
+
+
+def _found(value: bytes | None, key: bytes) -> bytes:
+    if value is None:
+        raise BadRecord(f"message {key!r} in the index, and not in the table")
+    return value
+
+
+# Coming back ------------------------------------------------------------------------------------------------------
+
+
+class StoredQueue(NamedTuple):
+    """Everything that the store knows of one queue, but the bodies."""
+
+    meta: bytes
+    chunks: list[tuple[int, Chunk]]
+    sides: dict[int, Side]
+    aliases: dict[int, str]
+    ids: list[tuple[str, Once]]
+    sessions: list[tuple[str, Session]]
+    staged: list[tuple[Name, bytes]] = []
+
+
+Records = Iterator[tuple[bytes, bytes]]
+
+
+class _InOrder:
+    """The records of a table for queues that are asked for in the order of their ids: it is gone through once."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._next = next(records, None)
+        self._asked = b""
+
+    def of(self, start: bytes) -> Records:
+        """Yield the records of a queue, by its id."""
+        assert start > self._asked, "asked for in the order of their ids"
+        self._asked = start
+        while (one := self._next) is not None and (whose := one[0][: ID.size]) <= start:
+            self._next = next(self._records, None)
+            if whose == start:  # else it is of one that is buried
+                yield one
+
+
+def load_queues(view: View) -> Iterator[StoredQueue]:
+    """Yield every living queue of a view."""
+    index, publishers = _InOrder(view.scan(INDEX)), _InOrder(view.scan(DEDUP))
+    for start, name, meta in _living(view):
+        yield _load_queue(view, start, name, meta, index=index.of(start), publishers=publishers.of(start))
+
+
+def load_queue(view: View, name: str) -> StoredQueue | None:
+    """Return the living queue of that name, if there is one."""
+    for start, found, meta in _living(view):
+        if found == name:
+            index, publishers = view.scan(INDEX, start), view.scan(DEDUP, start)
+            return _load_queue(view, start, name, meta, index=index, publishers=publishers)
+    return None
+
+
+def _living(view: View) -> Iterator[tuple[bytes, str, bytes]]:
+    """Yield id, name and meta of each living queue."""
+    for key, record in view.scan(QUEUES):
+        queue_id = _number_in(key)
+        if not queue_id & ASIDE_BIT:
+            if queue_id > QUEUE_ID_MAX:
+                raise BadRecord(f"a queue with the number {queue_id}, at most {QUEUE_ID_MAX} is possible")
+            meta = _whole(record, f"QUEUES record {queue_id}")
+            yield key, decoded(meta, _Named, f"QUEUES record {queue_id}").name, meta
+
+
+def load_asides(view: View) -> dict[int, bytes]:
+    """Return the entries that were set aside, by index."""
+    rows = ((_number_in(key), value) for key, value in view.scan(QUEUES) if key != MEMBERS_KEY)
+    return {i & ~ASIDE_BIT: _whole(value, f"QUEUES record {i}") for i, value in rows if i & ASIDE_BIT}
+
+
+def load_members(view: View) -> list[tuple[int, Config]]:
+    """Return who belonged to the cluster, each since which entry; nothing if the log has never said."""
+    record = view.get(QUEUES, MEMBERS_KEY)
+    if record is None:
+        return []
+    where = "the members of the cluster"
+    members: list[tuple[int, Config]] = decoded(_whole(record, where), list[tuple[int, Config]], where)
+    return members
+
+
+def decoded(value: bytes, kind: Any, where: str) -> Any:
+    """Return what MessagePack says; raise BadRecord where it is none, or of something else."""
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRecord(f"{where} cannot be read: {error}") from None
+
+
+def _number_in(key: bytes) -> int:
+    if len(key) != ID.size:
+        raise BadRecord(f"a QUEUES record under {key!r}, which is no number of {ID.size} bytes")
+    number: int = ID.unpack(key)[0]
+    return number
+
+
+def _whole(record: bytes, where: str) -> bytes:
+    value = unsealed(record)
+    if value is None:
+        raise BadRecord(f"{where} with a wrong checksum")
+    return value
+
+
+def _load_queue(
+    view: View, start: bytes, name: str, meta: bytes, *, index: Records, publishers: Records
+) -> StoredQueue:
+    """Read one queue's columns, and of messages only those that were delivered."""
+    uid_of = UidMaker(ID.unpack(start)[0]).uid
+    ids, sessions, aliases, staged = _load_publishers(publishers)
+    chunks = []
+    sides: dict[int, Side] = {}
+    for key, value in index:
+        if len(key) != KEY.size:
+            raise BadRecord(f"an index record under {key!r}, which is no pair of numbers")
+        chunk_id = KEY.unpack(key)[1]
+        if chunk_id > NUMBER_MAX >> CHUNK_SHIFT:
+            raise BadRecord(f"an index record of messages behind {NUMBER_MAX}, which is the last number")
+        chunk, offsets = decode_chunk(value)
+        chunks.append((chunk_id, chunk))
+        for offset in offsets:
+            number = (chunk_id << CHUNK_SHIFT) + offset
+            message = key_of(name, aliases.get(number) or uid_of(number))
+            row = decode_row(_found(view.get(MESSAGES, message), message))
+            if row.side is None:
+                raise BadRecord(f"message {message!r} was delivered as its index says, and not as its record says")
+            sides[number] = row.side
+    return StoredQueue(meta, chunks, sides, aliases, ids, sessions, staged)
+
+
+def _load_publishers(
+    records: Records,
+) -> tuple[list[tuple[str, Once]], list[tuple[str, Session]], dict[int, str], list[tuple[Name, bytes]]]:
+    staged: list[tuple[Name, bytes]] = []
+    ids: list[tuple[str, Once]] = []
+    sessions: list[tuple[str, Session]] = []
+    aliases: dict[int, str] = {}
+    for key, record in records:
+        where = f"the record of publisher {key[ID.size :]!r}"
+        kind, value = key[ID.size : ID.size + 1], unsealed(record)
+        if value is None:
+            raise BadRecord(f"{where} with a wrong checksum")
+        try:
+            name = key[ID.size + 1 :].decode()
+        except UnicodeDecodeError:
+            raise BadRecord(f"{where} is under a name that is no text") from None
+        if kind == BY_ID:
+            ids.append((name, decoded(value, Once, where)))
+        elif kind == BY_SESSION:
+            sessions.append((name, decoded(value, Session, where)))
+        elif kind == BY_ALIAS:
+            aliases[decoded(value, int, where)] = name
+        elif kind in STAGED_KINDS:
+            staged.append(((kind.decode(), name), value))
+        else:
+            raise BadRecord(f"{where} is of a kind that is not known")
+    ids.sort(key=lambda row: row[1][3])
+    sessions.sort(key=lambda row: row[1].used_ms)
+    return ids, sessions, aliases, staged

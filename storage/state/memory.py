@@ -1,0 +1,234 @@
+"""MemoryStore: the state store without a disk, for tests, simulation and embedded use.
+
+It takes the same cuts and gives the same answers as `StateStore`, views taken earlier included; nothing of it
+survives the process.  It never shares a table with a view that it goes on changing.
+"""
+
+import contextlib
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from wakeq.protocol.errors import Busy
+from wakeq.storage.state.store import (
+    APPLIED_KEY,
+    DEDUP,
+    GRAVE_TAIL_BYTES,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    META,
+    SWEEP_RECORDS,
+    TABLE_NAMES,
+    Applied,
+    Cut,
+    StoreStats,
+    arrange,
+    decode_applied,
+    encode_applied,
+    new_meta,
+)
+
+
+class MemoryView:
+    """The state at the moment when the view was opened.  Of no use outside of its `with` block."""
+
+    def __init__(self, tables: dict[int, "_Table"]) -> None:
+        self._tables = tables
+
+    def get(self, table: int, key: bytes) -> bytes | None:
+        """Return the value of one key."""
+        return self._table(table).records.get(key)
+
+    def scan(self, table: int, prefix: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """Give all records whose key begins with `prefix`, in the order of their keys."""
+        records = self._table(table).records
+        for key in self._table(table).keys_from(prefix):
+            self._table(table)  # a view that was closed meanwhile refuses
+            yield key, records[key]
+
+    def count(self, table: int) -> int:
+        """Return the number of records in a table."""
+        return len(self._table(table).records)
+
+    def applied(self) -> Applied:
+        """Return the applied index of this state."""
+        found = decode_applied(self._table(META).records[APPLIED_KEY])
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        """Let go of the tables, which may then be changed in place again."""
+        for table in self._tables.values():
+            table.views -= 1
+        self._tables = {}
+
+    def _table(self, table: int) -> "_Table":
+        if not self._tables:
+            raise Busy("the view was closed meanwhile; read again")
+        return self._tables[table]
+
+
+class MemoryStore:
+    """One node's state in memory.  See `Store` for what the methods promise."""
+
+    def __init__(self, cluster_id: bytes = b"", node_id: int = 0) -> None:
+        self._tables = {table: _Table() for table in TABLE_NAMES}
+        for key, value in new_meta(cluster_id, node_id).items():
+            self._tables[META].put(key, value)
+        self._lock = threading.Lock()  # a cut is seen whole or not at all
+        self._views = 0
+        self._applied = Applied(0, 0, 0)
+        self._is_closed = False
+
+    def commit(self, cut: Cut) -> None:
+        """Bring the state to the cut's index."""
+        assert cut.applied[:2] >= self._applied[:2], f"{cut.applied} is older than {self._applied}"
+        tables = arrange(cut)
+        with self._open():
+            for table, puts, deletes in tables:
+                records = self._own(table)
+                for key, value in puts:
+                    records.put(key, value)
+                for key in deletes:
+                    records.delete(key)
+            self._own(META).put(APPLIED_KEY, encode_applied(cut.applied))
+            self._applied = cut.applied
+
+    def sweep(self, limit: int = SWEEP_RECORDS) -> bool:
+        """Remove up to `limit` records of buried queues; return whether more are left."""
+        with self._open():
+            left = limit
+            for queue_id, messages in sorted(self._tables[GRAVES].records.items()):
+                left -= self._delete_prefix(MESSAGES, messages, left, key_bytes=len(messages) + GRAVE_TAIL_BYTES)
+                for table in (INDEX, DEDUP):
+                    left -= self._delete_prefix(table, queue_id, left)
+                if left == 0:
+                    return True
+                self._own(GRAVES).delete(queue_id)
+            return False
+
+    def rest(self) -> bool:
+        """Give back what was needed for writing: here nothing was."""
+        return True
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of these keys in MESSAGES, all of one moment."""
+        with self._open():
+            return list(map(self._tables[MESSAGES].records.get, keys))
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[MemoryView]:
+        """Open a view, which ends with the block."""
+        with self._open():
+            view = MemoryView(dict(self._tables))
+            self._views += 1
+            for table in self._tables.values():
+                table.views += 1
+        try:
+            yield view
+        finally:
+            with self._lock:
+                self._views -= 1
+                view.close()
+
+    def applied(self) -> Applied:
+        """Return how far the log is contained."""
+        return self._applied
+
+    def stats(self) -> StoreStats:
+        """Return what an operator watches; of pages and files there are none."""
+        with self._open():
+            records = {table: len(content.records) for table, content in self._tables.items()}
+            return StoreStats(
+                pages=0,
+                free_pages=0,
+                page_bytes=0,
+                map_bytes=0,
+                file_bytes=0,
+                readers=self._views,
+                oldest_reader_behind=0,
+                records=records,
+            )
+
+    def reader_check(self) -> int:
+        """Release what dead readers pin: here none can die alone."""
+        return 0
+
+    def close(self) -> None:
+        """End all use; closing twice does nothing."""
+        self._is_closed = True
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[None]:
+        with self._lock:
+            if self._is_closed:
+                raise Busy("the store was closed meanwhile; read again")
+            yield
+
+    def _own(self, table: int) -> "_Table":
+        """Return a table that no view sees, copied if one does."""
+        if self._tables[table].views:
+            self._tables[table] = self._tables[table].copy()
+        return self._tables[table]
+
+    def _delete_prefix(self, table: int, prefix: bytes, limit: int, *, key_bytes: int = 0) -> int:
+        if not prefix or not limit:
+            return 0
+        found = self._tables[table].keys_from(prefix)
+        keys = list(islice((key for key in found if not key_bytes or len(key) == key_bytes), limit))
+        if keys:
+            own = self._own(table)
+            for key in keys:
+                own.delete(key)
+        return len(keys)
+
+
+class _Table:
+    """Records and an order of their keys, which is made when somebody asks for it.
+
+    Every key of `records` stands in `_order`; keys of deleted records may stand there too, for a while.
+    """
+
+    __slots__ = ("_is_sorted", "_order", "records", "views")
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, bytes] = {}
+        self.views = 0  # how many see this very table; it may not be changed while there are any
+        self._order: list[bytes] = []
+        self._is_sorted = True
+
+    def copy(self) -> "_Table":
+        copy = _Table()
+        copy.records = dict(self.records)
+        copy._order = list(self.records)
+        copy._is_sorted = False
+        return copy
+
+    def put(self, key: bytes, value: bytes) -> None:
+        if key not in self.records:
+            self._is_sorted = self._is_sorted and (not self._order or self._order[-1] < key)
+            self._order.append(key)
+        self.records[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.records.pop(key, None)
+        if len(self._order) > 2 * len(self.records) + SWEEP_RECORDS:
+            self._order = list(self.records)
+            self._is_sorted = False
+
+    def keys_from(self, prefix: bytes) -> Iterator[bytes]:
+        """Give the keys that begin with `prefix`, in order."""
+        if not self._is_sorted:
+            self._order = sorted(self._order)  # a new list: another thread may be walking along the old one
+            self._is_sorted = True
+        order, records = self._order, self.records
+        last = None
+        for position in range(bisect_left(order, prefix), len(order)):
+            key = order[position]
+            if not key.startswith(prefix):
+                return
+            if key in records and key != last:  # deleted, or deleted and put again
+                yield key
+            last = key

@@ -1,0 +1,1 @@
+"""version1: the files of the program that came before, read once and imported."""

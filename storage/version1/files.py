@@ -1,0 +1,353 @@
+"""Version 1 of the consensus files: read once, imported, kept (docs/files.md).
+
+    in   raft.log, raft.metadata, raft.snapshot of version 1
+    out  queues and messages in order, term and vote; or an error that names file, offset and reason
+
+The formats have no checksums, so what can be checked is checked, and the rest is reported.  Never changes a
+byte of a version 1 file: it only gets another name, and only after it was read to its end.
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from pathlib import Path
+from struct import Struct
+from typing import assert_never
+
+from wakeq.protocol.errors import DamagedFile, StorageError, WrongVersion
+from wakeq.protocol.log import format as log_format
+from wakeq.protocol.log.format import MARKER, check_prefix
+from wakeq.storage.files import replace_durably, sync_directory
+from wakeq.storage.log import metadata
+from wakeq.storage.version1.commands import (
+    RECORD,
+    RESTORE,
+    Command,
+    Counted,
+    Cursor,
+    DeletedQueue,
+    Imported,
+    ImportedMessage,
+    ImportedQueue,
+    LogEntry,
+    RemovedFirst,
+    decode_log,
+)
+
+LOG, METADATA, SNAPSHOT = "raft.log", "raft.metadata", "raft.snapshot"
+SUFFIX = ".v1"
+UNFINISHED = "import.unfinished"  # stands from before the first rename until the import is on disk
+_ENTRY = Struct(">ii")  # term, length
+_METADATA = Struct(">4sii?i")  # marker, version, term, voted or not, vote
+_SNAPSHOT = Struct(">4siii")  # marker, last index, last term, queues
+_QUEUE = Struct(">II")  # maximum size, size
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """`tail` says what follows the last whole entry: an interrupted append, or damage; nobody can tell."""
+
+    entries: list[LogEntry]
+    tail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    term: int = 0
+    vote: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    last_index: int
+    last_term: int
+    queues: list[tuple[ImportedQueue, list[ImportedMessage]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """All that version 1 held: each queue, then its messages in order.  `notes` are for the log."""
+
+    items: list[Imported]
+    state: State
+    notes: list[str] = field(default_factory=list)
+
+
+# The three files --------------------------------------------------------------------------------------------
+
+
+def read_log(path: Path) -> Log:
+    """Return the entries of a version 1 log.  An absent or empty file is an empty log."""
+    data = _bytes_of(path)
+    if not data:
+        return Log([])
+    _check_header(path, data, 8)
+    entries, position = list[LogEntry](), 8
+    while position + _ENTRY.size <= len(data):
+        term, size = _ENTRY.unpack_from(data, position)
+        if size < 0:
+            raise DamagedFile(path, position + 4, found=f"length {size}", expected="a possible length", hint=RESTORE)
+        start = position + _ENTRY.size
+        if start + size > len(data):
+            break
+        entries.append(LogEntry(term, data[start : start + size], start))
+        position = start + size
+    left = len(data) - position
+    tail = f"{path}: entry {len(entries)} is incomplete: {left} bytes from offset {position}" if left else ""
+    return Log(entries, tail)
+
+
+def read_metadata(path: Path) -> State:
+    """Return term and vote.  Node 0 is a vote: only the flag tells."""
+    data = _bytes_of(path)
+    if not data:
+        return State()
+    _check_header(path, data, _METADATA.size)
+    if len(data) > _METADATA.size:
+        expected = f"the end after {_METADATA.size} bytes"
+        raise DamagedFile(path, _METADATA.size, found="more bytes", expected=expected, hint=RESTORE)
+    _marker, _version, term, voted, vote = _METADATA.unpack(data)
+    return State(term, vote if voted else None)
+
+
+def read_snapshot(path: Path) -> Snapshot | None:
+    """Return the image, or None if there is none."""
+    data = _bytes_of(path)
+    if not data:
+        return None
+    if len(data) < _SNAPSHOT.size:
+        raise _too_short(path, data, _SNAPSHOT.size)
+    check_prefix(data, path)
+    _marker, last_index, last_term, count = _SNAPSHOT.unpack_from(data)
+    cursor = Cursor(path, data, _SNAPSHOT.size)
+    for offset, value, what in ((4, last_index, "index"), (8, last_term, "term"), (12, count, "count")):
+        if value < 0:
+            raise cursor.fail(at=offset, found=str(value), expected=f"a possible {what}")
+    queues, seen = list[tuple[ImportedQueue, list[ImportedMessage]]](), set[str]()
+    for _ in range(count):
+        at = cursor.position
+        queue, messages = _read_queue(cursor)
+        if queue.name in seen:
+            raise cursor.fail(at=at, found=f"queue {queue.name!r} named twice", expected="every name once")
+        seen.add(queue.name)
+        queues.append((queue, messages))
+    cursor.end("the last queue")
+    if "" not in seen:
+        raise cursor.fail(at=12, found="no default queue", expected="the default queue among the queues")
+    return Snapshot(last_index, last_term, queues)
+
+
+def _read_queue(cursor: Cursor) -> tuple[ImportedQueue, list[ImportedMessage]]:
+    name = cursor.name()
+    max_size, size = cursor.unpack(_QUEUE, "a queue")
+    messages = []
+    for _ in range(size):
+        key, length = cursor.unpack(RECORD, "a record")
+        messages.append(ImportedMessage(name, key, cursor.take(length, "a record's payload")))
+    return ImportedQueue(name, max_size or None), messages
+
+
+def _bytes_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; check its owner and mode") from error
+
+
+def _check_header(path: Path, data: bytes, size: int) -> None:
+    if len(data) >= 4:
+        check_prefix(data, path)
+    if len(data) >= 8 and data[4:8] != b"\0\0\0\1":
+        version = int.from_bytes(data[4:8], "big", signed=True)
+        raise WrongVersion(f"{path}: at offset 4: expected version 1, found {version}; use its own release")
+    if len(data) < size:
+        raise _too_short(path, data, size)
+
+
+def _too_short(path: Path, data: bytes, size: int) -> DamagedFile:
+    return DamagedFile(path, 0, found=f"a file of {len(data)} bytes", expected=f"{size} bytes", hint=RESTORE)
+
+
+# Import -----------------------------------------------------------------------------------------------------
+
+
+def needs_import(directory: Path) -> bool:
+    """Tell whether a data directory is of version 1, or an import of it was not finished."""
+    consensus = directory / "consensus"
+    if (consensus / UNFINISHED).exists():
+        return True
+    return not (directory / "VERSION").exists() and any(_is_older(consensus / name) for name in _NAMES)
+
+
+def read_import(directory: Path) -> Import:
+    """Read all of version 1, in place or set aside.  Changes nothing; refuses what it cannot trust."""
+    log_path, metadata_path, snapshot_path = (_where(directory, name) for name in _NAMES)
+    log, state, image = read_log(log_path), read_metadata(metadata_path), read_snapshot(snapshot_path)
+    notes = [log.tail] if log.tail else []
+    contents = Contents(notes)
+    for queue, messages in image.queues if image else ():
+        contents.put_queue(queue, messages)
+    commands, older = decode_log(log.entries, path=log_path)
+    if older:
+        notes.append(f"the first {older} of {len(commands)} commands of the log have names of before 19 August 2023")
+    start = _entries_in_image(log, commands, image, notes) if image else 0
+    for place, command in enumerate(commands[start:], start):
+        contents.apply(command, makes_queues=place < older)
+    return Import(contents.items(), state, notes)
+
+
+class Contents:
+    """The queues and messages while commands are done, in their order; one that changed nothing is noted."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+        self._queues: dict[str, _Content] = {"": _Content(ImportedQueue(""))}
+
+    def put_queue(self, queue: ImportedQueue, messages: Iterable[ImportedMessage] = ()) -> None:
+        """Put a queue there as it is, with its messages, in place of one that has its name."""
+        content = self._queues[queue.name] = _Content(queue)
+        for message in messages:
+            content.put(message)
+
+    def apply(self, command: Command, *, makes_queues: bool) -> None:
+        """Do what a command did.  The log of before 19 August 2023 has no command that makes a queue."""
+        match command:
+            case ImportedMessage(queue=name) if name in self._queues:
+                self._queues[name].put(command)
+            case ImportedMessage(queue=name) if makes_queues:
+                self._notes.append(f"queue {name!r} is made, for the log has messages for it and nothing that makes it")
+                self.put_queue(ImportedQueue(name), [command])
+            case ImportedMessage(queue=name):
+                self._notes.append(f"a message for queue {name!r}, which did not exist, is left out")
+            case ImportedQueue(name=name) if name not in self._queues:
+                self.put_queue(command)
+            case DeletedQueue(name=name) if name and name in self._queues:
+                del self._queues[name]
+            case RemovedFirst(queue=name) if name in self._queues:
+                self._queues[name].remove_first()  # of an empty queue nothing was removed
+            case Counted():
+                pass
+            case ImportedQueue(name=name) | DeletedQueue(name=name) | RemovedFirst(queue=name):
+                self._notes.append(f"{type(command).__name__} of queue {name!r} changed nothing")
+            case _:
+                assert_never(command)
+
+    def items(self) -> list[Imported]:
+        """Each queue, then its messages in the order in which they were put."""
+        items: list[Imported] = []
+        for content in self._queues.values():
+            items += [content.queue, *content.messages.values()]
+        return items
+
+
+class _Content:
+    """One queue and its messages, by number."""
+
+    def __init__(self, queue: ImportedQueue) -> None:
+        self.queue = queue
+        self.messages: dict[int, ImportedMessage] = {}
+        self._next = 0
+        self._line: list[tuple[int, int]] = []  # a heap of keys and numbers: the smallest key first, then the oldest
+
+    def put(self, message: ImportedMessage) -> None:
+        self.messages[self._next] = message
+        heappush(self._line, (message.key, self._next))
+        self._next += 1
+
+    def remove_first(self) -> None:
+        if self._line:
+            _key, number = heappop(self._line)
+            del self.messages[number]
+
+
+def _entries_in_image(log: Log, commands: list[Command], image: Snapshot, notes: list[str]) -> int:
+    """Return how many entries the image already holds.
+
+    The log does not say which index its first entry has.  It is complete from index 0 if the entry at the
+    image's index has the image's term and everything in the image was put there by the entries before;
+    otherwise it was cut behind the image, and all of it comes after.
+    """
+    covered = image.last_index + 1
+    if len(log.entries) >= covered and log.entries[image.last_index].term == image.last_term:
+        put = Counter(command for command in commands[:covered] if isinstance(command, ImportedMessage))
+        held = Counter(message for _queue, messages in image.queues for message in messages)
+        if held <= put:
+            notes.append(f"the log is complete; its first {covered} entries are in the snapshot")
+            return covered
+    if log.entries and log.entries[0].term < image.last_term:
+        notes.append("the log begins in an older term than the snapshot, but does not contain it: all comes after it")
+    elif log.entries:
+        notes.append(f"the log was cut behind the snapshot; all its {len(log.entries)} entries come after it")
+    return 0
+
+
+def set_aside(directory: Path) -> None:
+    """Rename the three files to `*.v1`, and drop what an unfinished import has made in their place.
+
+    Read the import first: this is the step after which version 1 programs find nothing.  A crash at any
+    moment leaves every file under one of its two names, and `needs_import` true until `finish_import`.
+    """
+    consensus = directory / "consensus"
+    marker = consensus / UNFINISHED
+    if marker.exists():
+        _drop_unfinished(directory)
+    else:
+        replace_durably(marker, b"version 1 is being imported; the node finishes it at its next start\n")
+    for name in _NAMES:
+        path = consensus / name
+        if _is_older(path):
+            path.rename(_kept(path))
+        elif path.exists():
+            path.unlink()  # 0 bytes: the same as absent
+    sync_directory(consensus)
+
+
+def finish_import(directory: Path) -> None:
+    """Say that everything imported is on disk: from now on the `*.v1` files are only kept.
+
+    DataDirectory.finish_import calls this after it has written VERSION.
+    """
+    consensus = directory / "consensus"
+    (consensus / UNFINISHED).unlink(missing_ok=True)
+    sync_directory(consensus)
+
+
+def _drop_unfinished(directory: Path) -> None:
+    """Remove what an interrupted import made: nothing of it was ever served."""
+    consensus, state = directory / "consensus", directory / "state"
+    for path in consensus.glob("raft.*"):
+        renamed = _kept(path).exists()  # then this one is ours, whatever a crash has left in it
+        if path.suffix != SUFFIX and (renamed or not _is_older(path)):
+            path.unlink()
+    for path in state.iterdir() if state.is_dir() else ():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+_NAMES = (LOG, METADATA, SNAPSHOT)
+_OURS = {LOG: (log_format.VERSION,), METADATA: tuple(metadata.SIZES)}  # numbers that version 1 never has
+
+
+def _kept(path: Path) -> Path:
+    return path.with_name(path.name + SUFFIX)
+
+
+def _where(directory: Path, name: str) -> Path:
+    """Return where a file of version 1 stands now: under its name, or set aside by an unfinished import."""
+    path = directory / "consensus" / name
+    return _kept(path) if path.with_name(UNFINISHED).exists() and _kept(path).exists() else path
+
+
+def _is_older(path: Path) -> bool:
+    """Tell whether a file is none of ours: of version 1, or one that reading it will refuse by name."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(8)
+    except OSError:
+        return False
+    number = int.from_bytes(data[4:8], "big", signed=True)
+    newer = number < 0 if path.name == SNAPSHOT else number in _OURS[path.name]
+    return bool(data) and not (len(data) == 8 and data[:4] == MARKER and newer)

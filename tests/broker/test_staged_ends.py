@@ -1,0 +1,112 @@
+"""StagedEnds: what ends when, and what it costs to ask."""
+
+import time
+
+import pytest
+
+from tests.helpers.broker import Client
+from wakeq.protocol.queue.leases.audience import NEVER
+from wakeq.protocol.queue.leases.staged_ends import StagedEnds
+from wakeq.protocol.queue.staging import Name, Staging
+
+SOURCE, STASH = ("c", "s"), ("t", "s")
+
+
+def test_what_has_ended_is_returned_once() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 30})
+    ends.set(STASH, {0: 20})
+
+    assert ends.first_ms == 10
+    assert ends.over(9) == []
+    assert ends.over(20) == [("c", "s", 1), ("t", "s", 0)]
+    assert ends.first_ms == 30
+    assert ends.over(30) == [("c", "s", 2)]
+    assert (ends.over(NEVER - 1), ends.first_ms) == ([], NEVER)
+
+
+def test_what_is_renewed_ends_later() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 10})
+
+    assert ends.renew(SOURCE, 50)
+
+    assert ends.over(49) == []
+    assert ends.first_ms == 50
+    assert not ends.renew(("c", "other"), 50)
+
+
+def test_what_is_settled_does_not_end() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 20})
+
+    ends.set(SOURCE, {2: 20})
+    ends.set(STASH, {})
+
+    assert ends.over(30) == [("c", "s", 2)]
+    assert not ends.renew(SOURCE, 50)
+
+
+def test_what_lapses_does_not_end_again() -> None:
+    ends = StagedEnds()
+    ends.set(SOURCE, {1: 10, 2: 20})
+    (lapsing,) = ends.over(10)
+
+    ends.set(SOURCE, {1: 10, 2: 20})
+
+    assert ends.lapsing == {lapsing}
+    assert ends.over(30) == [("c", "s", 2)]
+    ends.lapsing.clear()
+    ends.set(SOURCE, {1: 40})
+    assert ends.over(40) == [("c", "s", 1)]
+
+
+def cost_of_one_end(count: int) -> float:
+    """Of so many that end one after the other."""
+    ends = StagedEnds()
+    for place in range(count):
+        ends.set((STASH[0], f"t{place}"), {0: place})
+    begin_s = time.process_time()
+    for now_ms in range(count):
+        assert len(ends.over(now_ms)) == 1
+    return (time.process_time() - begin_s) / count
+
+
+def test_of_many_that_end_one_by_one_each_costs_about_the_same() -> None:
+    few, many = (min(cost_of_one_end(count) for _ in range(3)) for count in (250, 8_000))
+
+    assert many < 8 * few, f"{many * 1e6:.1f} us of many, {few * 1e6:.1f} us of few"
+
+
+def test_renewals_leave_nothing_behind() -> None:
+    ends = StagedEnds()
+    ends.set(STASH, {0: 50_000})
+    for until_ms in range(20, 20_000):
+        ends.set(SOURCE, {1: until_ms})
+
+    assert len(ends._heap) < 100
+    assert (ends.over(19_998), ends.over(19_999), ends.over(50_000)) == ([], [("c", "s", 1)], [("t", "s", 0)])
+
+
+def test_a_queue_that_never_stages_keeps_nothing_for_it(client: Client) -> None:
+    client.publish("q", "a")
+
+    assert client.broker.queue("q").leases.ends is None  # type: ignore[union-attr]
+    assert client.broker.queue("q").ledger.staging is None
+
+
+def test_a_stash_among_many_costs_a_look_at_itself(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        client.call("STASH", "q", stash=f"t{number}", messages=["a"])
+    looked: list[Name] = []
+    ends_of = Staging.ends_of
+
+    def counted(staging: Staging, name: Name) -> dict[int, int]:
+        looked.append(name)
+        return ends_of(staging, name)
+
+    monkeypatch.setattr(Staging, "ends_of", counted)
+
+    client.call("STASH", "q", stash="one more", messages=["a"])
+
+    assert looked == [("t", "one more")]

@@ -1,0 +1,110 @@
+"""An operator who wants another leader may ask any node."""
+
+import pytest
+
+from tests.helpers.by_hand import Json
+from tests.helpers.hand_cluster import ELECTION_S, HandCluster, HandNode, successor
+from wakeq.actors.log.standing import WISH_ELECTIONS
+from wakeq.protocol.log.level import PASSING_ON
+from wakeq.protocol.raft.messages import Transfer
+
+
+def transfer(node: HandNode, heir: int | None = None) -> list[Json]:
+    """Ask a node for another leader, and let half a second pass."""
+    client = node.client()
+    replies = client.ask({"cmd": "CLUSTER", "do": "transfer"} | ({} if heir is None else {"node": heir}))
+    node.network.advance(0.5)
+    return replies + client.take()
+
+
+def test_follower_passes_a_wish_for_another_leader_on(cluster: HandCluster, leader: HandNode) -> None:
+    replies = transfer(cluster.others(leader)[0])
+
+    new = successor(cluster, leader)
+    assert [reply["cluster"] for reply in replies] == [{"transferring_to": new.number}]
+
+
+def test_follower_passes_on_who_is_to_lead(cluster: HandCluster, leader: HandNode) -> None:
+    asked, named = cluster.others(leader)
+
+    replies = transfer(asked, named.number)
+
+    assert [reply["cluster"] for reply in replies] == [{"transferring_to": named.number}]
+    assert cluster.leader() is named
+
+
+def test_follower_that_is_to_lead_itself_passes_that_on(cluster: HandCluster, leader: HandNode) -> None:
+    asked = cluster.others(leader)[0]
+
+    transfer(asked, asked.number)
+
+    assert cluster.leader() is asked
+
+
+@pytest.mark.parametrize("whom", ["the leader", "a stranger"])
+def test_follower_refuses_a_wish_for_who_cannot_take_over(cluster: HandCluster, leader: HandNode, whom: str) -> None:
+    replies = transfer(cluster.others(leader)[0], leader.number if whom == "the leader" else 9)
+
+    assert [reply["err"] for reply in replies] == ["BAD_FIELD"]
+    assert cluster.leader() is leader
+
+
+def test_follower_says_so_when_the_leader_does_not_hand_over(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader.raft_log, "on_wish", lambda _wish: None)
+    client = cluster.others(leader)[0].client()
+
+    client.send({"cmd": "CLUSTER", "do": "transfer"})
+    cluster.advance(WISH_ELECTIONS * ELECTION_S + 0.5)
+
+    assert [reply["err"] for reply in client.take()] == ["NO_QUORUM"]
+
+
+def test_follower_without_a_leader_refuses_as_ever(cluster: HandCluster, leader: HandNode) -> None:
+    leader.kill()
+
+    assert [reply["err"] for reply in transfer(cluster.others(leader)[0])[:1]] == ["NOT_LEADER"]
+
+
+def test_follower_of_an_older_cluster_says_who_leads(
+    cluster: HandCluster, leader: HandNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = cluster.others(leader)[0]
+    monkeypatch.setattr(type(asked.raft_log), "level", PASSING_ON - 1)
+
+    replies = transfer(asked)
+
+    assert [(reply["err"], reply["leader"]) for reply in replies] == [("NOT_LEADER", f"node-{leader.number}:2601")]
+
+
+def test_wish_of_a_former_term_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:
+    core, other = leader.raft_log.core, cluster.others(leader)[0].raft_log.core
+    wish = Transfer(other.me.node_id, core.me.node_id, other.me.disk_id, other.me.incarnation, core.term - 1, None)
+
+    leader.raft_log.on_wish(wish)
+    cluster.advance(1)
+
+    assert cluster.leader() is leader
+
+
+def test_wish_of_who_is_no_member_moves_nobody(cluster: HandCluster, leader: HandNode) -> None:
+    core = leader.raft_log.core
+
+    leader.raft_log.on_wish(Transfer(9, core.me.node_id, 1, 1, core.term, None))
+    cluster.advance(1)
+
+    assert cluster.leader() is leader
+
+
+def test_leader_that_cannot_hand_over_says_why(
+    cluster: HandCluster, leader: HandNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, away = cluster.others(leader)
+    away.kill()
+    monkeypatch.setattr(type(leader.raft_log), "_heirs", [])
+
+    transfer(asked)
+
+    assert any("leadership stays here, though an operator asked node" in record.message for record in caplog.records)
+    assert cluster.leader() is leader

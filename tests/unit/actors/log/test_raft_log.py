@@ -1,0 +1,279 @@
+"""RaftLog: when it writes, what it waits for, and what happens when it cannot."""
+
+import errno
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.by_hand import Json
+from wakeq.actors.log import entries as log_entries
+from wakeq.actors.log.driver import GiveUp
+from wakeq.actors.log.files import Cut, Roll
+from wakeq.actors.log.sync_place import (
+    FAST_SYNC_S,
+    SLOW_SYNCS_MAX,
+    STALL_PAUSE_S,
+    STALL_S,
+    SYNCS_LOOKED_AT,
+    SyncPlace,
+)
+from wakeq.actors.mail import Pressure, Propose, Refusal, Throttle
+from wakeq.protocol.errors import SyncFailed
+from wakeq.protocol.log.entries import Draft, Publish, SetAside
+
+Q = "q"
+
+
+def pub(name: str = Q) -> Json:
+    return {"cmd": "PUB", "qname": name, "message": "m"}
+
+
+def test_what_is_proposed_while_a_sync_is_under_way_goes_out_in_the_next_one(broker: Broker) -> None:
+    clients = [broker.client() for _ in range(20)]
+    broker.log_disk.held = True
+    clients[0].send(pub())
+    broker.settle()
+    for client in clients[1:]:
+        client.send(pub())
+    broker.settle()
+    syncs = broker.raft_log.syncs
+
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [client.words() for client in clients] == [["ok"]] * 20
+    assert broker.raft_log.syncs - syncs == 2
+
+
+def test_what_is_proposed_in_one_turn_is_one_write(broker: Broker) -> None:
+    clients = [broker.client() for _ in range(20)]
+    clients[0].publish(Q)
+    syncs = broker.raft_log.syncs
+
+    for client in clients:
+        client.send(pub(), pub("other"))
+    broker.settle()
+
+    assert broker.raft_log.syncs - syncs == 1
+
+
+def test_what_waited_for_the_store_goes_out_in_one_write(broker: Broker) -> None:
+    clients = [broker.client() for _ in range(20)]
+    broker.raft_log.tell(Throttle(True))
+    for client in clients:
+        client.send(pub())
+    broker.settle()
+    syncs = broker.raft_log.syncs
+
+    broker.raft_log.tell(Throttle(False))
+    broker.settle()
+
+    assert [client.words() for client in clients] == [["ok"]] * 20
+    assert broker.raft_log.syncs - syncs == 1
+
+
+def test_a_delivery_is_written_after_20_ms_if_nothing_else_is(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    syncs = broker.raft_log.syncs
+    client.fetch(Q)
+
+    broker.advance(0.019)
+    before = broker.raft_log.syncs
+    broker.advance(0.002)
+
+    assert before == syncs
+    assert broker.raft_log.syncs == syncs + 1
+    assert client.figures(Q)["delivered"] == 1
+
+
+def test_a_delivery_rides_with_the_next_entry(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    syncs = broker.raft_log.syncs
+    client.fetch(Q)
+
+    client.publish("other")
+    broker.advance(0.1)
+
+    assert broker.raft_log.syncs == syncs + 1
+    assert client.figures(Q)["delivered"] == 1
+
+
+def tried(place: SyncPlace, seconds: float, times: int = 1) -> bool:
+    """Let syncs take so long; return whether the next one is done on the loop."""
+    for _ in range(times):
+        place.took(seconds, 0.0, on_loop=False)
+    return place.on_loop(0.0)
+
+
+def test_while_nearly_all_syncs_are_fast_they_are_done_on_the_loop() -> None:
+    place = SyncPlace()
+
+    assert not tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT - SLOW_SYNCS_MAX - 1)
+    assert tried(place, FAST_SYNC_S / 2)
+    assert tried(place, FAST_SYNC_S / 2, SLOW_SYNCS_MAX)
+    assert tried(place, FAST_SYNC_S, SLOW_SYNCS_MAX)
+    assert not tried(place, FAST_SYNC_S)
+
+
+def test_a_sync_that_stalled_the_loop_is_not_risked_again_for_a_while() -> None:
+    place = SyncPlace()
+    tried(place, FAST_SYNC_S / 2, SYNCS_LOOKED_AT)
+
+    place.took(STALL_S, 1.0, on_loop=True)
+
+    assert not place.on_loop(1.0 + STALL_PAUSE_S - 0.1)
+    assert place.on_loop(1.0 + STALL_PAUSE_S)
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_a_failed_sync_ends_the_process_and_no_answer_leaves(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, on_loop: bool
+) -> None:
+    def fail(*_: object) -> None:
+        raise SyncFailed("raft.log: sync failed: Input/output error")
+
+    monkeypatch.setattr(broker.files.log, "write", fail)
+    monkeypatch.setattr(broker.raft_log._place, "on_loop", lambda now_s: on_loop)
+    broker.may_fail = True
+
+    client.send(pub())
+    replies = client.take()
+
+    assert replies == []
+    assert [type(error) for error in broker.failures] == [SyncFailed]
+    assert not broker.raft_log.alive
+
+
+def test_an_error_of_the_disk_is_a_failed_sync_whatever_it_is_called(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.pwritev", fail)
+    broker.may_fail = True
+
+    client.send(pub())
+
+    assert client.take() == []
+    assert [type(error) for error in broker.failures] == [SyncFailed]
+
+
+def test_under_pressure_publishes_are_refused_and_acknowledgements_are_not(broker: Broker, client: Client) -> None:
+    uids = [client.publish(Q) for _ in range(2)]
+    client.fetch(Q)
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+
+    refused = [client.call("PUB", Q, message="m"), client.call("CREATE", "new")]
+    acked = client.call("ACK", Q, uid=uids[0])
+    nacked = client.call("NACK", Q, uid=client.fetch(Q)["uid"])
+    broker.raft_log.tell(Pressure(None))
+
+    assert [(reply["cmd"], reply["err"], reply["detail"]) for reply in refused] == [("nok", "DISK_FULL", "no room")] * 2
+    assert (acked["cmd"], nacked["cmd"]) == ("okack", "oknack")
+    assert client.publish(Q)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_the_messages_of_a_refused_acknowledgement_are_not_stuck(broker: Broker, client: Client, many: bool) -> None:
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+
+    which = {"uids": [uid]} if many else {"uid": uid}
+    reply = client.call("ACK", Q, **which, publish=[{"qname": "b", "message": "m"}])
+    broker.advance(5)
+
+    assert reply["err"] == "DISK_FULL"
+    assert client.fetch(Q)["uid"] == uid
+    broker.check(Q)
+
+
+def test_dead_letters_are_written_under_pressure(broker: Broker, client: Client) -> None:
+    client.call("CREATE", Q, max_deliveries=1)
+    client.publish(Q)
+    uid = client.fetch(Q)["uid"]
+    broker.raft_log.tell(Pressure(Refusal("DISK_FULL", "no room")))
+
+    client.call("NACK", Q, uid=uid)
+
+    assert client.fetch("q.dead")
+
+
+def test_while_the_store_is_behind_proposals_wait_in_their_order(broker: Broker, client: Client) -> None:
+    broker.raft_log.tell(Throttle(True))
+    client.send({"cmd": "PUB", "qname": Q, "message": "1"}, {"cmd": "PUB", "qname": Q, "message": "2"})
+    waiting = client.take()
+
+    broker.raft_log.tell(Throttle(False))
+
+    assert waiting == []
+    assert client.words() == ["ok", "ok"]
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["1", "2"]
+
+
+def test_what_sets_an_entry_aside_does_not_wait_for_a_store_that_waits_for_it(broker: Broker, client: Client) -> None:
+    broker.raft_log.tell(Throttle(True))
+    client.send(pub())
+    broker.settle()
+    before = broker.raft_log.synced_entries
+
+    broker.raft_log.tell(Propose([(SetAside(Q, 10_000, "it crashes its queue"), None)]))
+
+    assert client.words() == []
+    assert broker.raft_log.synced_entries - before == 1
+
+
+def test_a_segment_is_sealed_although_an_older_one_was_being_removed(broker: Broker, client: Client) -> None:
+    while not broker.files.log.roll_due:
+        client.publish(Q, "m" * 100_000)
+    broker.log_disk.held = True
+    broker.raft_log.tell(Cut(0))
+    broker.raft_log.tell(Roll(broker.queues.applied[0]))
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert not broker.files.log.roll_due
+
+
+def test_who_asked_in_this_term_is_not_given_up_with_a_former_one(broker: Broker, client: Client) -> None:
+    client.publish(Q)
+    broker.log_disk.held = True
+    client.send(pub())
+    broker.settle()
+
+    broker.raft_log.tell(GiveUp(broker.raft_log.core.term - 1))
+    meanwhile = client.take()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert (meanwhile, client.words()) == ([], ["ok"])
+
+
+@pytest.mark.parametrize("draft", [Draft(b"", priority=1 << 63), Draft(bytes(2_000))], ids=["number", "size"])
+def test_what_the_log_cannot_take_is_refused_alone(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, draft: Draft
+) -> None:
+    monkeypatch.setattr(log_entries, "PAYLOAD_BYTES_MAX", 1_000)
+    drafts = [Draft(b"before"), draft, Draft(b"behind")]
+
+    broker.raft_log.tell(Propose([(Publish(Q, [each]), None) for each in drafts]))
+    broker.settle()
+
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "behind"]
+    assert client.finds_nothing(Q)
+
+
+def test_every_answer_rests_on_what_a_crash_leaves(broker: Broker, client: Client) -> None:
+    uids = [client.publish(Q, str(i), priority=-i) for i in range(5)]
+    client.call("ACK", Q, uid=uids[4])
+
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert [client.fetch(Q)["msg"] for _ in range(4)] == ["3", "2", "1", "0"]
+    assert client.finds_nothing(Q)
+    assert broker.raft_log.core.term == 2

@@ -1,0 +1,79 @@
+"""Crew: who has what, and whose turn it is."""
+
+import time
+
+from wakeq.actors.mail import Delivery
+from wakeq.actors.monique.crew import Crew, Out
+
+
+def out(task_id: str, until_ms: int = 1_000) -> Out:
+    return Out(task_id, Delivery("uid", 0, 0, b"", (1, 1), 0, b"", 3, 1, until_ms))
+
+
+def turns(crew: Crew) -> list[int]:
+    return list(crew.in_turn())
+
+
+def test_who_has_been_without_a_task_for_longest_is_next() -> None:
+    crew = Crew()
+    assert crew.meet([1, 2, 3]) == []
+
+    crew.give(1, out("a"))
+    crew.give(2, out("b"))
+    assert [one.task_id for one in crew.end("b")] == ["b"]
+    crew.end("a")
+
+    assert turns(crew) == [3, 2, 1]
+    assert (crew.out, crew.next_end_ms) == (0, None)
+
+
+def test_what_those_have_who_are_gone_is_lost() -> None:
+    crew = Crew()
+    crew.meet([1, 2, 3])
+    crew.give(1, out("a"))
+    crew.give(2, out("a"))
+
+    assert crew.meet([2, 4]) == [out("a")]
+
+    assert turns(crew) == [4]
+    assert crew.end("a") == [out("a")]
+    assert crew.end("a") == []
+    assert turns(crew) == [4, 2]
+
+
+def test_who_lets_a_lease_end_is_behind_all_others_until_it_has_answered() -> None:
+    crew = Crew()
+    crew.meet([1, 2])
+    crew.give(1, out("a", until_ms=10))
+    crew.give(2, out("b", until_ms=20))
+    assert crew.next_end_ms == 10
+
+    assert crew.expire(15) == [out("a", until_ms=10)]
+    crew.end("b")
+    crew.meet([1, 2, 3])
+
+    assert turns(crew) == [2, 3, 1]
+    crew.give(1, out("c"))
+    crew.end("c")
+    assert turns(crew) == [2, 3, 1]
+    crew.meet([2, 3])
+    crew.meet([1, 2, 3])
+    assert turns(crew) == [2, 3, 1]
+
+
+def test_an_answer_costs_the_same_however_many_components_there_are() -> None:
+    def seconds(components: int) -> float:
+        crew, answers = Crew(), 1_000
+        crew.meet(range(components))
+        for number in range(components):
+            crew.give(number, out(f"t{number}"))
+        began_s = time.process_time()
+        for number in range(answers):
+            crew.end(f"t{number % components}")
+            crew.give(number % components, out(f"t{number % components}"))
+        return time.process_time() - began_s
+
+    few = min(seconds(10) for _ in range(3))
+    many = min(seconds(1_000) for _ in range(3))
+
+    assert many < 5 * few

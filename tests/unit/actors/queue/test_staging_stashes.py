@@ -1,0 +1,313 @@
+"""QueueStaging: stashed publishes, as a client of the worker protocol sees them."""
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.by_hand import Json
+from tests.helpers.staging_commands import fetched, publish, publish_job, stash, unstash
+from wakeq.actors.sessions.operator_mail import Requeue
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.log.entries import Result, Unstash, UnstashAction
+from wakeq.protocol.queue import staging
+from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.uid import parse, uid_of
+from wakeq.protocol.wire.worker.commands import STASH_PARTS_MAX
+
+
+def test_what_is_stashed_is_seen_only_when_it_is_published(client: Client) -> None:
+    stash(client, "t1", "a", "b")
+    stash(client, "t2", "c")
+    stash(client, "left", "x")
+    assert fetched(client) == []
+
+    assert unstash(client, 1, ("t1", 2), ("t2", 1))["rows"] == 3
+
+    assert fetched(client) == ["a", "b", "c"]
+
+
+def test_what_is_stashed_counts_as_published_when_it_is_and_the_count_never_falls(client: Client) -> None:
+    client.publish("q", "before")
+    stash(client, "t1", "a", "b")
+    stash(client, "dropped", "x")
+    counts = [client.figures("q")["published"]]
+
+    unstash(client, 1, ("t1", 2))
+    counts.append(client.figures("q")["published"])
+    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
+    counts.append(client.figures("q")["published"])
+
+    assert counts == [1, 3, 3]
+
+
+@pytest.mark.parametrize("follow_ups", [[], [{"qname": "next", "message": "x"}]])
+def test_what_is_stashed_is_not_acknowledged_by_who_guesses_its_uid(client: Client, follow_ups: list[Json]) -> None:
+    published = publish(client, "seen")[0]
+    stash(client, "t", "a")
+    guessed = uid_of(parse(published)[0], 2)
+
+    client.call("ACK", "q", uid=guessed, **({"publish": follow_ups} if follow_ups else {}))
+
+    assert fetched(client) == ["seen"]
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+    assert fetched(client) == ["a"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_is_stashed_expires_once_it_is_published(broker: Broker, restarts: bool) -> None:
+    client = broker.client()
+    stash(client, "t", "a", "b", expires=5)
+    stash(client, "dropped", "c", expires=5)
+    if restarts:
+        broker.crash_and_restart()
+        client = broker.client()
+    broker.advance(9)
+    stashed = client.figures("q")["stashed"]
+
+    assert unstash(client, 1, ("t", 2))["rows"] == 2
+    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
+    assert fetched(client) == []
+    broker.advance(1)
+
+    figures = client.figures("q")
+    assert (stashed, *(figures[name] for name in ("published", "expired", "size"))) == (3, 2, 2, 0)
+
+
+def test_an_epoch_that_is_published_again_publishes_nothing(client: Client) -> None:
+    stash(client, "t", "a")
+    unstash(client, 1, ("t", 1))
+    stash(client, "again", "a")
+
+    assert unstash(client, 0).get("epoch") == 1
+    assert unstash(client, 1, ("again", 1))["rows"] == 0
+
+    assert fetched(client) == ["a"]
+    assert client.figures("q")["stashed"] == 0
+
+
+def test_an_epoch_that_is_older_than_the_last_one_is_refused_and_what_was_stashed_stays(client: Client) -> None:
+    stash(client, "t", "a")
+    unstash(client, 5, ("t", 1))
+    stash(client, "another", "b")
+
+    for epoch in (1, 4):
+        refused = unstash(client, epoch, ("another", 1))
+        assert (refused["err"], "another writer" in refused["detail"]) == ("EPOCH_OLD", True)
+
+    assert unstash(client, 6, ("another", 1))["rows"] == 1
+    assert fetched(client) == ["a", "b"]
+
+
+def test_a_part_that_is_sent_twice_is_stored_once(client: Client) -> None:
+    for _ in range(2):
+        stash(client, "t", "a")
+        stash(client, "t", "b", part=1)
+
+    assert unstash(client, 1, ("t", 2))["rows"] == 2
+    assert fetched(client) == ["a", "b"]
+
+
+def test_a_stash_has_so_many_parts_and_no_more(client: Client) -> None:
+    assert stash(client, "t", "a", part=STASH_PARTS_MAX - 1)["cmd"] == "okrows"
+
+    reply = stash(client, "t", "b", part=STASH_PARTS_MAX)
+
+    assert (reply["cmd"], reply["err"]) == ("nok", "BAD_FIELD")
+    assert "from 0 to 9999; put more messages into each, or begin another stash" in reply["detail"]
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+
+
+@pytest.mark.parametrize(
+    ("bound", "command", "words"),
+    [
+        ("SOURCES_MAX", "STAGE", "settle one first"),
+        ("STASHES_MAX", "STASH", "publish or drop some of them first"),
+        ("WRITERS_MAX", "UNSTASH", "give them fewer names"),
+    ],
+)
+def test_who_meets_a_bound_of_what_is_staged_hears_which(
+    client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, command: str, words: str
+) -> None:
+    monkeypatch.setattr(staging, bound, 1)
+    publish(client, "a", "b")
+    about: list[Json] = [
+        {"STAGE": {"source": name, "epoch": 1}, "STASH": {"stash": name, "messages": ["x"]},
+         "UNSTASH": {"writer": name, "epoch": 1, "stashes": []}}[command] for name in ("one", "two")
+    ]  # fmt: skip
+
+    first, second = (client.call(command, "q", **fields) for fields in about)
+
+    assert (first["cmd"] != "nok", second["err"]) == (True, "BUSY")
+    assert words in second["detail"]
+
+
+def test_of_too_many_writers_the_one_unused_longest_is_forgotten(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "WRITERS_MAX", 2)
+
+    def publishes(writer: str) -> bool:
+        return bool(client.call("UNSTASH", "q", writer=writer, epoch=1, stashes=[])["cmd"] == "okrows")
+
+    stash(client, "t", "a")
+    assert [publishes("one"), publishes("two"), publishes("three")] == [True, True, False]
+
+    client.broker.advance(staging.KEPT_MS_MIN / 1000)
+
+    assert publishes("three")
+    assert [client.call("UNSTASH", "q", writer=name, stashes=[]).get("epoch") for name in ("one", "two")] == [None, 1]
+
+
+def test_nodes_forget_the_same_writer_whether_they_were_restarted_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(staging, "WRITERS_MAX", 2)
+
+    def publishes(ledger: Ledger, writer: str, at_ms: int) -> None:
+        ledger.unstash(Unstash("q", UnstashAction.PUBLISHED, [], writer, 1), at_ms)
+
+    went_on, restarted = (Ledger("q", 1, Policies(), Limits()) for _ in range(2))
+    for writer in ("two", "one"):
+        publishes(went_on, writer, 0)  # in one moment
+    rows = [(name, value) for name, value in went_on.collect().staged if value is not None]
+    restarted.restore_staging(rows)
+    for ledger in (went_on, restarted):
+        publishes(ledger, "three", staging.KEPT_MS_MIN)
+
+    assert went_on.staging is not None
+    assert restarted.staging is not None
+    assert set(went_on.staging.writers) == set(restarted.staging.writers)
+
+
+def test_a_job_that_has_no_epoch_publishes_once(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    assert publish_job(client, "job", ("t", 1))["rows"] == 1
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+    stash(client, "again", "a")
+
+    assert publish_job(client, "job", ("again", 1))["rows"] == 0
+
+    assert (fetched(client), client.figures("q")["stashed"]) == (["a"], 0)
+
+
+def test_a_job_is_forgotten_after_minutes_and_takes_no_place_from_a_writer(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "JOBS_MAX", 1)
+    monkeypatch.setattr(staging, "WRITERS_MAX", 1)
+    for name in "abc":
+        stash(client, name, name)
+    unstash(client, 1, ("a", 1))
+    publish_job(client, "one", ("b", 1))
+
+    refused = publish_job(client, "two", ("c", 1))
+    client.broker.advance(staging.JOB_KEPT_MS / 1000)
+
+    assert (refused["err"], "jobs within 15 minutes" in refused["detail"]) == ("BUSY", True)
+    assert publish_job(client, "two", ("c", 1))["rows"] == 1
+    known = client.broker.queue("q").ledger.staging
+    assert known is not None
+    assert (list(known.jobs), list(known.writers)) == (["two"], ["w"])
+
+
+def test_a_part_that_is_sent_again_keeps_its_stash_for_longer(client: Client) -> None:
+    stash(client, "t", "a", keep=60)
+    client.broker.advance(59)
+    stash(client, "t", "a", keep=60)
+    client.broker.advance(59)
+
+    assert unstash(client, 1, ("t", 1))["rows"] == 1
+
+
+def test_a_look_in_blocks_leaves_out_what_is_stashed(client: Client) -> None:
+    stash(client, "t", "a", "b")
+    publish(client, "c")
+
+    before = client.call("PEEKB", "q", count=9)
+    unstash(client, 1, ("t", 2))
+
+    assert (before["rows"], before["last"]) == (1, 3)
+    assert client.call("PEEKB", "q", count=9)["rows"] == 3
+
+
+def test_all_stashes_are_published_or_none(client: Client) -> None:
+    stash(client, "t", "a", keep=10)
+    stash(client, "u", "b", keep=60)
+
+    for missing in (("v", 1), ("t", 2)):
+        assert unstash(client, 1, ("u", 1), missing)["err"] == "STASH_EXPIRED"
+
+    client.broker.advance(11)
+    assert unstash(client, 1, ("t", 1), ("u", 1))["err"] == "STASH_EXPIRED"
+    assert fetched(client) == []
+    assert unstash(client, 1, ("u", 1))["rows"] == 1
+
+
+def test_what_nobody_publishes_goes(client: Client, broker: Broker) -> None:
+    stash(client, "dropped", "a")
+    stash(client, "lapsed", "b", keep=10)
+
+    client.call("UNSTASH", "q", stashes=[("dropped", 1)])
+    broker.advance(11)
+
+    assert client.figures("q")["stashed"] == client.figures("q")["size"] == 0
+    assert client.figures("q")["published"] == 0
+    broker.flush()
+    broker.crash_and_restart()
+    assert fetched(broker.client()) == []
+
+
+def test_delay_and_priority_of_a_stashed_message_are_kept(client: Client) -> None:
+    late = {"message": "late", "delay": 5}
+    client.call("STASH", "q", stash="t", messages=["b", {"message": "a", "priority": -1}, late])
+
+    unstash(client, 1, ("t", 3))
+
+    assert fetched(client) == ["a", "b"]
+    client.broker.advance(6)
+    assert fetched(client) == ["late"]
+
+
+def test_stashes_outlive_crashes_cuts_and_restarts(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    broker.flush()
+    stash(client, "t", "b", part=1)
+    broker.crash_and_restart()
+    client = broker.client()
+    assert fetched(client) == []
+    unstash(client, 7, ("t", 2))
+    broker.flush()
+    broker.crash_and_restart()
+    client = broker.client()
+
+    assert unstash(client, 7)["rows"] == 0
+    assert fetched(client) == ["a", "b"]
+
+
+def test_a_limit_of_the_queue_counts_what_is_stashed(client: Client) -> None:
+    client.call("CREATE", "q", max_size=2)
+    stash(client, "t", "a", "b")
+
+    assert stash(client, "u", "c")["err"] == "QUEUE_FULL"
+    assert client.call("PUB", "q", message="d")["err"] == "QUEUE_FULL"
+    assert unstash(client, 1, ("t", 2))["rows"] == 2
+
+
+def test_what_is_stashed_is_not_let_go_by_an_operator(client: Client, broker: Broker) -> None:
+    stash(client, "t", "a")
+    ledger = broker.queue("q").ledger
+    (number,) = ledger.living_numbers()
+
+    outcome = broker.operate("q", lambda me: Requeue(me, "q", [uid_of(ledger.id, number)]))
+
+    assert outcome.results == [Result.UNKNOWN]
+    assert fetched(client) == []
+
+
+def test_publishing_a_stash_wakes_a_sleeper(client: Client, worker: Client) -> None:
+    stash(client, "t", "a")
+    worker.fall_asleep("q")
+
+    unstash(client, 1, ("t", 1))
+
+    assert worker.words() == ["awk"]

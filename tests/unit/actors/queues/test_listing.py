@@ -1,0 +1,58 @@
+"""A look at many queues, a slice at a time."""
+
+from typing import Any, cast
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from wakeq.actors.mail import Asker, Refusal
+from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queues.listing import SLICE_QUEUES, Listing
+
+NOBODY = cast(Asker, None)
+
+
+def test_the_next_slice_comes_when_all_of_this_one_have_answered() -> None:
+    names = [f"q-{number}" for number in range(SLICE_QUEUES + 2)]
+    listing = Listing(NOBODY, names)
+
+    first = listing.next_slice()
+    complete = [listing.add(place, {"qname": name}) for place, name in reversed(first)]
+    second = listing.next_slice()
+
+    assert [name for _, name in first] == names[:SLICE_QUEUES]
+    assert complete == [False] * (SLICE_QUEUES - 1) + [True]
+    assert [name for _, name in second] == names[SLICE_QUEUES:]
+
+
+def test_the_rows_stand_in_the_order_of_the_names_without_those_that_are_gone() -> None:
+    listing = Listing(NOBODY, ["a", "b", "c", "d"])
+    rows: list[dict[str, Any] | Refusal | None] = [{"qname": "a"}, Refusal("BUSY", "..."), None, {"qname": "d"}]
+
+    for place, _ in reversed(listing.next_slice()):
+        listing.add(place, rows[place])
+
+    assert listing.rows == [{"qname": "a"}, {"qname": "d"}]
+
+
+@pytest.mark.parametrize("look", ["LIST", "STATS", "cut"])
+def test_whoever_comes_meanwhile_does_not_stand_behind_all_queues(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    for number in range(4 * SLICE_QUEUES):
+        client.publish(f"q-{number}")
+    waiting: list[int] = []
+    receive = QueueProcess.on_receive
+
+    def count_and_receive(self: QueueProcess, message: Any) -> None:
+        waiting.append(len(self.runtime._ready))
+        receive(self, message)
+
+    monkeypatch.setattr(QueueProcess, "on_receive", count_and_receive)
+    if look == "cut":
+        broker.flush()
+    else:
+        client.call(look)
+
+    assert len(waiting) >= 4 * SLICE_QUEUES
+    assert max(waiting) <= SLICE_QUEUES + 5

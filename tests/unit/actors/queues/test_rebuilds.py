@@ -1,0 +1,490 @@
+"""Queues that crash: they are built again, nothing is lost or told twice, and nobody waits for ever."""
+
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from wakeq.actors.log.sync_place import SyncPlace
+from wakeq.actors.mail import Answered, Asker, Fetch, Propose, Sleep, Stats, Want, Woken
+from wakeq.actors.queue import process as queue
+from wakeq.actors.queue.deliveries import Lead
+from wakeq.actors.queue.process import QueueProcess
+from wakeq.actors.queues.rebuilds import CRASHES_MAX
+from wakeq.actors.runtime import Process
+from wakeq.protocol.log.entries import Ack, Draft, Publish
+from wakeq.protocol.queue.leases.leases import Leases
+from wakeq.protocol.queue.ledger import Ledger
+from wakeq.storage.state.store import QUEUES
+
+Q = "q"
+
+
+class Listener(Process):
+    """An asker; keeps the places of what was answered, and by whom it was woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[Any] = []
+
+    def on_receive(self, message: Answered | Woken) -> None:
+        self.heard += [message] if isinstance(message, Woken) else [place for _, place, _ in message.answers]
+
+
+def test_a_queue_that_crashes_once_is_rebuilt_and_nothing_is_lost(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    stored, fresh = client.publish(Q, "stored"), ""
+    broker.flush()
+    fresh = client.publish(Q, "fresh")
+    before = broker.queue(Q)
+    poison[0] = 1
+
+    replies = client.ask(
+        {"cmd": "PUB", "qname": Q, "message": "poison"}, {"cmd": "PUB", "qname": "other", "message": "m"}
+    )
+
+    assert [reply["cmd"] for reply in replies] == ["ok", "ok"]
+    assert broker.queue(Q) is not before
+    assert [client.fetch(Q)["uid"] for _ in range(3)] == [stored, fresh, replies[0]["uid"]]
+    broker.check(Q)
+
+
+def test_a_queue_that_cannot_even_say_its_last_words_is_rebuilt(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def speechless(self: QueueProcess) -> None:
+        raise ZeroDivisionError("it is in no state to speak")
+
+    monkeypatch.setattr(QueueProcess, "_last_words", speechless)
+    first = client.publish(Q, "first")
+    poison[0] = 1
+
+    second = client.publish(Q, "poison")
+
+    assert [client.fetch(Q)["uid"] for _ in range(2)] == [first, second]
+
+
+def test_what_was_published_since_the_last_cut_is_read_from_the_log_for_a_rebuilt_queue(
+    broker: Broker, client: Client
+) -> None:
+    stored = client.publish(Q, "stored")
+    broker.flush()
+    client.call("PUB", Q, message="first", priority=2, headers={"a": "b"})
+    client.ask(*({"cmd": "PUB", "qname": name, "message": "m"} for name in (Q, "other", Q, "another")))
+    client.call("PUB", Q, messages=["a", "b"])
+    client.call("ACK", Q, uid=stored)
+    kept = broker.assembly.queues._told[Q]
+
+    broker.queue(Q).tell("nothing that a queue knows")
+    broker.settle()
+
+    assert [type(one) for one in kept].count(int) == 3
+    found = [client.fetch(Q) for _ in range(5)]
+    assert [one["msg"] for one in found] == ["m", "m", "a", "b", "first"]
+    assert found[-1]["headers"] == {"a": "b"}
+    broker.check(Q)
+
+
+def test_publish_that_is_read_from_the_log_for_a_rebuilt_queue_keeps_its_moment(broker: Broker, client: Client) -> None:
+    uid = client.call("PUB", Q, message="once", id="order-1")["uid"]
+    since_ms = client.figures(Q)["oldest_ready_ms"]
+
+    broker.queue(Q).tell("nothing that a queue knows")
+    broker.settle()
+
+    assert client.figures(Q)["oldest_ready_ms"] == since_ms > 0
+    assert client.call("PUB", Q, message="once", id="order-1")["uid"] == uid
+    assert client.figures(Q)["ready"] == 1
+
+
+def test_a_queue_that_crashes_before_it_comes_to_a_publish_answers_it_when_it_is_rebuilt(
+    broker: Broker, client: Client
+) -> None:
+    client.publish(Q, "before")
+    broker.queue(Q).tell("nothing that a queue knows")  # and behind that comes what is published
+
+    replies = client.ask(*({"cmd": "PUB", "qname": name, "message": "m"} for name in (Q, "other")))
+
+    assert [reply["cmd"] for reply in replies] == ["ok", "ok"]
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "m"]
+    broker.check(Q)
+
+
+def test_a_crash_wakes_who_sleeps_and_answers_who_waits(broker: Broker, client: Client, poison: list[int]) -> None:
+    sleeps, waits = broker.client(), broker.client()
+    client.publish(Q, delay=100)
+    sleeps.fall_asleep(Q)
+    waits.ask({"cmd": "FET", "qname": Q, "wait": 50, "cmd_id": 1})
+    poison[0] = -1
+
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+
+    assert set(sleeps.words()) == {"awk"}
+    assert waits.words() == ["nomsg"]
+
+
+def test_islp_in_the_mail_of_a_queue_that_crashes_is_answered_and_its_sleeper_woken(
+    broker: Broker, client: Client
+) -> None:
+    client.publish(Q)
+    sleeper, process = broker.runtime.spawn(Listener), broker.queue(Q)
+
+    process.tell("nothing that a queue knows")
+    process.tell(Sleep(Asker(sleeper, None, "islp"), Q, subscribed=True))
+    broker.settle()
+
+    assert broker.queue(Q) is not process
+    assert sleeper.heard == ["islp", Woken(Q)]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_crashes_a_queue_three_times_is_set_aside_with_its_reason(
+    broker: Broker, client: Client, poison: list[int], count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.publish(Q, "before")
+    poison[0] = -1
+
+    replies = client.ask(*[{"cmd": "PUB", "qname": Q, "message": "poison"}] * count)
+    after = client.publish(Q, "after")
+    entries = broker.queues.set_aside_count
+
+    assert [reply.get("err") for reply in replies] == ["SET_ASIDE"] * count
+    assert [client.fetch(Q)["msg"] for _ in range(2)] == ["before", "after"]
+    for stored in (False, True):
+        if stored:
+            broker.advance(0.1)
+            broker.flush()
+        broker.crash_and_restart()
+        client = broker.client()
+        assert client.figures(Q)["size"] + client.figures(Q)["leased"] == 2
+        assert client.call("ACK", Q, uid=after).get("known", True) is (not stored)
+        client.publish(Q, "one more")
+        assert broker.queues.set_aside_count == entries > 0
+    with broker.files.store.read() as view:
+        assert any(b"ZeroDivisionError: poisoned" in value for _, value in view.scan(QUEUES))
+    assert "is set aside: it crashed the queue: ZeroDivisionError: poisoned" in caplog.text
+
+
+def test_while_a_queue_is_rebuilt_everybody_is_answered_and_the_others_go_on(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    worker = broker.client()
+    worker.call("SUB", Q)
+    uid = client.publish(Q)
+    client.fetch(Q)
+    poison[0] = 1
+    broker.state_disk.held = True
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+
+    worker.send(
+        {"cmd": "FET", "qname": Q},
+        {"cmd": "LIST"},
+        {"cmd": "ISLP", "qname": Q},
+        {"cmd": "NACK", "qname": Q, "uid": uid},
+    )
+    straight = worker.words()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    broker.settle()
+
+    assert set(straight) | set(worker.words()) >= {"queues"}
+    assert client.words() == ["ok"]
+    broker.check(Q)
+    assert worker.fetch(Q)["msg"] == "poison"
+
+
+@pytest.mark.parametrize("bad", ["a", "b"])
+def test_a_queue_that_crashes_holds_up_nobody_elses_answer(
+    broker: Broker, client: Client, worker: Client, poison: list[int], bad: str
+) -> None:
+    for name in ("a", "b"):
+        client.publish(name)
+    poison[0] = 1
+
+    worker.send(*[{"cmd": "PUB", "qname": name, "msg": "poison" if name == bad else "good"} for name in "ab"])
+
+    assert worker.words() == ["ok", "ok"]
+
+
+def test_a_queue_that_crashes_again_while_it_is_rebuilt_begins_to_lead_once(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish(Q)
+    led: list[QueueProcess] = []
+    lead = QueueProcess.on_lead
+
+    def note_and_lead(self: QueueProcess, message: Lead) -> None:
+        led.append(self)
+        lead(self, message)
+
+    monkeypatch.setitem(queue._HANDLERS, Lead, note_and_lead)
+    poison[0] = 2
+
+    client.publish(Q, "poison")
+
+    assert led == [broker.queue(Q)]  # once more would forget who sleeps, who waits, and what is on its way
+
+
+@pytest.mark.parametrize("what", ["a batch", "a look at all queues", "a fetch"])
+def test_what_comes_before_the_news_of_a_crash_is_answered_all_the_same(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    for name in ("a", "b"):
+        client.publish(name)
+    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: True)
+    listener = broker.runtime.spawn(Listener)
+    publish = Ledger.publish
+    crashed: list[Ledger] = []
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if entry.drafts[0].body == b"poison" and not crashed:
+            crashed.append(self)
+            come()
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    def come() -> None:
+        """Have Queues told of something, behind which the news of the crash will stand."""
+        match what:
+            case "a batch":
+                entries = [Publish(name, [Draft(b"")]) for name in ("a", "b")]
+                broker.raft_log.on_receive(Propose([(entry, Asker(listener, None, entry.queue)) for entry in entries]))
+            case "a look at all queues":
+                broker.queues.tell(Stats(Asker(listener, None, "all"), "", all_queues=True))
+            case _:
+                broker.queues.tell(Fetch("a", listener, None, [Want("a", 0)]))
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    client.publish("a", "poison")
+
+    assert sorted(listener.heard) == {"a batch": ["a", "b"], "a look at all queues": ["all"], "a fetch": ["a"]}[what]
+    assert crashed
+
+
+def test_a_replay_tells_nobody_a_second_time(broker: Broker, client: Client, poison: list[int]) -> None:
+    client.call("CREATE", Q, lease="strict")
+    worker = broker.client()
+    worker.ask({"cmd": "FET", "qname": Q, "wait": 10, "cmd_id": "w"})
+    client.publish(Q, "m")
+    first = worker.words()
+    poison[0] = 1
+
+    client.publish(Q, "poison")
+
+    assert first == ["msg"]
+    assert worker.words() == []
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_what_was_answered_is_not_kept_for_a_replay_which_may_answer_it_again(
+    broker: Broker, client: Client, poison: list[int], times: int
+) -> None:
+    client.ask(*({"cmd": "PUB", "qname": Q, "message": "m"} for _ in range(times)))
+    uids = [client.fetch(Q)["uid"] for _ in range(times)]
+    client.call("NACK", Q, uid=uids[0])
+    client.ask(*({"cmd": "ACK", "qname": Q, "uid": uid} for uid in uids))
+    kept = [one for one in broker.assembly.queues._told[Q] if not isinstance(one, int)]
+    told = [asker for *_, asker in kept if asker is not None]
+    pendings = [getattr(asker.ticket, "pending", asker.ticket) for asker in told]
+    poison[0] = 1
+
+    replies = client.ask({"cmd": "PUB", "qname": Q, "message": "poison"})
+
+    assert [(*pending.commands, *pending.replies) for pending in pendings] == [()] * 2
+    assert [reply["cmd"] for reply in replies] == ["ok"]
+    broker.check(Q)
+
+
+def test_a_follow_up_to_a_queue_that_crashed_is_answered(broker: Broker, client: Client, poison: list[int]) -> None:
+    client.publish("b")
+    uid = client.publish(Q)
+    client.fetch(Q)
+    poison[0] = 2
+
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+
+    assert reply["cmd"] == "okack"
+    assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "poison"]
+
+
+def test_a_follow_up_that_is_set_aside_takes_the_acknowledgement_with_it(
+    broker: Broker, client: Client, poison: list[int]
+) -> None:
+    client.publish("b")
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    poison[0] = -1
+
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+    broker.advance(5)
+
+    assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
+    assert client.fetch(Q)["uid"] == uid
+
+
+def test_an_entry_that_crashes_two_queues_is_left_out_of_both(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.publish("b")
+    uid = client.publish(Q, timeout=5)
+    client.fetch(Q)
+    poison[0] = -1
+    acknowledge = Ledger.acknowledge
+
+    def fragile(self: Ledger, entry: Ack) -> Any:
+        if self.name == Q:
+            raise ZeroDivisionError("poisoned")
+        return acknowledge(self, entry)
+
+    monkeypatch.setattr(Ledger, "acknowledge", fragile)
+    reply = client.call("ACK", Q, uid=uid, publish=[{"qname": "b", "message": "poison"}])
+    broker.advance(5)
+
+    assert (reply["cmd"], reply.get("err")) == ("nok", "SET_ASIDE")
+    assert client.fetch(Q)["uid"] == uid
+    assert client.fetch("b")["msg"] == "hi"
+    broker.flush()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_queue_that_was_made_by_what_was_set_aside_keeps_what_comes_after(
+    broker: Broker, client: Client, poison: list[int], stored: bool
+) -> None:
+    client.publish(Q)
+    held = client.fetch(Q)["uid"]
+    poison[0] = -1
+    client.call("PUB", "new", message="poison")
+    client.call("ACK", Q, uid=held, publish=[{"qname": "next", "message": "poison"}])
+
+    uids = [client.publish("new", "after"), client.publish("next", "after")]
+    if stored:
+        broker.flush()
+    broker.crash_and_restart()
+
+    assert [broker.client().fetch(name)["uid"] for name in ("new", "next")] == uids
+
+
+def test_an_acknowledgement_with_a_follow_up_waits_until_its_queue_is_without_what_crashed_it(
+    broker: Broker, client: Client, poison: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused here, it would be done on a node whose queue crashed a moment later, or not at all."""
+    client.publish("b")
+    uid = client.publish(Q)
+    client.fetch(Q)
+    poison[0] = -1
+    monkeypatch.setattr(SyncPlace, "on_loop", lambda *_: False)
+    broker.state_disk.held = True  # the queue is slow to be rebuilt, and to crash again
+    poisoner = broker.client()
+    poisoner.send({"cmd": "PUB", "qname": "b", "message": "poison"})
+    broker.settle()
+    broker.log_disk.held = True
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "b", "message": "m"}]})
+    broker.settle()
+    broker.state_disk.held = False
+    broker.state_disk.complete()
+    broker.settle()
+
+    broker.log_disk.complete(1)  # it is committed, and what sets the other entry aside is not
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert [reply["err"] for reply in poisoner.take()] == ["SET_ASIDE"]
+    assert client.words() == ["okack"]
+    assert [client.fetch("b")["msg"] for _ in range(2)] == ["hi", "m"]
+
+
+def test_crashes_that_have_nothing_to_do_with_each_other_end_no_node(broker: Broker, client: Client) -> None:
+    uid = client.publish(Q)
+
+    for _ in range(5):
+        broker.queue(Q).tell(object())  # a bug: no handler knows it
+        broker.advance(3_600)
+
+    assert client.fetch(Q)["uid"] == uid
+
+
+def test_a_queue_that_crashes_again_and_again_outside_of_any_entry_ends_its_node(
+    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object) -> None:
+        raise ZeroDivisionError("whatever is asked")
+
+    client.publish(Q)
+    monkeypatch.setattr(Leases, "take", crash)
+    broker.may_fail = True
+
+    for _ in range(CRASHES_MAX - 1):
+        assert client.call("FET", Q)["cmd"] == "nomsg"
+    before = list(broker.failures)
+    client.ask({"cmd": "FET", "qname": Q})
+
+    assert before == []
+    assert [str(error) for error in broker.failures] == [
+        "queue 'q' crashes again and again outside of any entry: ZeroDivisionError: whatever is asked"
+    ]
+
+
+def test_a_lease_from_before_a_crash_of_its_queue_is_older_than_any_after_it(
+    broker: Broker, client: Client, worker: Client, poison: list[int]
+) -> None:
+    client.publish(Q, "m", timeout=5)
+    for _ in range(3):
+        before = client.fetch(Q)
+        client.call("NACK", Q, uid=before["uid"], lease=before["lease"])
+    before = client.fetch(Q)
+    poison[0] = 1
+    client.publish(Q, "poison")
+    broker.advance(6)
+
+    after = next(message for message in (worker.fetch(Q), worker.fetch(Q)) if message["msg"] == "m")
+
+    assert after["uid"] == before["uid"]
+    assert client.call("ACK", Q, uid=before["uid"], lease=before["lease"])["err"] == "STALE_LEASE"
+    reply = worker.call("ACK", Q, uid=after["uid"], lease=after["lease"])
+    assert (reply["cmd"], "known" in reply) == ("okack", False)
+
+
+def test_leases_between_crashes_of_a_queue_are_each_older_than_the_next(
+    broker: Broker, client: Client, worker: Client
+) -> None:
+    client.publish(Q, "m", timeout=5)
+    earlier = []
+    for _ in range(CRASHES_MAX - 1):
+        earlier.append(worker.fetch(Q))
+        broker.advance(0.1)  # the delivery is in the log
+        broker.queue(Q).tell("nothing that a queue knows")
+        broker.advance(6)
+
+    last = worker.fetch(Q)
+
+    for delivery in earlier:
+        assert client.call("ACK", Q, uid=last["uid"], lease=delivery["lease"])["err"] == "STALE_LEASE"
+    assert worker.call("ACK", Q, uid=last["uid"], lease=last["lease"])["cmd"] == "okack"
+
+
+@pytest.mark.parametrize("lease", ["fast", "strict"])
+def test_a_delivery_on_its_way_when_its_queue_crashes_is_not_made_twice(
+    broker: Broker, client: Client, worker: Client, poison: list[int], lease: str
+) -> None:
+    client.call("CREATE", Q, lease=lease)
+    client.publish(Q, "m")
+    poison[0] = 1
+    broker.log_disk.held = True  # the poison is on its way, and the delivery behind it
+
+    client.send({"cmd": "PUB", "qname": Q, "message": "poison"})
+    broker.settle()
+    worker.send({"cmd": "FET", "qname": Q})
+    broker.settle()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+    broker.advance(1)
+    second = client.ask({"cmd": "FET", "qname": Q}, {"cmd": "FET", "qname": Q})
+
+    got = [reply["msg"] for reply in (*worker.take(), *second) if reply["cmd"] == "msg"]
+    assert sorted(got) == ["m", "poison"]

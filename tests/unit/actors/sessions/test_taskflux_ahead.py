@@ -1,0 +1,121 @@
+"""TaskFluxSubscriber where a delivery removes at once: acknowledged ahead, or in the legacy dialect."""
+
+import pytest
+
+from tests.helpers.broker import Broker, Client
+from tests.helpers.taskflux_by_hand import HandTaskFlux, stored
+from wakeq.protocol.log.entries import Ack
+from wakeq.protocol.wire.taskflux.dialects import LEGACY, SPEC, Dialect
+from wakeq.protocol.wire.taskflux.packets import (
+    ACK,
+    NACK,
+    OK,
+    BusinessError,
+    Count,
+    CountResponse,
+    CreateQueue,
+    DeleteQueue,
+    Dequeue,
+    Record,
+)
+
+
+def test_what_is_acknowledged_ahead_goes_with_its_delivery_in_one_entry(
+    broker: Broker, flux: HandTaskFlux, client: Client
+) -> None:
+    stored(flux, b"b", b"c", key=2)
+    stored(flux, b"a", key=1)
+    last = broker.raft_log.core.log.last_index
+
+    broker.log_disk.held = True
+    assert flux.ask(*[Dequeue(""), ACK] * 3) == []
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert flux.take() == [Record(1, b"a"), OK, Record(2, b"b"), OK, Record(2, b"c"), OK]
+    assert broker.raft_log.core.log.last_index == last + 1
+    figures = client.figures("")
+    assert (figures["delivered"], figures["acked"], figures["leased"], figures["size"]) == (3, 3, 0, 0)
+
+
+def test_what_is_acknowledged_ahead_is_there_again_if_that_was_not_durable(broker: Broker, flux: HandTaskFlux) -> None:
+    stored(flux, b"a", b"b")
+    broker.log_disk.held = True
+    assert flux.ask(*[Dequeue(""), ACK] * 2) == []
+
+    broker.crash_and_restart()
+
+    again = HandTaskFlux(broker)
+    assert again.ask(Dequeue(""), NACK, Count("")) == [Record(0, b"a"), OK, CountResponse(2)]
+
+
+def test_what_was_taken_for_a_connection_that_is_gone_stays_removed(broker: Broker, flux: HandTaskFlux) -> None:
+    stored(flux, b"a", b"b", b"c")
+    broker.log_disk.held = True
+    assert flux.ask(*[Dequeue(""), ACK] * 2) == []
+
+    flux.close()
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+    broker.settle()
+
+    assert not flux.process.alive
+    assert HandTaskFlux(broker).ask(Count(""), Dequeue("")) == [CountResponse(1), Record(0, b"c")]
+
+
+@pytest.mark.parametrize("dialect", [SPEC, LEGACY], ids=lambda dialect: dialect.name)
+def test_of_what_is_taken_together_only_that_is_missing_which_somebody_else_removed(
+    broker: Broker, flux: HandTaskFlux, client: Client, dialect: Dialect
+) -> None:
+    uids = [client.publish("", body) for body in "abc"]
+    taker = HandTaskFlux(broker, dialect)
+    pair = [Dequeue("")] if dialect is LEGACY else [Dequeue(""), ACK]
+
+    taker.say(*pair * 3)
+    client.send({"cmd": "ACK", "qname": "", "uid": uids[1]})  # is in the log first, and known to the queue too late
+    records = [answer for answer in taker.take() if isinstance(answer, Record)]
+
+    assert client.words() == ["okack"]
+    assert records == [Record(0, b"a"), Record(0, b"c")]
+    assert flux.ask(Count("")) == [CountResponse(0)]
+    broker.check("")
+
+
+def test_what_cannot_be_taken_any_more_is_told_to_each_that_would_wait(broker: Broker, flux: HandTaskFlux) -> None:
+    flux.ask(CreateQueue("q"))
+    stored(flux, b"a", b"b", queue="q")
+    deleter = HandTaskFlux(broker)
+
+    deleter.say(DeleteQueue("q"))  # is in the log first
+    flux.say(*[Dequeue("q", 5000), ACK] * 2)
+
+    assert [type(answer) for answer in flux.take()] == [BusinessError] * 2
+    assert deleter.take() == [OK]
+
+
+def test_legacy_removes_with_the_delivery_in_one_entry(broker: Broker, flux: HandTaskFlux, client: Client) -> None:
+    stored(flux, b"a")
+    legacy = HandTaskFlux(broker, LEGACY)
+    last = broker.raft_log.core.log.last_index
+
+    broker.log_disk.held = True
+    assert legacy.ask(Dequeue("")) == []
+    broker.log_disk.held = False
+    broker.log_disk.complete()
+
+    assert legacy.take() == [Record(0, b"a")]
+    assert broker.raft_log.core.log.last_index == last + 1
+    figures = client.figures("")
+    assert (figures["delivered"], figures["acked"], figures["leased"], figures["size"]) == (1, 1, 0, 0)
+    assert Ack.__struct_fields__[-2] == "delivered"
+
+
+def test_legacy_takes_nothing_that_is_not_durable(broker: Broker, flux: HandTaskFlux) -> None:
+    stored(flux, b"a")
+    legacy = HandTaskFlux(broker, LEGACY)
+    broker.log_disk.held = True
+    legacy.ask(Dequeue(""))
+
+    broker.crash_and_restart()
+
+    assert HandTaskFlux(broker).ask(Dequeue("")) == [Record(0, b"a")]

@@ -1,0 +1,310 @@
+"""The journal's reader over files live, stopped, copied, torn, damaged, old, or of several nodes."""
+
+import shutil
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.journal_files import CLUSTER, EVERYTHING, JOBS, JournalFiles, publish, rows_of, short
+from wakeq.pipeline.journal import files as journal_files
+from wakeq.pipeline.journal import plan as journal_plan
+from wakeq.pipeline.journal.files import OpenSegment
+from wakeq.pipeline.journal.plan import History
+from wakeq.pipeline.journal.schema import Wanted
+from wakeq.protocol.errors import DamagedFile, HistoryGone, StorageError
+from wakeq.protocol.log.entries import Delivered, PurgeQueue
+from wakeq.protocol.log.format import HEADER_BYTES
+from wakeq.protocol.uid import uid_of
+
+
+def test_a_torn_tail_ends_at_the_last_right_record(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"), publish("b"))
+    files.outcomes(0)
+    log = files.path / "consensus" / "raft.log"
+    whole = log.read_bytes().rstrip(b"\0")
+
+    log.write_bytes(whole[:-1])
+
+    assert [row["index"] for row in rows_of(files.path)] == [1, 2]
+
+
+def test_a_record_that_has_rotted_where_the_log_is_still_written_is_no_end(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path)
+    for body in ("a", "b", "c"):
+        files.write(publish(body))
+    log = tmp_path / "consensus" / "raft.log"
+    whole = log.read_bytes()
+    second = HEADER_BYTES + (len(whole.rstrip(b"\0")) - HEADER_BYTES) // 3  # all three are of one size
+    log.write_bytes(whole[: second + 60] + b"!" + whole[second + 61 :])
+
+    with pytest.raises(DamagedFile, match=f"raft.log: at offset {second}: expected entry 2"):
+        short(tmp_path)
+
+
+def test_what_is_written_while_the_end_is_looked_at_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path)
+    files.write(publish("a"))
+    read, looks = OpenSegment.read, list[int]()
+
+    def read_before_two_more_are_written(segment: OpenSegment, offset: int, size: int) -> bytes:
+        data = read(segment, offset, size)
+        looks.append(offset)
+        if looks.count(offset) == 1 and offset > HEADER_BYTES:
+            files.write(publish("b"))
+            files.write(publish("c"))
+        return data
+
+    monkeypatch.setattr(OpenSegment, "read", read_before_two_more_are_written)
+
+    assert [row[0] for row in short(tmp_path)] == [1]
+
+
+def test_what_is_cut_off_while_the_end_is_looked_at_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a node that follows another leader from now on: what it had not confirmed is not what it was."""
+    files = JournalFiles(tmp_path)
+    for body in ("a", "b", "c"):
+        files.write(publish(body))
+    log = tmp_path / "consensus" / "raft.log"
+    whole = log.read_bytes()
+    second = HEADER_BYTES + (len(whole.rstrip(b"\0")) - HEADER_BYTES) // 3  # all three are of one size
+    half_written = whole[:second] + bytes(100) + whole[second + 100 :]
+    log.write_bytes(half_written)
+    read, looks = OpenSegment.read, list[int]()
+
+    def read_before_it_is_cut_off(segment: OpenSegment, offset: int, size: int) -> bytes:
+        data = read(segment, offset, size)
+        looks.append(offset)
+        if looks.count(second) == 2:
+            log.write_bytes(whole[:second])
+        return data
+
+    monkeypatch.setattr(OpenSegment, "read", read_before_it_is_cut_off)
+
+    assert [row[0] for row in short(tmp_path)] == [1]
+
+
+def test_a_damaged_block_of_a_sealed_segment_says_so(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a" * 1000))
+    files.seal()
+    files.outcomes(0)
+    path = next((files.path / "consensus").glob("raft.log.0*"))
+    data = bytearray(path.read_bytes())
+    data[600] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(DamagedFile, match="the block of entry 1"):
+        rows_of(files.path)
+
+
+def test_a_log_without_outcomes_as_older_releases_left_it_is_read_with_what_it_tells(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data", first_index=50)
+    files.write(publish("a"), Delivered("jobs", 7, [3], [99_000], 1), PurgeQueue("jobs"), publish("b"))
+
+    assert short(files.path) == [
+        (50, "published", None, "open"),
+        (51, "delivered", uid_of(7, 3), "open"),
+        (52, "purged", None, "open"),
+        (53, "published", uid_of(52, 1), "open"),
+    ]
+
+
+def test_history_is_one_over_sealed_segments_the_journal_and_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_plan, "SPAN_BYTES_MIN", 1)
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.seal()
+    files.outcomes(0, queues=[(1, 2, "jobs")])
+    files.write(publish("b"))
+    files.seal()
+    files.write(publish("c"))
+    files.outcomes(2, queues=[(1, 4, "jobs")])
+
+    files.log.cut_below(3)
+
+    assert [path.name for path in (files.path / "journal").glob("raft.log.*")] == [f"raft.log.{1:019d}"]
+    assert len(History([files.path]).spans(cores=1000)) > 1
+    assert [row["uid"] for row in rows_of(files.path, cores=1000)][1:] == [uid_of(1, number) for number in (1, 2, 3)]
+
+
+def test_several_nodes_tell_each_entry_once(tmp_path: Path) -> None:
+    one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", node=2)
+    for files in (one, two):
+        files.write(JOBS, publish("a"))
+    one.seal()
+    for files in (one, two):
+        files.write(publish("b"))
+    two.seal()
+    one.write(publish("c"))
+    one.outcomes(0)
+    two.outcomes(0)
+
+    assert [row["index"] for row in rows_of(one.path, two.path)] == [1, 2, 3, 4]
+    assert [row["index"] for row in rows_of(two.path, one.path)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_what_only_a_lost_leader_had_is_not_told_in_place_of_what_was_committed(
+    tmp_path: Path, is_sealed: bool
+) -> None:
+    lost, winner, third = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2, 3))
+    for files in (lost, winner, third):
+        files.write(JOBS, publish("a"))
+    lost.outcomes(0, queues=[(1, 2, "jobs")])
+    lost.write(publish("ghost"), publish("ghost"), publish("ghost"))
+    for files in (winner, third):
+        files.write(publish("b"), term=2)
+    third.outcomes(0, queues=[(1, 3, "jobs")])
+    winner.write(publish("c"), term=2)
+    winner.outcomes(0, queues=[(1, 4, "jobs")])
+    winner.write(publish("open"), term=2)
+    if is_sealed:
+        lost.seal()
+        third.seal()
+
+    expected = rows_of(winner.path, wanted=EVERYTHING)
+
+    assert [(row["body"], row["outcome"]) for row in expected[1:]] == [
+        (b"a", "done"), (b"b", "done"), (b"c", "done"), (b"open", "open"),
+    ]  # fmt: skip
+    for order in permutations([lost.path, winner.path, third.path]):
+        assert rows_of(*order, wanted=EVERYTHING) == expected
+    assert rows_of(lost.path, third.path, wanted=EVERYTHING) == expected[:3], "the lost one has the lower term"
+
+
+def test_what_one_node_is_still_writing_and_another_does_not_have_any_more_is_told(tmp_path: Path) -> None:
+    slow, fast = (JournalFiles(tmp_path / str(node), node=node) for node in (1, 2))
+    for files in (slow, fast):
+        files.write(JOBS, publish("a"))
+    fast.seal()
+    for files in (slow, fast):
+        files.write(publish("b"))
+    fast.seal()
+    fast.write(publish("c"))
+    slow.outcomes(0, queues=[(1, 3, "jobs")])
+    fast.outcomes(0, queues=[(1, 4, "jobs")])
+    next((fast.path / "consensus").glob("raft.log.*1")).unlink()
+
+    assert [row["index"] for row in rows_of(slow.path, fast.path)] == [1, 2, 3, 4]
+
+
+def test_what_only_a_directory_without_outcomes_has_is_told_as_far_as_it_is_sealed(tmp_path: Path) -> None:
+    old, new = JournalFiles(tmp_path / "old"), JournalFiles(tmp_path / "new", node=2, first_index=3)
+    old.write(JOBS, publish("a"))
+    old.seal()
+    old.write(publish("ghost"))
+    new.write(publish("b"))
+    new.outcomes(2, queues=[(1, 3, "jobs")])
+
+    for order in permutations([old.path, new.path]):
+        rows = rows_of(*order, wanted=EVERYTHING)
+        assert [(row["body"], row["outcome"]) for row in rows] == [(None, "open"), (b"a", "open"), (b"b", "done")]
+
+
+def test_directories_of_different_clusters_are_refused(tmp_path: Path) -> None:
+    one, two = JournalFiles(tmp_path / "one"), JournalFiles(tmp_path / "two", cluster=CLUSTER[::-1])
+
+    with pytest.raises(StorageError, match="different clusters"):
+        History([one.path, two.path])
+
+
+def test_a_segment_that_is_sealed_or_moved_while_it_is_read_is_found_again(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    segment = History([files.path]).stretches[0].segment
+
+    files.seal()
+    files.write(publish("b"))
+    files.log.cut_below(3)
+
+    assert segment.open().path.parent.name == "journal"
+    shutil.rmtree(files.path / "journal")
+    with pytest.raises(HistoryGone, match="removed meanwhile"):
+        segment.open()
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_a_segment_that_is_sealed_between_two_looks_for_it_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    segment = History([files.path]).stretches[0].segment
+    looks, opened = 0, journal_files.OpenSegment.__init__
+
+    def sealed_meanwhile(self: journal_files.OpenSegment, path: Path) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == look:
+            files.seal()
+        opened(self, path)
+
+    monkeypatch.setattr(journal_files.OpenSegment, "__init__", sealed_meanwhile)
+
+    assert segment.open().path.name == f"raft.log.{1:019d}"
+
+
+def test_the_first_segment_is_found_although_it_is_sealed_between_two_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"))
+    files.outcomes(0)
+    exists, active = Path.exists, files.path / "consensus" / "raft.log"
+    seals = [files.seal]
+
+    def exists_after_a_seal(path: Path) -> bool:
+        if path == active and seals:
+            seals.pop()()
+            files.write(publish("b"))
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", exists_after_a_seal)
+
+    assert History([files.path]).first_index == 1
+
+
+def test_queue_and_time_choose_rows(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS, publish("a"), publish("b", queue="other"), publish("c"))
+    files.outcomes(0)
+    at = {row["index"]: int(row["at"].timestamp() * 1000) for row in rows_of(files.path)}
+
+    chosen = rows_of(files.path, wanted=Wanted(queue="jobs", since_ms=at[2], until_ms=at[4]))
+
+    assert [row["index"] for row in chosen] == [2]
+    assert rows_of(files.path, wanted=Wanted(queue="nowhere")) == []
+
+
+def test_segments_that_are_of_another_time_are_not_read(tmp_path: Path) -> None:
+    files = JournalFiles(tmp_path / "data")
+    files.write(JOBS)
+    for after in range(6):
+        files.write(publish("a"))
+        files.outcomes(after + (after > 0), queues=[(1, 2 + after, "jobs")])
+        files.seal()
+    everything = rows_of(files.path)
+    at = {row["index"]: int(row["at"].timestamp() * 1000) for row in everything}
+
+    chosen = Wanted(since_ms=at[4], until_ms=at[6])
+    (span,) = History([files.path]).spans(cores=1, since_ms=at[4], until_ms=at[6])
+
+    assert [stretch.first_index for stretch in span.stretches] == [3, 4, 5], "entry 3 may be of the same moment as 4"
+    assert rows_of(files.path, wanted=chosen) == [row for row in everything if 4 <= row["index"] < 6]
+    assert rows_of(files.path, wanted=Wanted(since_ms=at[7] + 1)) == []
+    assert rows_of(files.path, wanted=Wanted(until_ms=at[1])) == []
+
+
+def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="not a data directory"):
+        History([tmp_path])

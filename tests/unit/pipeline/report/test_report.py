@@ -1,0 +1,170 @@
+"""What a report is put together from: the grid, the backlog, percentiles; and that its page shows what it is given."""
+
+import re
+import xml.etree.ElementTree
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeq.pipeline.report import charts as charts
+from wakeq.pipeline.report.page import page_of
+from wakeq.pipeline.report.queries import FACTS, bins_of, middle_ms
+from wakeq.pipeline.report.report import BUCKETS_S, POINTS_MAX, Report, Tables, bucket_for, report_of, worst_of
+
+SPAN_FIELDS = [
+    ("queue", pa.string()), ("kind", pa.string()), ("worker", pa.int64()), ("incarnation", pa.int64()),
+    ("bin", pa.int32()), ("messages", pa.int64()), *((name, pa.int64()) for name in FACTS),
+]  # fmt: skip
+COUNT_FIELDS = [
+    ("at_s", pa.int64()), ("queue", pa.string()), ("incarnation", pa.int64()), ("event", pa.string()),
+    ("outcome", pa.string()), ("reason", pa.string()), ("events", pa.int64()), ("bytes", pa.int64()),
+    ("emptied", pa.int64()),
+]  # fmt: skip
+
+
+def count(at_s: int, event: str, events: int, incarnation: int | None = 1, **more: Any) -> dict[str, Any]:
+    row = {"queue": "q", "outcome": "done", "reason": None, "bytes": None, "emptied": None}
+    return row | {"at_s": at_s, "event": event, "events": events, "incarnation": incarnation} | more
+
+
+def span(kind: str, ms: int, messages: int, **more: Any) -> dict[str, Any]:
+    bin_ = int(bins_of(np.array([ms]))[0])
+    row = {"queue": "q", "kind": kind, "worker": None, "incarnation": None, "bin": bin_, "messages": messages}
+    return row | dict.fromkeys(FACTS, 0) | more
+
+
+def report(
+    counts: list[dict[str, Any]], spans: list[dict[str, Any]] | None = None, *, until_s: int = 10, bucket_s: int = 1
+) -> Report:
+    tables = Tables(
+        pa.Table.from_pylist(counts, pa.schema(COUNT_FIELDS)), pa.Table.from_pylist(spans or [], pa.schema(SPAN_FIELDS))
+    )
+    return report_of(tables, 0, until_s, bucket_s)
+
+
+def test_the_backlog_is_on_a_full_grid_and_counts_all_that_leave() -> None:
+    leaving = [count(3, "acked", 2), count(5, "dead", 1), count(8, "expired", 1), count(9, "moved", 1)]
+
+    made = report([count(0, "published", 6), *leaving])
+
+    assert made.queues[0].backlog == [6, 6, 6, 4, 4, 3, 3, 3, 2, 1]
+    assert (made.queues[0].backlog_max, made.queues[0].backlog_last) == (6, 1)
+    assert made.queues[0].published == [6] + [0] * 9
+    assert made.queues[0].done == [0, 0, 0, 2, 0, 1, 0, 0, 1, 1]
+
+
+def test_what_was_in_a_queue_that_is_emptied_is_gone_and_the_next_incarnation_counts_anew() -> None:
+    purge = count(4, "purged", 1, None, emptied=50)
+
+    made = report([count(0, "published", 5, 1), purge, count(6, "published", 2, 50)])
+
+    assert made.queues[0].backlog == [5, 5, 5, 5, 0, 0, 2, 2, 2, 2]
+
+
+def test_what_was_there_before_is_counted_if_it_ended_in_this_time() -> None:
+    life = span("life", 0, 3, incarnation=1, from_before=3)
+
+    made = report([count(2, "acked", 3)], [life])
+
+    assert made.queues[0].backlog_first == 3
+    assert made.queues[0].backlog == [3, 3] + [0] * 8
+
+
+def test_refusals_reasons_and_hours_are_told() -> None:
+    rows = [
+        count(0, "published", 4, outcome="queue_full"), count(0, "published", 1, outcome="open"),
+        count(0, "released", 2, reason="nack"), count(0, "dead", 1, reason="timeout"),
+        count(3 * 3600, "published", 7, bytes=70),
+    ]  # fmt: skip
+
+    queue = report(rows, until_s=4 * 3600, bucket_s=60).queues[0]
+
+    assert (queue.refused, queue.releases, queue.dead_letters) == ({"queue_full": 4}, {"nack": 2}, {"timeout": 1})
+    assert queue.hours == [0, 0, 0, 7] + [0] * 20
+    assert queue.bytes_published == 70
+
+
+def test_workers_that_did_little_are_left_out_and_the_slowest_come_first() -> None:
+    spans = [
+        span("working", ms, messages, worker=worker)
+        for worker, ms, messages in ((1, 10, 9), (2, 900, 9), (3, 9_000, 2))
+    ]
+
+    made = report([count(0, "acked", 20)], spans)
+
+    assert [worker.worker for worker in made.workers] == [2, 1]
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=300), st.sampled_from([50, 90, 99]))
+def test_percentiles_are_right_to_one_part_in_a_hundred(values: list[int], percent: int) -> None:
+    bins = bins_of(np.array(values))
+    spans = [span("waiting", 0, 1) | {"bin": int(bin_)} for bin_ in bins]
+
+    found = getattr(report([count(0, "published", 1)], spans).queues[0].waiting, f"p{percent}_s")
+
+    rank = max(1, int(np.ceil(len(values) * percent / 100)))
+    assert found == pytest.approx(sorted(values)[rank - 1] / 1000, rel=0.0051, abs=0.0006)
+
+
+def test_a_bin_stands_for_what_is_in_it() -> None:
+    values = np.arange(0, 100_000)
+
+    assert (np.abs(middle_ms(bins_of(values)) - values) <= 0.0051 * values + 0.5).all()
+
+
+@given(st.integers(1, 40_000_000))
+def test_the_grid_is_fine_and_not_too_fine(length_s: int) -> None:
+    bucket_s = bucket_for(0, length_s)
+
+    assert length_s / bucket_s <= POINTS_MAX or bucket_s == BUCKETS_S[-1]
+
+
+def test_the_worst_queues_are_those_that_lose_or_repeat_or_pile_up() -> None:
+    fine = [count(0, "published", 100, queue="fine"), count(1, "acked", 100, queue="fine")]
+    dying = [count(0, "published", 100, queue="dying"), count(1, "dead", 90, queue="dying", reason="nack")]
+
+    assert [(queue.name, why) for queue, why in worst_of(report(fine + dying).queues)] == [
+        ("dying", "90 dead or expired, 10 left at the end")
+    ]
+
+
+def test_the_page_is_whole_and_escapes_what_came_from_a_broker() -> None:
+    rows = [count(at_s, "published", 3, queue=name) for at_s in range(9) for name in ("<b>&", "", "x" * 99)]
+    spans = [span("waiting", 1_500, 4, queue="<b>&"), span("working", 90_000, 4, queue="<b>&", worker=7)]
+
+    page = page_of(report(rows, spans))
+
+    assert "<b>&" not in page.replace("<b>27<", "")
+    assert "&lt;b&gt;&amp;" in page
+    assert "(default)" in page
+    for drawing in re.findall(r"<svg.*?</svg>", page):
+        xml.etree.ElementTree.fromstring(drawing)
+
+
+def test_a_report_of_nothing_is_a_page_too() -> None:
+    assert "Nothing to show" in page_of(report([]))
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (None, "-"),
+        (0.0005, "0.5 ms"),
+        (0.25, "250 ms"),
+        (1.5, "1.5 s"),
+        (90, "1.5 min"),
+        (7200, "2 h"),
+        (200_000, "2.31 d"),
+    ],
+)
+def test_spans_are_said_as_people_say_them(value: float | None, said: str) -> None:
+    assert charts.duration(value) == said
+
+
+@given(st.floats(0.001, 1e12))
+def test_an_axis_ends_just_above_what_it_shows(value: float) -> None:
+    assert value <= charts.nice_top(value) * (1 + 1e-9) <= 4.1 * value + 1e-6

@@ -1,0 +1,356 @@
+"""Entries byte by byte: what stands on disk may only change together with its page and version."""
+
+import struct
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.errors import WrongVersion
+from wakeq.protocol.log.entries import (
+    ANY_TOKEN,
+    Ack,
+    Claim,
+    ClaimAction,
+    CreateQueue,
+    DeleteQueue,
+    Delivered,
+    Draft,
+    Entry,
+    Expired,
+    Extended,
+    Imported,
+    Kind,
+    Members,
+    Noop,
+    PauseQueue,
+    Publish,
+    PurgeQueue,
+    Reason,
+    Released,
+    Requeued,
+    SetAside,
+    Stash,
+    Unstash,
+    UnstashAction,
+    UpdateQueue,
+    lengthened,
+)
+from wakeq.protocol.log.layout import HEAD, ITEM, BadRecord
+from wakeq.protocol.log.reader import decode_entry
+from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.log.rows import ROW
+from wakeq.protocol.queue.columns.alike import ALIKE_MIN, Alike, alike_bodies
+from wakeq.protocol.raft.membership import Config, Member
+
+AT = 0x0102030405060708
+HEAD_TAIL = "0102030405060708"  # its moment
+ITEMS = "00000000" + "00000000"  # an item's reason, sizes
+NO_TIMEOUT_NO_ALIAS = "0000000000000000" + "00000000"  # how most items end
+
+# Each as its page spells it: entry, hexadecimal text of its bytes.
+SPELLED: list[tuple[Entry, str]] = [
+    (Noop(), "01000000 00000000" + HEAD_TAIL + "00" * 12 + "00"),
+    (DeleteQueue("ab"), "010a0000 00000000" + HEAD_TAIL + "00" * 12 + "02 6162"),
+    (
+        Publish("q", [Draft(b"hi", -1, 5, 6, 7, b"\x80", "al")], atomic=True, id="I", door=3, worker=9),
+        "01010303 00000001" + HEAD_TAIL + "0000000000000000 00000009 01 71"
+        "0000 0001 00000002 0000000000000000 0000000000000005 ffffffffffffffff 0000000000000006 "
+        "0000000000000007 00000002"
+        "0001 49" + "6869 80 616c",
+    ),
+    (
+        Publish("", [Draft(b"a"), Draft(b"b")], session="s", ordinals=[4, 5], forced=True),
+        "0101000c 00000002" + HEAD_TAIL + "00" * 12 + "00"
+        "0000 0000 00000001 0000000000000004" + "00" * 36 + "0000 0000 00000001 0000000000000005" + "00" * 36
+        + "0001 73" + "61 62",
+    ),
+    (
+        CreateQueue("q", Policies()),
+        "01080000 00000000" + HEAD_TAIL + "0000000000000000 00000000 01 71" + "80",
+    ),
+    (
+        CreateQueue("q", Policies(wake="ready")),
+        "01080000 00000000" + HEAD_TAIL + "0000000000000000 00000000 01 71" + "81 a4 77616b65 a5 7265616479",
+    ),
+    (
+        UpdateQueue("q", {"wake": "sleeper"}),
+        "01090000 00000000" + HEAD_TAIL + "0000000000000000 00000000 01 71" + "81 a4 77616b65 a7 736c6565706572",
+    ),
+    (
+        Delivered("q", 7, [1, 3], [16, 17], 32, 9, 2),
+        "01020200 00000002" + HEAD_TAIL + "0000000000000007 00000009 01 71"
+        + ITEMS + "0000000000000001 0000000000000010 0000000000000000 0000000000000020 " + NO_TIMEOUT_NO_ALIAS
+        + ITEMS + "0000000000000003 0000000000000011 0000000000000000 0000000000000021 " + NO_TIMEOUT_NO_ALIAS,
+    ),
+    (
+        Claim("q", 7, ClaimAction.STAGED, "s", 5, [1, 3], [], 32, 2, 16, 9, 1),
+        "010f0101 00000002" + HEAD_TAIL + "0000000000000007 00000009 01 71"
+        + ITEMS + "0000000000000001 0000000000000010 0000000000000000 0000000000000020 " + NO_TIMEOUT_NO_ALIAS
+        + ITEMS + "0000000000000003 0000000000000010 0000000000000000 0000000000000021 " + NO_TIMEOUT_NO_ALIAS
+        + "95 a173 05 02 10 20",
+    ),
+    (
+        Claim("q", 7, ClaimAction.SETTLED, "s", 5, [1], [(2, 32)]),
+        "010f0003 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000020 " + NO_TIMEOUT_NO_ALIAS
+        + "95 a173 05 01 00 00",
+    ),
+    (
+        Claim("q", 7, ClaimAction.RENEWED, "s", until_ms=16),
+        "010f0002 00000000" + HEAD_TAIL + "0000000000000007 00000000 01 71" + "95 a173 00 01 10 00",
+    ),
+    (
+        Stash("q", [Draft(b"hi", -1, 5, 6, 7, b"\x80")], "t", 2, 8, door=3, worker=9),
+        "01100301 00000001" + HEAD_TAIL + "0000000000000000 00000009 01 71"
+        "0000 0001 00000002 0000000000000000 0000000000000005 ffffffffffffffff 0000000000000006 "
+        "0000000000000007 00000000" + "00000005 93 a174 02 08" + "6869 80",
+    ),
+    (
+        Unstash("q", UnstashAction.PUBLISHED, [("t", 2)], "w", 3),
+        "01110001 00000000" + HEAD_TAIL + "0000000000000000 00000000 01 71" + "93 91 92 a174 02 a177 03",
+    ),
+    (
+        Extended("q", 7, [1], [16]),
+        "01030000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        + ITEMS + "0000000000000001 0000000000000010" + "00" * 28,
+    ),
+    (
+        Released("q", 7, [1], [16], [(2, 3)], Reason.TIMEOUT, "é"),
+        "01040000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        "0002 0000 00000000 0000000000000001 0000000000000010 0000000000000002 0000000000000003"
+        + NO_TIMEOUT_NO_ALIAS + " c3a9",
+    ),
+    (
+        Released("q", 7, [1], [0], [(2, 3)], Reason.RETURNED),
+        "01040000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        "0004 0000 00000000 0000000000000001 0000000000000000 0000000000000002 0000000000000003"
+        + NO_TIMEOUT_NO_ALIAS,
+    ),
+    (
+        Ack("q", 7, [1], [(2, 3)], worker=9, door=2),
+        "01050200 00000001" + HEAD_TAIL + "0000000000000007 00000009 01 71"
+        + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000003 "
+        + NO_TIMEOUT_NO_ALIAS + "00000000",
+    ),
+    (
+        Ack("q", 7, [1], [(2, 3)], worker=9, door=3, delivered=True),
+        "01050340 00000001" + HEAD_TAIL + "0000000000000007 00000009 01 71"
+        + ITEMS + "0000000000000001 0000000000000000 0000000000000002 0000000000000003 "
+        + NO_TIMEOUT_NO_ALIAS + "00000000",
+    ),
+    (
+        Publish("q", [Draft(b"a")], door=3, must_exist=True),
+        "01010310 00000001" + HEAD_TAIL + "00" * 12 + "01 71" + "0000 0000 00000001" + "00" * 44 + "61",
+    ),
+    (
+        Publish("q", [Draft(b""), Draft(b"")], must_exist=True, oversized=True),
+        "01010030 00000002" + HEAD_TAIL + "00" * 12 + "01 71" + "00" * 104,
+    ),
+    (
+        Ack("q", 7, [-1], [ANY_TOKEN], [Publish("", [])], {0: "u"}, dead=True),
+        "01070000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        + ITEMS + "ffffffffffffffff" + "00" * 36 + "00000004 8100a175"
+        "0000001d" + "01010000 00000000" + HEAD_TAIL + "00" * 12 + "00",
+    ),
+    (
+        Expired("q", 7, [1]),
+        "01060000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71" + ITEMS + "0000000000000001" + "00" * 36,
+    ),
+    (
+        CreateQueue("q", Policies(max_size=5)),
+        "01080000 00000000" + HEAD_TAIL + "00" * 12 + "01 71 81 a8 6d61785f73697a65 05",
+    ),
+    (
+        UpdateQueue("q", {"max_size": None}),
+        "01090000 00000000" + HEAD_TAIL + "00" * 12 + "01 71 81 a8 6d61785f73697a65 c0",
+    ),
+    (PurgeQueue("q"), "010b0000 00000000" + HEAD_TAIL + "00" * 12 + "01 71"),
+    (SetAside("q", 6, "x"), "010c0000 00000000" + HEAD_TAIL + "00" * 12 + "01 71 92 06 a1 78"),
+    (PauseQueue("q", 256), "01120000 00000000" + HEAD_TAIL + "00" * 12 + "01 71 cd 01 00"),
+    (
+        Requeued("q", 7, [1]),
+        "01130001 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71" + ITEMS + "0000000000000001" + "00" * 36,
+    ),
+    (
+        Ack("q", 7, [1], [ANY_TOKEN], [Publish("", [])], moved=True),
+        "01130000 00000001" + HEAD_TAIL + "0000000000000007 00000000 01 71"
+        + ITEMS + "0000000000000001" + "00" * 36 + "00000000"
+        "0000001d" + "01010000 00000000" + HEAD_TAIL + "00" * 12 + "00",
+    ),
+    (
+        Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=2)),
+        "010e0000 00000000" + HEAD_TAIL + "00" * 12 + "00" + "93 91 94 01 07 c3 a3 613a31 c3 02",
+    ),
+    (Imported(), "010d0000 00000000" + HEAD_TAIL + "00" * 12 + "00"),
+]  # fmt: skip
+
+
+def test_every_kind_of_entry_is_spelled() -> None:
+    entries = [entry for entry, _ in SPELLED]
+
+    assert {encode_entry(entry, 1)[1] for entry in entries} == set(Kind)
+    assert set(map(type, entries)) == set(get_args(Entry))
+
+
+@pytest.mark.parametrize(("entry", "spelled"), SPELLED, ids=lambda value: type(value).__name__)
+def test_an_entry_is_what_its_page_says(entry: Entry, spelled: str) -> None:
+    payload = bytes.fromhex(spelled)
+
+    assert encode_entry(entry, AT) == payload
+    assert decode_entry(payload) == (entry, AT)
+
+
+def test_members_without_a_level_are_those_of_a_cluster_at_level_1() -> None:
+    written = bytes.fromhex("010e0000 00000000" + HEAD_TAIL + "00" * 12 + "00" + "92 91 94 01 07 c3 a3 613a31 c3")
+
+    assert decode_entry(written) == (Members(Config((Member(1, 7, True, "a:1"),), founded=True, level=1)), AT)
+
+
+BODIES = (b"a", b"", b"bcd")
+
+
+@pytest.mark.parametrize(
+    "once",
+    [
+        {"atomic": False},
+        {"atomic": False, "session": "s", "ordinals": [7, 8, 9]},
+        {},
+        {"id": "i"},
+        {"session": "s", "ordinals": [7]},
+    ],
+    ids=str,
+)
+def test_what_is_in_one_buffer_is_written_like_what_is_not(once: dict[str, Any]) -> None:
+    drafts = [Draft(body, -1, 5, 6, 7) for body in BODIES]
+    entry = Publish("q", drafts, **({"atomic": True, "worker": 9} | once))
+
+    alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES, Draft(b"", -1, 5, 6, 7)))
+
+    assert encode_entry(alike, AT) == encode_entry(entry, AT)
+
+
+def test_what_is_known_to_be_alike_is_written_like_what_is_not() -> None:
+    entry = Publish("q", [Draft(body, -1, 5, 6, 7) for body in BODIES])
+
+    assert encode_entry(msgspec.structs.replace(entry, alike=True), AT) == encode_entry(entry, AT)
+
+
+def test_a_stash_in_one_buffer_is_written_like_one_that_is_not() -> None:
+    entry = Stash("q", list(map(Draft, BODIES)), "t", 2, 8, worker=9)
+
+    alike = msgspec.structs.replace(entry, drafts=alike_bodies(BODIES))
+
+    assert encode_entry(alike, AT) == encode_entry(entry, AT)
+
+
+@pytest.mark.parametrize("count", [1, ALIKE_MIN - 1, ALIKE_MIN, 1_000])
+@pytest.mark.parametrize("more", [{}, {"priority": 3}, {"delay_ms": 4, "expires_ms": 5, "timeout_ms": 6}], ids=str)
+@pytest.mark.parametrize("kind", [Publish, Stash])
+def test_many_that_are_alike_are_read_in_one_buffer(kind: type, more: dict[str, int], count: int) -> None:
+    drafts = [Draft(b"x" * (i % 7 * 300), **more) for i in range(count)]
+    entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
+
+    read, _ = decode_entry(encode_entry(entry, AT))
+
+    assert isinstance(read, Publish | Stash)
+    assert read == entry
+    assert (type(read.drafts) is Alike) == (count >= ALIKE_MIN)
+
+
+@pytest.mark.parametrize("place", [0, 1, 9])
+@pytest.mark.parametrize("other", [{"priority": 1}, {"delay_ms": 1}, {"headers": b"h"}, {"alias": "a"}], ids=str)
+def test_one_that_is_not_alike_is_seen(other: dict[str, Any], place: int) -> None:
+    drafts = [Draft(b"body", **(other if place == i else {})) for i in range(10)]
+
+    read, _ = decode_entry(encode_entry(Publish("q", drafts), AT))
+
+    assert read == Publish("q", drafts)
+    assert isinstance(read, Publish)
+    assert type(read.drafts) is list
+
+
+def test_numbers_of_a_session_are_read_one_by_one() -> None:
+    entry = Publish("q", [Draft(b"")] * 9, session="s", ordinals=list(range(1, 10)))
+
+    assert decode_entry(encode_entry(entry, AT)) == (entry, AT)
+
+
+def test_many_that_end_inside_a_body_are_damage() -> None:
+    payload = encode_entry(Publish("q", [Draft(b"body")] * 9), AT)
+
+    with pytest.raises(BadRecord, match="inside a body"):
+        decode_entry(payload[:-1])
+
+
+@pytest.mark.parametrize("kind", [Publish, Stash])
+def test_a_delay_that_was_lengthened_is_so_in_the_log_too(kind: type) -> None:
+    drafts = alike_bodies([b"x", b"y"], Draft(b"", delay_ms=100_000))
+    entry = Publish("q", drafts) if kind is Publish else Stash("q", drafts, "s", 0, 1)
+
+    longer = lengthened(entry, 5_000)
+    written, _ = decode_entry(encode_entry(longer, AT))
+
+    assert isinstance(longer, Publish | Stash)
+    assert isinstance(written, Publish | Stash)
+    assert written.drafts == longer.drafts == [Draft(b"x", delay_ms=101_000), Draft(b"y", delay_ms=101_000)]
+
+
+def test_the_fixed_parts_have_the_sizes_that_readers_count_on() -> None:
+    assert (HEAD.size, ITEM.size, ROW.size) == (29, 52, 89)
+
+
+def test_an_alias_is_counted_in_bytes() -> None:
+    entry = Publish("q", [Draft(b"1", alias="é"), Draft(b"2")])
+
+    assert decode_entry(encode_entry(entry, 1)) == (entry, 1)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (b"", "cannot be decoded"),
+        (b"\x02" + encode_entry(Noop(), 1)[1:], "version 2"),
+        (b"\x01\xff" + encode_entry(Noop(), 1)[2:], "kind 255, which only a later release knows"),
+        (encode_entry(Expired("q", 1, [1, 2]), 1)[:-1], "inside its items"),
+        (encode_entry(Expired("q", 1, [1, 2]), 1)[: -ITEM.size], "inside its items"),
+        (encode_entry(DeleteQueue("name"), 1)[:-1], "within a field"),
+        (encode_entry(Publish("q", [Draft(b"body")]), 1)[:-1], "inside a body"),
+        (encode_entry(Publish("q", [], id="id"), 1)[:-1], "within a field"),
+        (encode_entry(Ack("q", 1, [], [], [Publish("q", [])]), 1)[:-1], "within a field"),
+        (encode_entry(CreateQueue("q", Policies()), 1)[:-1] + b"\xc1", "cannot be decoded"),
+        (encode_entry(DeleteQueue("q"), 1)[:-1] + b"\xff", "cannot be decoded"),
+    ],
+)
+def test_a_damaged_entry_says_what_is_wrong(damaged: bytes, why: str) -> None:
+    with pytest.raises(BadRecord, match=why):
+        decode_entry(damaged)
+
+
+@pytest.mark.parametrize("later", [b"\x02" + encode_entry(Noop(), 1)[1:], b"\x01\xff" + encode_entry(Noop(), 1)[2:]])
+def test_an_entry_of_a_later_release_ends_a_start_as_data_of_another_release_do(later: bytes) -> None:
+    with pytest.raises(BadRecord) as refused:
+        decode_entry(later)
+
+    assert refused.value.exit_status == WrongVersion.exit_status
+
+
+def test_a_follow_up_can_only_be_a_publish_and_goes_no_deeper() -> None:
+    payload = encode_entry(Ack("q", 1, [], []), 1)
+    for _ in range(2_000):
+        payload = encode_entry(Ack("q", 1, [], []), 1) + struct.pack(">I", len(payload)) + payload
+
+    with pytest.raises(BadRecord, match="not a publish"):
+        decode_entry(payload)
+
+
+def test_policies_that_are_nested_without_end_are_refused() -> None:
+    head = encode_entry(UpdateQueue("q", {}), 1)[:-1]
+
+    with pytest.raises(BadRecord, match="cannot be decoded"):
+        decode_entry(head + b"\x81\xa1a" + b"\x91" * 100_000)
+
+
+def test_policies_are_stored_by_name_so_that_a_later_release_may_add_some() -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(Policies(timeout=5))) == {"timeout": 5}

@@ -1,0 +1,120 @@
+"""Columns: the short way of a single message and the way of a batch come to the same."""
+
+import pytest
+
+from wakeq.protocol.log.entries import Draft
+from wakeq.protocol.queue.columns.chunks import CHUNK, encode_chunk
+from wakeq.protocol.queue.columns.columns import Columns
+
+PLAIN = Draft(b"ab", headers=b"\x80")
+MIXED = [Draft(b"", priority=3), PLAIN, Draft(b"a", delay_ms=5), Draft(b"", expires_ms=6), Draft(b"b", timeout_ms=7)]
+
+
+class Bare(Columns):
+    """What of columns can be seen from outside."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def written(self) -> tuple[dict[int, bytes], list[object]]:
+        counts = [self.next_number, self.living, self.bytes, self.has_moments, self.has_timeouts, self._dirty_chunks]
+        return {chunk_id: encode_chunk(chunk, []) for chunk_id, chunk in self.chunks.items()}, counts
+
+
+@pytest.mark.parametrize(
+    "drafts",
+    [[PLAIN], [PLAIN] * (CHUNK + 2), [*MIXED, PLAIN, PLAIN], [PLAIN, PLAIN, *MIXED], [*[PLAIN] * (CHUNK - 2), *MIXED]],
+)
+def test_messages_one_by_one_are_written_as_those_of_a_batch(drafts: list[Draft]) -> None:
+    together, apart = Bare(), Bare()
+
+    together._append(drafts, 1_000)
+    for draft in drafts:
+        if not apart._append_one(draft):
+            apart._append([draft], 1_000)
+
+    assert apart.written() == together.written()
+
+
+@pytest.mark.parametrize("drafts", [[PLAIN] * 3, MIXED])
+def test_new_messages_are_called_plain_only_if_each_of_them_is(drafts: list[Draft]) -> None:
+    columns = Bare()
+    columns._append(drafts, 1_000)
+    every = range(1, columns.next_number)
+
+    is_plain = [not (columns.priority_of(n) or columns.published_due_of(n) or columns.expires_of(n)) for n in every]
+
+    assert columns.are_plain(every) is all(is_plain)
+    assert not columns.are_plain(list(every))  # not certain: they may not have been published together
+    assert not columns.are_plain(range(1, 1))
+
+
+@pytest.mark.parametrize("drafts", [[PLAIN] * 3, MIXED])
+def test_columns_know_whether_any_message_ever_had_more_than_a_size(drafts: list[Draft]) -> None:
+    columns = Bare()
+    columns._append([PLAIN], 1_000)
+    columns._append(drafts, 1_000)
+    hidden, restored = Bare(), Bare()
+    hidden._append([PLAIN], 1_000)
+    hidden.hide(range(1, 2))
+    for chunk_id, chunk in columns.chunks.items():
+        restored.restore_chunk(chunk_id, chunk)
+
+    plain = all((d.priority, d.delay_ms, d.expires_ms, d.timeout_ms) == (0, 0, 0, 0) for d in drafts)
+
+    assert columns.only_sizes is restored.only_sizes is plain
+    assert not hidden.only_sizes
+
+
+def test_the_messages_that_fit_are_counted_by_their_bodies() -> None:
+    columns = Bare()
+    columns._append([Draft(b"x" * size) for size in (0, 4, 3, 9)], 1_000)
+
+    counts = [columns.count_within([1, 2, 3, 4], bytes_max) for bytes_max in (0, 3, 4, 6, 7, 15, 16)]
+
+    assert counts == [1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_crossed_out_message_is_gone_and_a_chunk_that_is_full_and_empty_too() -> None:
+    columns = Bare()
+    columns._append([Draft(b"xy")] * (CHUNK + 1), 1_000)
+
+    for number in range(1, CHUNK):
+        columns._cross_out(columns.chunks[0], number)
+
+    assert list(columns.chunks) == [1]
+    assert list(columns.living_numbers()) == [CHUNK, CHUNK + 1]
+    assert (columns.living, columns.bytes) == (2, 4)
+    assert [columns.lives(n) for n in (-1, 0, 1, CHUNK, CHUNK + 1, CHUNK + 2)] == [False] * 3 + [True] * 2 + [False]
+
+
+def test_what_lives_is_a_range_in_each_chunk_from_which_the_first_went_first() -> None:
+    columns = Bare()
+    columns._append([PLAIN] * (2 * CHUNK + 5), 1_000)
+    for number in (1, 2, CHUNK + 1, 2 * CHUNK + 4):
+        columns._cross_out(columns.chunks[number // CHUNK], number)
+
+    holed = [CHUNK, *range(CHUNK + 2, 2 * CHUNK)]
+    first, second, third = columns.living_by_chunk()
+
+    assert (first, second) == (range(3, CHUNK), holed)
+    assert third == [*range(2 * CHUNK, 2 * CHUNK + 4), 2 * CHUNK + 5]
+    assert list(columns.living_numbers()) == [*first, *second, *third]
+    assert list(columns.living_numbers(CHUNK + 1)) == [*holed[1:], *third]
+
+
+def test_of_a_run_of_messages_those_that_live_are_found() -> None:
+    columns = Bare()
+    columns._append([PLAIN] * (CHUNK + 5), 1_000)
+    run = range(CHUNK - 2, CHUNK + 3)
+
+    all_of_them = columns.living_among(run)
+    columns._cross_out(columns.chunks[1], CHUNK)
+
+    assert all_of_them is run
+    assert columns.living_among(run) == [CHUNK - 2, CHUNK - 1, CHUNK + 1, CHUNK + 2]
+    assert columns.living_among(range(CHUNK + 4, CHUNK + 7)) == [CHUNK + 4, CHUNK + 5]
+    assert columns.living_among(range(9 * CHUNK, 9 * CHUNK + 2)) == []
+    assert columns.living_among([CHUNK + 1, CHUNK, 0, 1, -1]) == [CHUNK + 1, 1]
+    assert columns.living_among([0, 1]) == [1]
+    assert columns.living_among([]) == []

@@ -1,0 +1,71 @@
+"""Audience: who waits is served in the order of coming and for no longer than asked, and leaves nothing behind."""
+
+from wakeq.protocol.queue.leases.audience import NEVER, Audience, Waiter
+
+WAITERS = 1_000
+KEPT_MAX = 140  # of waits that are over
+
+
+def waiter(until_ms: int, subscriber: str = "somebody") -> Waiter:
+    return Waiter(subscriber, None, 0, 1, until_ms, 0, 0)
+
+
+def test_each_wait_is_over_at_its_own_moment() -> None:
+    audience = Audience()
+    first, second, third = waits = [waiter(until_ms) for until_ms in (100, 200, 300)]
+    for each in (second, third, first):
+        audience.wait(each)
+
+    over = []
+    for now_ms in (99, 100, 199, 200, 299, 300):
+        found = audience.waits_over(now_ms)
+        over.append(found)
+        for each in found:
+            audience.end_wait(each)
+
+    assert over == [[], [first], [], [second], [], [third]]
+    assert audience.all_waits() == []
+    assert audience._first_wait_ms == NEVER
+    assert all(each.ended for each in waits)
+
+
+def test_who_came_first_is_next_even_if_many_before_him_have_left() -> None:
+    audience = Audience()
+    waits = [waiter(1_000, f"subscriber {number}") for number in range(WAITERS)]
+    for each in waits:
+        audience.wait(each)
+
+    for number, each in enumerate(waits[:-1]):
+        if number % 3:
+            audience.gone(each.subscriber)
+
+    stayed = [each for number, each in enumerate(waits) if number % 3 == 0]
+    for each in stayed:
+        assert audience.next_waiter() is each
+        audience.end_wait(each)
+    assert audience.next_waiter() is None
+
+
+def test_waits_that_are_over_behind_one_that_is_not_do_not_pile_up() -> None:
+    audience = Audience()
+    patient = waiter(NEVER)
+    audience.wait(patient)
+
+    for number in range(WAITERS):
+        impatient = waiter(number, "somebody else")
+        audience.wait(impatient)
+        audience.end_wait(impatient)
+
+    assert audience.next_waiter() is patient
+    assert audience.waiters is not None
+    assert len(audience.waiters) < KEPT_MAX
+
+
+def test_waits_that_were_served_are_not_counted_among_those_to_be_cleared_away() -> None:
+    audience = Audience()
+    for _ in range(WAITERS):
+        audience.wait(served := waiter(NEVER))
+        audience.end_wait(served)
+        assert audience.next_waiter() is None
+
+    assert audience._ended == 0

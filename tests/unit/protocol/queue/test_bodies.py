@@ -1,0 +1,157 @@
+"""Bodies: what is kept of them in memory, for how long, and what queues share."""
+
+import pytest
+
+from wakeq.protocol.log.entries import Draft
+from wakeq.protocol.queue.bodies import CACHED_ALL_BYTES_MAX, CACHED_BYTES_MAX, KEPT_BYTES, Bodies, share_of
+from wakeq.protocol.queue.columns.alike import alike_bodies
+from wakeq.protocol.queue.columns.runs import Stretch
+
+
+def test_a_body_is_at_hand_until_the_store_has_it() -> None:
+    bodies = Bodies()
+    bodies.publish([1, 2], [Draft(b"a"), Draft(b"b")], 5)
+
+    fresh, _ = bodies.collect()
+    while_flushing = [bodies.get(1), bodies.get(2)]
+    bodies.flushed(lambda count: [2], CACHED_BYTES_MAX)
+
+    assert fresh == [Stretch(1, [Draft(b"a"), Draft(b"b")], None)]
+    assert while_flushing == [Draft(b"a"), Draft(b"b")]
+    assert (bodies.get(1), bodies.get(2)) == (None, Draft(b"b"))
+    assert bodies.missing([1, 2]) == [1]
+
+
+def test_only_what_is_next_is_kept_and_within_bounds() -> None:
+    bodies = Bodies()
+    large = bytes(1_000)
+    bodies.publish(range(1, 11), [Draft(large)] * 10, 5)
+    bodies.collect()
+
+    bodies.flushed(lambda count: range(5, 11), bytes_max=4 * (KEPT_BYTES + 1_000))
+
+    assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 9, 10]
+
+
+def test_a_message_without_a_body_counts_too() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+
+    bodies.flushed(lambda count: range(1, 11), bytes_max=3 * KEPT_BYTES)
+
+    assert len(bodies) == 3
+
+
+def test_a_full_queue_is_not_looked_through_again_until_something_goes() -> None:
+    bodies = Bodies()
+    looks: list[int] = []
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+
+    def line(count: int) -> range:
+        looks.append(count)
+        return range(1, 11)
+
+    for _ in range(3):
+        bodies.flushed(line, bytes_max=3 * KEPT_BYTES)
+    while_full = len(looks)
+    bodies.remove([1])
+    bodies.flushed(line, bytes_max=3 * KEPT_BYTES)
+
+    assert (while_full, len(looks)) == (1, 2)
+
+
+def test_what_a_full_queue_reads_and_hands_out_is_not_kept_for_ever() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 11), [Draft(b"")] * 10, 5)
+    bodies.collect()
+    bodies.flushed(lambda count: range(1, 11), bytes_max=3 * KEPT_BYTES)
+
+    for number in range(4, 11):
+        bodies.load({number: (Draft(b""), 5)})
+    bodies.flushed(lambda count: range(8, 11), bytes_max=3 * KEPT_BYTES)
+
+    assert bodies.missing(range(1, 11)) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_many_queues_share_what_all_may_keep() -> None:
+    assert share_of(0) == share_of(1) == CACHED_BYTES_MAX
+    assert 10_000 * share_of(10_000) <= CACHED_ALL_BYTES_MAX
+
+
+def test_every_message_at_hand_has_the_moment_of_its_publication() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 4), [Draft(b"")] * 3, 5)
+    bodies.publish([4], [Draft(b"")], 5)
+    bodies.publish([5, 6], [Draft(b"")] * 2, 7)
+    bodies.remove([5])
+
+    fresh = [bodies.kept(number) for number in (1, 4, 5, 6)]
+    _, moments = bodies.collect()
+    bodies.publish([7], [Draft(b"")], 9)
+    flushing = [bodies.kept(number) for number in (1, 4, 5, 6, 7)]
+    bodies.flushed(lambda count: [3, 6, 7], 1 << 20)
+
+    kept = [(Draft(b""), 5), (Draft(b""), 5), None, (Draft(b""), 7)]
+    assert fresh == kept
+    assert flushing == [*kept, (Draft(b""), 9)]
+    assert moments == [(1, 5), (5, 7)]
+    assert [bodies.kept(number) for number in (2, 3, 6, 7)] == [None, (Draft(b""), 5), (Draft(b""), 7), (Draft(b""), 9)]
+
+
+def test_what_is_handed_over_twice_before_it_is_stored_keeps_its_moments() -> None:
+    bodies = Bodies()
+    bodies.publish([1], [Draft(b"")], 5)
+    bodies.collect()
+    bodies.publish([2], [Draft(b"")], 6)
+
+    handed_over = bodies.collect()
+
+    assert handed_over == ([Stretch(2, [Draft(b"")], None)], [(2, 6)])
+    assert [bodies.kept(number) for number in (1, 2)] == [(Draft(b""), 5), (Draft(b""), 6)]
+
+
+def test_what_came_in_one_buffer_is_handed_over_as_it_came_without_what_has_gone() -> None:
+    bodies, alike = Bodies(), alike_bodies([b"a", b"b", b"c"])
+    bodies.publish(range(1, 4), alike, 5)
+    gone = bodies.remove([2])
+
+    (fresh,), _ = bodies.collect()
+    gone_while_flushing = bodies.remove([3])
+
+    assert (gone, gone_while_flushing) == ([], [3])
+    assert fresh.drafts is alike
+    assert list(fresh.rows()) == [(1, Draft(b"a")), (3, Draft(b"c"))]
+    assert [bodies.get(number) for number in (1, 2, 3)] == [Draft(b"a"), None, None]
+    assert len(bodies) == 1
+
+
+def test_messages_of_several_buffers_are_handed_out_together() -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 3), alike_bodies([b"1", b"2"]), 5)
+    bodies.collect()
+    bodies.publish([3], [Draft(b"3")], 5)
+    bodies.publish(range(4, 6), alike_bodies([b"4", b"5"]), 5)
+    bodies.load({9: (Draft(b"9"), 1)})
+
+    found = [bodies.get_many(numbers) for numbers in ([3, 4, 5], [1, 2, 3], [5, 1, 9], [9], [9, 4])]
+
+    assert [[int(draft.body) for draft in drafts] for drafts in found] == [[3, 4, 5], [1, 2, 3], [5, 1, 9], [9], [9, 4]]
+    assert bodies.missing([1, 2, 3, 4, 5]) == []
+
+
+@pytest.mark.parametrize(
+    "numbers", [[4, 5], [5, 4], [4, 6], [6, 5, 4], [3, 4, 5], [1, 6], [2, 3, 4], list(range(1, 7))]
+)
+def test_only_what_the_store_may_know_is_told_when_it_goes(numbers: list[int]) -> None:
+    bodies = Bodies()
+    bodies.publish(range(1, 4), alike_bodies([b"1", b"2", b"3"]), 5)
+    bodies.collect()
+    bodies.publish(range(4, 7), alike_bodies([b"4", b"5", b"6"]), 5)
+
+    stored = bodies.remove(numbers)
+
+    assert stored == [number for number in numbers if number < 4]
+    assert [number for number in range(1, 7) if bodies.get(number) is None] == sorted(numbers)
+    assert len(bodies) == 6 - len(numbers)

@@ -1,0 +1,65 @@
+"""Proves by which conditions an operator picks messages (where.py)."""
+
+import pytest
+
+from wakeq.protocol import errors
+from wakeq.protocol.queue.where import Candidate, fits, parse_condition
+
+READY = Candidate(
+    uid="0000003_00000001",
+    state="ready",
+    body=b'{"to":"ada"}',
+    headers={"tenant": "acme"},
+    priority=5,
+    age_s=60.0,
+    deliveries=2,
+    failures=1,
+    error="timeout of the mail server",
+)
+LETTER = READY._replace(
+    headers={"wakeq-origin": "mails", "wakeq-reason": "rejected", "wakeq-error": "no such address"}, error=""
+)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "priority<6",
+        "age>=60",
+        "deliveries=2",
+        "failures!=0",
+        "size=12",
+        "state=ready",
+        "uid~_0",
+        "body~ada",
+        "error~timeout",
+        "header.tenant=acme",
+        "header.missing=",
+        "origin=",
+        "reason!=nack",
+    ],
+)
+def test_a_condition_holds_for_what_it_describes(condition: str) -> None:
+    assert fits(READY, [parse_condition(condition)])
+
+
+def test_all_conditions_must_hold() -> None:
+    assert not fits(READY, [parse_condition("priority=5"), parse_condition("header.tenant=other")])
+
+
+@pytest.mark.parametrize("condition", ["origin=mails", "reason=rejected", "error~such", "header.wakeq-error~such"])
+def test_a_dead_letter_is_picked_by_why_it_died(condition: str) -> None:
+    assert fits(LETTER, [parse_condition(condition)])
+
+
+def test_a_dead_letter_that_failed_again_is_picked_by_its_last_error() -> None:
+    again = LETTER._replace(error="still none")
+
+    assert fits(again, [parse_condition("error=still none")])
+    assert not fits(again, [parse_condition("error~such")])
+
+
+@pytest.mark.parametrize("text", ["priority", "bogus=1", "priority~5", "priority=high", "state<5", "=5", ""])
+def test_what_is_no_condition_is_refused(text: str) -> None:
+    with pytest.raises(errors.BadField):
+        parse_condition(text)

@@ -1,0 +1,262 @@
+"""Metadata: a promise once saved is never forgotten, whatever happens to one of the slots."""
+
+import errno
+import os
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+
+from wakeq.protocol.clock import Mark
+from wakeq.protocol.errors import DamagedFile, StorageError, SyncFailed, WrongVersion
+from wakeq.protocol.log.format import Identity
+from wakeq.protocol.raft.acknowledged import DISKS_MAX
+from wakeq.storage.log.metadata import SLOT_BYTES, SLOT_OFFSETS, Metadata
+
+IDENTITY = Identity(bytes(range(16)), 3)
+MARK = Mark(1_700_000_000_000, 1_700_000_010_000, 86_400_000, bytes(range(16, 32)))
+
+
+def saved(path: Path) -> Path:
+    metadata = Metadata.open(path, IDENTITY)
+    metadata.save(term=7, vote=0)
+    metadata.save(committed=41)
+    metadata.close()
+    return path
+
+
+def spoil(path: Path, *offsets: int, data: bytes = b"\xff") -> None:
+    content = bytearray(path.read_bytes())
+    for offset in offsets:
+        content[offset : offset + len(data)] = data
+    path.write_bytes(content)
+
+
+def values(metadata: Metadata) -> tuple[int, int | None, int]:
+    return metadata.term, metadata.vote, metadata.committed
+
+
+def test_what_was_saved_is_there_after_reopening(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+
+    again = Metadata.open(path, IDENTITY)
+
+    assert values(again) == (7, 0, 41)
+    assert again.recovered == ""
+
+
+def test_a_vote_for_node_0_is_not_the_same_as_no_vote(tmp_path: Path) -> None:
+    path = tmp_path / "raft.metadata"
+    metadata = Metadata.open(path, IDENTITY)
+    assert metadata.vote is None
+
+    metadata.save(vote=0)
+
+    assert Metadata.open(path, IDENTITY).vote == 0
+
+
+def test_a_new_term_begins_without_a_vote(tmp_path: Path) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    metadata.save(term=8)
+
+    assert values(metadata) == (8, None, 41)
+    assert values(Metadata.open(metadata.path, IDENTITY)) == (8, None, 41)
+
+
+def test_what_is_committed_never_falls(tmp_path: Path) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    metadata.save(committed=40)
+
+    assert metadata.committed == 41
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, DISKS_MAX])
+def test_what_disks_have_acknowledged_is_there_after_reopening_and_other_saves_keep_it(
+    tmp_path: Path, count: int
+) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+    acknowledged = tuple((number + 1, (1 << 47) + number) for number in range(count))
+
+    metadata.save(acknowledged=acknowledged)
+    metadata.save(term=8, vote=1)
+
+    again = Metadata.open(metadata.path, IDENTITY)
+    assert again.acknowledged == acknowledged
+    assert values(again) == (8, 1, 41)
+
+
+def test_mark_of_the_clock_is_there_after_reopening_and_other_saves_keep_it(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    metadata = Metadata.open(path, IDENTITY)
+    assert metadata.clock is None
+
+    metadata.keep_clock(MARK)
+    metadata.save(term=8, vote=1)
+    metadata.begin_incarnation(70)
+
+    assert Metadata.open(path, IDENTITY).clock == MARK
+    metadata.keep_clock(None)
+    assert Metadata.open(path, IDENTITY).clock is None
+
+
+def test_boot_that_is_not_known_stays_unknown(tmp_path: Path) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    metadata.keep_clock(MARK._replace(boot_id=b""))
+
+    assert Metadata.open(metadata.path, IDENTITY).clock == MARK._replace(boot_id=b"")
+
+
+@pytest.mark.parametrize(("version", "size"), [(2, 68), (3, 76), (4, 116)])
+def test_file_of_an_earlier_version_is_read_and_written_as_this_one(tmp_path: Path, version: int, size: int) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    Metadata.open(path, IDENTITY).keep_clock(MARK)
+    content = bytearray(path.read_bytes())
+    for offset in SLOT_OFFSETS:
+        body = content[offset : offset + 4] + version.to_bytes(4, "big") + content[offset + 8 : offset + size]
+        content[offset : offset + SLOT_BYTES] = (body + crc32(body).to_bytes(4, "big")).ljust(SLOT_BYTES, b"\0")
+    path.write_bytes(content)
+
+    metadata = Metadata.open(path, IDENTITY)
+
+    assert values(metadata) == (7, 0, 41)
+    assert metadata.disk_id
+    assert metadata.clock == (MARK if version == 4 else None)
+    assert Metadata.open(path, IDENTITY).disk_id == metadata.disk_id, "drawn once"
+    metadata.keep_clock(MARK)
+    again = Metadata.open(path, IDENTITY)
+    assert (values(again), again.disk_id, again.clock) == ((7, 0, 41), metadata.disk_id, MARK)
+
+
+def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "raft.metadata"
+
+    assert [Metadata.open(path, IDENTITY).begin_incarnation(now_ms) for now_ms in (0, 70, 50, 90)] == [1, 70, 71, 90]
+
+
+@pytest.mark.parametrize("slot", SLOT_OFFSETS)
+@pytest.mark.parametrize("byte", [8, 10, 20, 33, 41, 50, SLOT_BYTES - 1])
+def test_one_bad_slot_loses_nothing_and_is_mended(tmp_path: Path, slot: int, byte: int) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, slot + byte)
+
+    again = Metadata.open(path, IDENTITY)
+
+    assert values(again) == (7, 0, 41)
+    assert f"slot at offset {slot}" in again.recovered
+    assert Metadata.open(path, IDENTITY).recovered == ""
+
+
+@pytest.mark.parametrize(("byte", "error"), [(0, DamagedFile), (5, WrongVersion)])
+def test_a_marker_or_version_that_nobody_here_writes_is_refused_though_the_other_slot_is_good(
+    tmp_path: Path, byte: int, error: type[Exception]
+) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, byte)
+
+    with pytest.raises(error, match=r"raft\.metadata"):
+        Metadata.open(path, IDENTITY)
+
+
+def test_a_crash_between_the_two_slots_keeps_the_newer_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+    real, calls = os.pwrite, list[int]()
+
+    def crash_at_the_second(descriptor: int, data: bytes, offset: int) -> int:
+        calls.append(offset)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(descriptor, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", crash_at_the_second)
+        with pytest.raises(KeyboardInterrupt):
+            metadata.save(term=9, vote=2)
+
+    assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
+    spoil(metadata.path, SLOT_OFFSETS[0] + 8)
+    assert values(Metadata.open(metadata.path, IDENTITY)) == (9, 2, 41)
+
+
+def test_two_bad_slots_are_refused_and_left_alone(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, *(offset + 44 for offset in SLOT_OFFSETS))
+    before = path.read_bytes()
+
+    with pytest.raises(DamagedFile, match=r"expected at least one whole slot, .*forgot its vote may not vote"):
+        Metadata.open(path, IDENTITY)
+
+    assert path.read_bytes() == before
+
+
+def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    path.write_bytes(path.read_bytes() + b"x")
+
+    with pytest.raises(DamagedFile, match="at offset 8192: expected a file of 8192 bytes, found one of 8193"):
+        Metadata.open(path, IDENTITY)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "match"),
+    [
+        ("1276ad55", DamagedFile, "expected file prefix 2f6f0f2f, found 1276ad55"),
+        ("2f0f6f2f", DamagedFile, "little-endian"),
+        ("2f6f0f2f00000001", WrongVersion, "expected version 5, found 1"),
+        ("2f6f0f2f00000006", WrongVersion, "expected version 5, found 6"),
+    ],
+)
+def test_files_of_others_are_refused(tmp_path: Path, data: str, error: type[Exception], match: str) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, *SLOT_OFFSETS, data=bytes.fromhex(data))
+
+    with pytest.raises(error, match=match):
+        Metadata.open(path, IDENTITY)
+
+
+def test_the_metadata_of_another_node_are_refused(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+
+    with pytest.raises(DamagedFile, match="belongs to another node"):
+        Metadata.open(path, Identity(IDENTITY.cluster_id, 4))
+
+
+def test_a_file_of_0_bytes_is_a_first_start(tmp_path: Path) -> None:
+    path = tmp_path / "raft.metadata"
+    path.touch()
+
+    assert values(Metadata.open(path, IDENTITY)) == (0, None, 0)
+
+
+def test_after_a_failed_sync_nothing_is_saved_ever_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = Metadata.open(saved(tmp_path / "raft.metadata"), IDENTITY)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(SyncFailed, match=r"raft\.metadata: sync failed"):
+            metadata.save(term=8)
+
+    with pytest.raises(SyncFailed, match="sync failed"):
+        metadata.save(term=9)
+    assert metadata.term == 7
+
+
+def test_looking_on_changes_nothing(tmp_path: Path) -> None:
+    path = saved(tmp_path / "raft.metadata")
+    spoil(path, SLOT_OFFSETS[1])
+    before = path.read_bytes()
+
+    assert values(Metadata.open(path, None, read_only=True)) == (7, 0, 41)
+    assert path.read_bytes() == before
+
+
+def test_looking_on_makes_no_file_where_none_is(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be opened"):
+        Metadata.open(tmp_path / "raft.metadata", IDENTITY, read_only=True)
+
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,250 @@
+"""SegmentedLog: what is written comes back, also beside a writer; a disk that failed is never believed again."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.written_log import IDENTITY, RECORD, indexes, offset_of, open_log, payload, two_sealed, write
+from wakeq.protocol.errors import SyncFailed, TooLarge
+from wakeq.protocol.log.format import HEADER_BYTES, PAYLOAD_BYTES_MAX
+from wakeq.storage import files
+from wakeq.storage.log.segmented_log import SegmentedLog
+
+
+def test_what_was_written_is_there_after_reopening(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 3)
+    write(log, 2, term=4)
+    log.close()
+
+    again = open_log(tmp_path, committed=5)
+
+    assert list(again.entries(1)) == [(i, 1 if i < 4 else 4, payload(i)) for i in range(1, 6)]
+    assert (again.first_index, again.last_index, again.last_term, again.written_index) == (1, 5, 4, 5)
+    assert (again.recovered.entries, again.recovered.torn_bytes) == (5, 0)
+
+
+def test_what_was_only_appended_is_not_on_disk(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 2)
+    log.append(3, 1, payload(3))
+
+    assert (log.last_index, log.written_index) == (3, 2)
+    assert indexes(log) == [1, 2]
+    log.close()
+    assert open_log(tmp_path).last_index == 2
+
+
+def test_the_loop_may_append_while_a_batch_is_being_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append(1, 1, payload(1))
+    first = log.take_buffer()
+    log.append(2, 1, payload(2))
+
+    assert first is not None
+    log.write(first)
+    second = log.take_buffer()
+    assert second is not None
+    log.write(second)
+
+    assert indexes(log) == [1, 2]
+    assert log.take_buffer() is None
+
+
+def test_a_log_can_begin_behind_a_snapshot(tmp_path: Path) -> None:
+    log = SegmentedLog.open(tmp_path, IDENTITY, committed_at_least=0, create_first_index=100, create_previous_term=7)
+
+    assert (log.first_index, log.last_index, log.last_term) == (100, 99, 7)
+    assert (log.term_at(99), log.term_at(98), log.term_at(100)) == (7, None, None)
+
+
+def test_terms_are_known_across_segments_and_reopening(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 3, term=2)
+    write(log, 3, term=5)
+    log.roll(6)
+    write(log, 2, term=5)
+    write(log, 2, term=9)
+    log.close()
+
+    again = open_log(tmp_path)
+
+    for each in (log, again):
+        assert [each.term_at(i) for i in range(12)] == [0, 2, 2, 2, 5, 5, 5, 5, 5, 9, 9, None]
+
+
+def test_a_payload_larger_than_a_read_comes_back_whole(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    big = os.urandom(9_000_000)
+    log.append_many(1, 1, [b"a", big, b"", b"z"])
+    batch = log.take_buffer()
+    assert batch is not None
+    log.write(batch)
+    log.close()
+
+    again = open_log(tmp_path)
+
+    assert [data for _index, _term, data in again.entries(1)] == [b"a", big, b"", b"z"]
+
+
+def test_an_entry_beyond_the_limit_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    class Huge(bytes):
+        def __len__(self) -> int:
+            return PAYLOAD_BYTES_MAX + 1
+
+    log = open_log(tmp_path)
+
+    with pytest.raises(TooLarge):
+        log.append_many(1, 1, [b"fine", Huge()])
+
+    assert log.last_index == 0
+    assert log.take_buffer() is None
+
+
+def test_entries_can_be_read_from_the_middle_of_any_segment(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for _ in range(3):
+        write(log, 6000)
+        log.roll(log.last_index)
+    write(log, 6000)
+
+    assert indexes(log, 5990, 18010) == list(range(5990, 18011))
+    assert indexes(log, 24000) == [24000]
+    assert indexes(log, 24001) == []
+
+
+# The disk fails -------------------------------------------------------------------------------------------------------
+
+
+def test_after_a_failed_sync_nothing_is_written_ever_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    write(log, 1)
+    before = (tmp_path / "raft.log").read_bytes()[: offset_of(2)]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", _fail(errno.EIO))
+        with pytest.raises(SyncFailed, match=r"raft\.log: sync failed: .*kernel's log"):
+            write(log, 1)
+
+    for action in (log.take_buffer, lambda: log.roll(9), lambda: log.cut_below(9), lambda: log.reset(9, 1)):
+        with pytest.raises(SyncFailed, match="sync failed"):
+            action()
+    assert log.written_index == 1
+    assert (tmp_path / "raft.log").read_bytes().startswith(before)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    log = open_log(tmp_path)
+    monkeypatch.setattr(os, "pwritev", _fail(number))
+
+    with pytest.raises(SyncFailed, match="the disk is full"):
+        write(log, 1)
+
+
+def test_an_io_error_without_space_left_is_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    monkeypatch.setattr(os, "pwritev", _fail(errno.EIO))
+    monkeypatch.setattr(files, "free_bytes", lambda path: 4096)
+
+    with pytest.raises(SyncFailed, match="the disk is full"):
+        write(log, 1)
+
+
+def test_a_short_write_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = open_log(tmp_path)
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset: real(fd, parts[0][:-1], offset))
+
+    with pytest.raises(SyncFailed, match="only 34 of 35 bytes"):
+        write(log, 1)
+
+    assert log.written_index == 0
+
+
+def test_zeros_that_find_no_room_behind_a_whole_batch_do_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path)
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, offset: real(fd, parts[0], offset))
+
+    write(log, 3)
+    write(log, 3)
+
+    assert indexes(log) == [1, 2, 3, 4, 5, 6]
+
+
+def _fail(number: int) -> Callable[..., int]:
+    def fail(*_arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+# Reading beside a writer ----------------------------------------------------------------------------------------------
+
+
+def test_a_reader_in_another_thread_sees_only_whole_entries(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 10)
+    stop, failures = threading.Event(), list[BaseException]()
+
+    def read() -> None:
+        try:
+            while not stop.is_set():
+                found = indexes(log)
+                assert found == list(range(1, len(found) + 1))
+                assert len(found) >= 10
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(50):
+        write(log, 10)
+        if log.last_index % 100 == 0:
+            log.roll(log.last_index)
+    stop.set()
+    thread.join()
+
+    assert not failures
+
+
+def test_a_read_only_log_changes_nothing_and_stops_at_a_half_write(tmp_path: Path) -> None:
+    two_sealed(tmp_path)
+    path = tmp_path / "raft.log"
+    os.truncate(path, HEADER_BYTES + 9 * RECORD + 30)
+    before = path.read_bytes()
+
+    log = SegmentedLog.open(tmp_path, None, committed_at_least=None, read_only=True)
+
+    assert indexes(log) == list(range(1, 30))
+    assert log.recovered.torn_bytes == 30
+    assert f"at offset {offset_of(10)} may still be under way" in log.recovered.text
+    assert path.read_bytes() == before
+
+
+def test_a_closed_log_takes_nothing_more(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    log.append(1, 1, b"late")
+
+    log.close()
+    log.close()
+
+    with pytest.raises(SyncFailed, match="closed"):
+        log.take_buffer()
+
+
+def test_what_was_written_only_grows_though_the_log_is_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    write(log, 20)
+    before = log.written_bytes
+    assert log.roll(20)
+
+    log.cut_below(21)
+
+    assert log.written_bytes == before > log.size_bytes

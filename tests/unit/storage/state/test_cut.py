@@ -1,0 +1,353 @@
+"""Cuts and what comes back from them: which records a change makes, and which damage is noticed."""
+
+import msgspec
+import pytest
+
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.errors import REBUILD, DamagedFile
+from wakeq.protocol.log.entries import Ack, Delivered, Draft, Publish, Reason, Released
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.log.rows import Row, Side, decode_row, encode_row
+from wakeq.protocol.queue.columns.runs import Stretch
+from wakeq.protocol.queue.delta import Delta
+from wakeq.protocol.queue.ledger import Ledger
+from wakeq.protocol.queue.publishers import Limits, Once, Session
+from wakeq.storage.state.cut import (
+    BY_ALIAS,
+    BY_ID,
+    BY_SESSION,
+    ID,
+    KEY,
+    Grave,
+    Part,
+    StoredQueue,
+    key_of,
+    load_asides,
+    load_queue,
+    load_queues,
+    make_cut,
+)
+from wakeq.storage.state.memory import MemoryStore
+from wakeq.storage.state.store import DEDUP, GRAVES, INDEX, MESSAGES, QUEUES, Cut, sealed, unsealed
+
+QUEUE_ID = 7
+UID = "0000007_0000000{}".format
+NOTHING = Delta()
+META = msgspec.msgpack.encode({"name": "q-1"})
+
+
+class Stored:
+    """A ledger, its bodies, and the store that they are written to."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.ledger = Ledger("q-1", QUEUE_ID, Policies(), Limits())
+        self.fresh: dict[int, Draft] = {}
+        self.index = 0
+
+    def publish(self, *drafts: Draft, once: str = "", session: str = "") -> None:
+        ordinals = list(range(1, len(drafts) + 1)) if session else []
+        entry = Publish("q-1", list(drafts), id=once, session=session, ordinals=ordinals)
+        self.fresh.update(zip(self.ledger.publish(entry, 100), drafts, strict=True))
+
+    def part(self, *, gone: tuple[int, ...] = ()) -> Part:
+        ledger, fresh, self.fresh = self.ledger, self.fresh, {}
+        delta = ledger.collect()
+        return Part(
+            "q-1",
+            ledger.id,
+            [Stretch(number, [draft], None) for number, draft in fresh.items()],
+            [(1, 100)],
+            {number: ledger.aliased[number] for number in fresh if number in ledger.aliased},
+            {number: (ledger.published_due_of(number), ledger.expires_of(number)) for number in fresh},
+            {number: ledger.sides[number] for number in fresh if number in ledger.sides},
+            {UID(number): ledger.sides[number] for number in delta.touched if number not in fresh},
+            list(gone),
+            delta,
+            META,
+            ledger.next_number,
+        )
+
+    def cut(self, *parts: Part, graves: tuple[Grave, ...] = (), asides: dict[int, bytes] | None = None) -> Cut:
+        self.index += 1
+        cut = make_cut(self.store, (self.index, 1, 100), parts, graves, asides or {})
+        self.store.commit(cut)
+        return cut
+
+    def records(self, table: int) -> dict[bytes, bytes]:
+        with self.store.read() as view:
+            return dict(view.scan(table))
+
+    def load(self) -> list[StoredQueue]:
+        with self.store.read() as view:
+            return list(load_queues(view))
+
+    def load_one(self, name: str) -> StoredQueue | None:
+        with self.store.read() as view:
+            return load_queue(view, name)
+
+    def overwrite(self, table: int, key: bytes, value: bytes | None) -> None:
+        puts, deletes = ([(table, [(key, value)])], []) if value is not None else ([], [(table, [key])])
+        self.store.commit(Cut(self.index, 1, 100, puts, deletes))
+
+
+@pytest.fixture
+def stored() -> Stored:
+    return Stored()
+
+
+def test_a_new_message_is_one_record_under_name_and_uid(stored: Stored) -> None:
+    stored.publish(Draft(b"body", 3, delay_ms=5, expires_ms=50, timeout_ms=7, headers=b"\x80"))
+
+    stored.cut(stored.part())
+
+    ((key, value),) = stored.records(MESSAGES).items()
+    assert key == b"q-1-0000007_00000001"
+    assert decode_row(value) == Row(b"body", b"\x80", 3, 7, 105, 150, 100)
+    assert list(stored.records(INDEX)) == [KEY.pack(QUEUE_ID, 0)]
+    assert stored.records(QUEUES) == {ID.pack(QUEUE_ID): sealed(META)}
+
+
+def test_a_cut_carries_the_index_that_it_brings_the_state_to(stored: Stored) -> None:
+    cut = stored.cut()
+
+    assert tuple(cut.applied) == (1, 1, 100)
+    assert stored.store.applied() == cut.applied
+
+
+def test_what_happens_to_a_stored_message_keeps_its_body(stored: Stored) -> None:
+    stored.publish(Draft(b"body", 3, headers=b"\x80"))
+    stored.cut(stored.part())
+    stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1], [500], 9), 2)
+    stored.cut(stored.part())
+    stored.ledger.release(Released("q-1", QUEUE_ID, [1], [600], [(2, 9)], Reason.NACK, "why"))
+
+    stored.cut(stored.part())
+
+    row = decode_row(stored.records(MESSAGES)[key_of("q-1", UID(1))])
+    assert row == Row(b"body", b"\x80", 3, 0, 600, 0, 100, Side(1, 1, 0, 0, 2, 9, 0, 600, "why"))
+
+
+def test_a_message_that_was_delivered_before_it_was_stored_is_stored_as_delivered(stored: Stored) -> None:
+    stored.publish(Draft(b"body"))
+    stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1], [500], 9), 2)
+
+    stored.cut(stored.part())
+
+    (queue,) = stored.load()
+    assert queue.sides == {1: Side(1, 0, 0, 0, 2, 9, 500)}
+
+
+def test_an_acknowledged_message_leaves_no_record(stored: Stored) -> None:
+    stored.publish(Draft(b"body"))
+    stored.cut(stored.part())
+    stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, [1], [(0, 0)]))
+
+    stored.cut(stored.part(gone=(1,)))
+
+    assert stored.records(MESSAGES) == stored.records(INDEX) == {}
+    assert stored.records(QUEUES) != {}  # the queue is still there, empty
+
+
+def test_publishers_and_imported_uids_have_records_with_a_checksum(stored: Stored) -> None:
+    stored.publish(Draft(b""), once="I")
+    stored.publish(Draft(b""), session="S")
+    stored.publish(Draft(b"", alias="old-1"))
+
+    stored.cut(stored.part())
+
+    values = {key: unsealed(value) for key, value in stored.records(DEDUP).items()}
+    start = ID.pack(QUEUE_ID)
+    assert {key: msgspec.msgpack.decode(value or b"") for key, value in values.items()} == {
+        start + BY_ID + b"I": [7, 1, 1, 100],
+        start + BY_SESSION + b"S": {"highest": 1, "used_ms": 100, "outcomes": {1: [7, 2, 1]}},
+        start + BY_ALIAS + b"old-1": 3,
+    }
+    assert b"q-1-old-1" in stored.records(MESSAGES)
+    (queue,) = stored.load()
+    assert queue.aliases == {3: "old-1"}
+    assert queue.ids == [("I", (7, 1, 1, 100))]
+    assert [(name, session.outcomes) for name, session in queue.sessions] == [("S", {1: (7, 2, 1)})]
+
+
+def test_messages_that_left_in_any_order_take_only_their_own_records_along(stored: Stored) -> None:
+    stored.publish(*[Draft(b"")] * 8)
+    stored.cut(stored.part())
+
+    stored.cut(stored.part(gone=(7, 2, 4, 3)))
+
+    assert list(stored.records(MESSAGES)) == [key_of("q-1", UID(number)) for number in (1, 5, 6, 8)]
+
+
+def test_new_messages_are_stored_under_imported_uids_where_they_have_one(stored: Stored) -> None:
+    stored.publish(Draft(b""), Draft(b"", alias="line\nend"), Draft(b""))
+
+    stored.cut(stored.part())
+
+    uids = (UID(1), UID(3), "line\nend")
+    assert list(stored.records(MESSAGES)) == [key_of("q-1", uid) for uid in uids]
+
+
+def test_imported_message_that_was_delivered_comes_back_with_its_uid_and_its_lease(stored: Stored) -> None:
+    stored.publish(Draft(b""), Draft(b"", alias="old-1"))
+    stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [2], [500], 9), 2)
+    sides = dict(stored.ledger.sides)
+    stored.cut(stored.part())
+
+    (loaded,) = stored.load()
+
+    assert loaded.aliases == {2: "old-1"}
+    assert loaded.sides == sides
+    assert sides.keys() == {2}
+
+
+def test_an_imported_message_that_is_gone_takes_its_uid_along(stored: Stored) -> None:
+    stored.publish(Draft(b"", alias="old-1"))
+    stored.cut(stored.part())
+    stored.ledger.acknowledge(Ack("q-1", 0, [-1], [(0, 0)], foreign={0: "old-1"}))
+
+    stored.cut(stored.part())
+
+    assert stored.records(MESSAGES) == stored.records(DEDUP) == {}
+
+
+def test_imported_messages_of_a_purged_queue_are_removed_by_name(stored: Stored) -> None:
+    stored.publish(Draft(b"", alias="old-1"))
+    stored.cut(stored.part())
+    stored.ledger.begin(QUEUE_ID + 1, Policies())
+    stored.ledger.begin(QUEUE_ID + 2, Policies())
+
+    stored.cut(stored.part(), graves=(Grave("q-1", QUEUE_ID), Grave("q-1", QUEUE_ID + 1)))
+
+    assert stored.records(MESSAGES) == {}
+
+
+def test_ids_and_sessions_come_back_in_the_order_in_which_they_will_be_forgotten(stored: Stored) -> None:
+    moments = {"b": 10, "a": 30, "c": 20}
+    ids: list[tuple[str, Once | None]] = [(name, (7, 1, 1, at_ms)) for name, at_ms in moments.items()]
+    sessions: list[tuple[str, Session | None]] = [(name, Session(1, at_ms, {})) for name, at_ms in moments.items()]
+
+    stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], Delta([], [], ids, sessions), META, 1))
+
+    (queue,) = stored.load()
+    assert [name for name, _ in queue.ids] == ["b", "c", "a"]
+    assert [name for name, _ in queue.sessions] == ["b", "c", "a"]
+
+
+def test_a_dead_incarnation_becomes_a_grave_and_is_not_loaded(stored: Stored) -> None:
+    stored.publish(Draft(b""))
+    stored.cut(stored.part())
+
+    stored.cut(graves=(Grave("q-1", QUEUE_ID),))
+
+    assert stored.load() == []
+    assert stored.records(GRAVES) == {ID.pack(QUEUE_ID): b"q-1-0000007_"}
+    assert stored.store.sweep() is False
+    assert stored.records(MESSAGES) == stored.records(INDEX) == {}
+
+
+def test_of_several_queues_each_has_its_own_records_also_beside_one_that_is_buried(stored: Stored) -> None:
+    stored.publish(*[Draft(b"")] * 3, once="once")
+    part = stored.part()
+    ids = range(QUEUE_ID, QUEUE_ID + 4)
+    empty = Part("q-1", ids[2], {}, [], {}, {}, {}, {}, [], Delta(), META, 1)
+    stored.cut(*(part._replace(queue_id=queue_id) for queue_id in (ids[0], ids[1], ids[3])), empty)
+
+    stored.cut(graves=(Grave("q-1", ids[1]),))
+
+    first, second, third = stored.load()
+    assert [[number for number, _ in queue.chunks] for queue in (first, second, third)] == [[0], [], [0]]
+    assert [[name for name, _ in queue.ids] for queue in (first, second, third)] == [["once"], [], ["once"]]
+    alone = stored.load_one("q-1")
+    assert alone is not None
+    assert (len(alone.chunks), alone.ids) == (1, first.ids)
+    assert stored.load_one("q-2") is None
+
+
+def test_a_queue_that_does_not_exist_any_more_only_hands_over_what_is_gone(stored: Stored) -> None:
+    stored.publish(Draft(b"", alias="old-1"))
+    stored.cut(stored.part())
+    stored.publish(Draft(b""))
+    part = stored.part()
+
+    stored.cut(part._replace(queue_id=0, delta=Delta(aliases_gone=["old-1"])), graves=(Grave("q-1", QUEUE_ID),))
+
+    assert stored.records(MESSAGES) == stored.records(QUEUES) == {}
+
+
+def test_entries_that_were_set_aside_are_not_queues(stored: Stored) -> None:
+    stored.publish(Draft(b""))
+
+    stored.cut(stored.part(), asides={12: b"why"})
+
+    assert len(stored.load()) == 1
+    with stored.store.read() as view:
+        assert load_asides(view) == {12: b"why"}
+
+
+def test_numbers_across_chunks_come_back(stored: Stored) -> None:
+    stored.publish(*[Draft(b"x")] * 1_200)
+    stored.ledger.acknowledge(Ack("q-1", QUEUE_ID, list(range(1, 600)), [(0, 0)] * 599))
+    stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1_100], [500], 9), 2)
+    stored.fresh = {number: draft for number, draft in stored.fresh.items() if number >= 600}
+
+    stored.cut(stored.part())
+
+    (queue,) = stored.load()
+    assert [(chunk_id, chunk.living) for chunk_id, chunk in queue.chunks] == [(1, 424), (2, 177)]
+    assert list(queue.sides) == [1_100]
+
+
+# Damage -----------------------------------------------------------------------------------------------------------
+
+
+def delivered(stored: Stored) -> bytes:
+    stored.publish(Draft(b"body"), once="I")
+    stored.ledger.deliver(Delivered("q-1", QUEUE_ID, [1], [500], 9), 2)
+    stored.cut(stored.part())
+    return key_of("q-1", UID(1))
+
+
+def test_a_message_that_is_only_in_the_index_stops_the_start(stored: Stored) -> None:
+    stored.overwrite(MESSAGES, delivered(stored), None)
+
+    with pytest.raises(BadRecord, match="0000007_00000001"):
+        stored.load()
+
+
+def test_a_message_that_was_delivered_by_its_index_alone_stops_the_start(stored: Stored) -> None:
+    stored.overwrite(MESSAGES, delivered(stored), encode_row(Row(b"body")))
+
+    with pytest.raises(BadRecord, match="0000007_00000001"):
+        stored.load()
+
+
+@pytest.mark.parametrize("value", [None, encode_row(Row(b"body"))[:-1] + b"X"], ids=["missing", "rotten"])
+def test_a_damaged_message_that_has_to_be_written_again_stops_the_cut_which_says_the_way_back(
+    stored: Stored, value: bytes | None
+) -> None:
+    stored.overwrite(MESSAGES, delivered(stored), value)
+    stored.ledger.release(Released("q-1", QUEUE_ID, [1], [600], [(2, 9)], Reason.NACK))
+
+    with pytest.raises(DamagedFile, match=r"state/data\.mdb: .*0000007_00000001") as refused:
+        stored.cut(stored.part())
+
+    assert refused.value.hint == REBUILD
+
+
+@pytest.mark.parametrize("table", [MESSAGES, INDEX, DEDUP])
+def test_a_flipped_bit_in_any_record_is_noticed(stored: Stored, table: int) -> None:
+    delivered(stored)
+    ((key, value),) = stored.records(table).items()
+
+    for place in range(len(value)):
+        stored.overwrite(table, key, value[:place] + bytes([value[place] ^ 4]) + value[place + 1 :])
+        with pytest.raises(BadRecord):
+            stored.load()
+
+
+def test_nothing_changed_is_a_cut_without_messages(stored: Stored) -> None:
+    cut = stored.cut(Part("q-1", QUEUE_ID, {}, [], {}, {}, {}, {}, [], NOTHING, META, 1))
+
+    assert list(dict(cut.puts)[MESSAGES]) == []
+    assert list(dict(cut.puts)[QUEUES]) == [(ID.pack(QUEUE_ID), sealed(META))]

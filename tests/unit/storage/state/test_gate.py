@@ -1,0 +1,71 @@
+"""Gate: nobody is inside while it is closed."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from wakeq.storage.state.gate import Gate
+
+
+@pytest.mark.parametrize("close", [lambda gate: gate.closed(0.0), Gate.closed_if_empty], ids=["closed", "if empty"])
+def test_whoever_comes_while_it_is_closed_waits_until_it_opens(
+    close: Callable[[Gate], AbstractContextManager[object]],
+) -> None:
+    gate = Gate()
+    passed = threading.Event()
+
+    def come() -> None:
+        with gate.passed():
+            passed.set()
+
+    visitor = threading.Thread(target=come)
+    with close(gate):
+        visitor.start()
+        while not gate._changed._waiters:  # type: ignore[attr-defined]  # he has come, and waits
+            os.sched_yield()
+        assert not passed.is_set()
+    visitor.join(30)
+
+    assert passed.is_set()
+
+
+def test_it_closes_when_whoever_is_inside_has_left_and_not_before() -> None:
+    gate = Gate()
+    inside = threading.Event()
+    seen: list[str] = []
+
+    def visit() -> None:
+        with gate.passed():
+            inside.set()
+            while not gate._is_closed:
+                os.sched_yield()
+            seen.append("left")
+
+    visitor = threading.Thread(target=visit)
+    visitor.start()
+    inside.wait(30)
+    started_s = time.monotonic()
+    with gate.closed(60.0):
+        seen.append("closed")
+    took_s = time.monotonic() - started_s
+    visitor.join(30)
+
+    assert seen == ["left", "closed"]
+    assert took_s < 60.0
+
+
+def test_it_does_not_close_around_somebody_unless_it_is_said_how_long_to_wait() -> None:
+    gate = Gate()
+
+    with gate.passed():
+        with gate.closed_if_empty() as is_closed:
+            assert not is_closed
+        with gate.passed():  # it has stayed open
+            pass
+
+    with gate.closed_if_empty() as is_closed:
+        assert is_closed

@@ -1,0 +1,182 @@
+"""What holds for MemoryStore alone, and what every store refuses; that it agrees with LMDB: see property."""
+
+import pytest
+
+from wakeq.protocol.errors import Busy
+from wakeq.storage.state.memory import MemoryStore
+from wakeq.storage.state.store import (
+    DEDUP,
+    GRAVES,
+    INDEX,
+    MESSAGES,
+    META,
+    QUEUES,
+    Applied,
+    Cut,
+    arrange,
+    decode_applied,
+    decode_number,
+    encode_applied,
+    encode_number,
+    sealed,
+    unsealed,
+)
+
+
+def puts(index: int, *pairs: tuple[bytes, bytes], table: int = MESSAGES) -> Cut:
+    return Cut(index, 1, 10 * index, puts=[(table, list(pairs))])
+
+
+def deletes(index: int, *keys: bytes, table: int = MESSAGES) -> Cut:
+    return Cut(index, 1, 10 * index, deletes=[(table, list(keys))])
+
+
+def test_a_cut_is_sorted_by_table_and_key() -> None:
+    cut = Cut(
+        1,
+        1,
+        1,
+        puts=[(INDEX, [(b"b", b"1"), (b"a", b"2")]), (MESSAGES, [(b"z", b"3")])],
+        deletes=[(DEDUP, [b"y", b"x"])],
+    )
+
+    arranged = arrange(cut)
+
+    assert [(table, list(puts), deletes) for table, puts, deletes in arranged] == [
+        (MESSAGES, [(b"z", b"3")], []),
+        (INDEX, [(b"a", b"2"), (b"b", b"1")], []),
+        (DEDUP, [], [b"x", b"y"]),
+    ]
+
+
+def test_a_message_that_came_and_went_within_a_cut_is_never_put() -> None:
+    cut = Cut(1, 1, 1, puts=[(MESSAGES, [(b"a", b"1"), (b"b", b"2")])], deletes=[(MESSAGES, [b"a"])])
+
+    (messages,) = arrange(cut)
+
+    assert list(messages.puts) == [(b"b", b"2")]
+    assert messages.deletes == [b"a"]  # an older one of that key may be there
+
+
+@pytest.mark.parametrize("key", [b"", b"x" * 512])
+def test_a_key_that_lmdb_would_not_take_is_a_bug(key: bytes) -> None:
+    with pytest.raises(AssertionError):
+        MemoryStore().commit(puts(1, (key, b"")))
+    with pytest.raises(AssertionError):
+        MemoryStore().commit(deletes(1, key))
+
+
+def test_no_cut_touches_what_the_store_knows_about_itself() -> None:
+    with pytest.raises(AssertionError):
+        MemoryStore().commit(puts(1, (b"applied", b""), table=META))
+
+
+def test_the_applied_index_never_goes_back() -> None:
+    store = MemoryStore()
+    store.commit(Cut(5, 2, 50))
+
+    with pytest.raises(AssertionError):
+        store.commit(Cut(4, 2, 60))
+
+    assert store.applied() == Applied(5, 2, 50)
+
+
+def test_a_view_stays_as_it_was() -> None:
+    store = MemoryStore()
+    store.commit(puts(1, (b"q-a", b"1"), (b"q-b", b"2")))
+
+    with store.read() as view:
+        store.commit(puts(2, (b"q-a", b"changed"), (b"q-c", b"3")))
+        store.commit(deletes(3, b"q-b"))
+
+        assert list(view.scan(MESSAGES)) == [(b"q-a", b"1"), (b"q-b", b"2")]
+        assert view.get(MESSAGES, b"q-a") == b"1"
+        assert view.applied() == Applied(1, 1, 10)
+        assert view.count(MESSAGES) == 2
+    assert store.get_many([b"q-a", b"q-b", b"q-c"]) == [b"changed", None, b"3"]
+
+
+def test_a_view_is_of_no_use_after_its_block() -> None:
+    store = MemoryStore()
+    store.commit(puts(1, (b"a", b"1"), (b"b", b"2")))
+    with store.read() as view:
+        scan = view.scan(MESSAGES)
+        next(scan)
+
+    with pytest.raises(Busy):
+        view.get(MESSAGES, b"a")
+    with pytest.raises(Busy):
+        next(scan)
+
+
+def test_tables_are_copied_only_while_a_view_sees_them() -> None:
+    store = MemoryStore()
+    store.commit(puts(1, (b"a", b"1")))
+    with store.read():
+        store.commit(puts(2, (b"b", b"2")))
+        own = store._tables[MESSAGES]
+        store.commit(puts(3, (b"c", b"3")))
+        assert store._tables[MESSAGES] is own
+    with store.read():
+        pass
+    store.commit(puts(4, (b"d", b"4")))
+
+    assert store._tables[MESSAGES] is own
+    assert store.stats().readers == 0
+
+
+def test_scan_is_in_key_order_after_any_deletes_and_returns() -> None:
+    store = MemoryStore()
+    store.commit(puts(1, *((b"%03d" % number, b"") for number in range(0, 100, 2))))
+    with store.read() as view:
+        assert len(list(view.scan(MESSAGES))) == 50
+    store.commit(deletes(2, *(b"%03d" % number for number in range(0, 100, 4))))
+    store.commit(puts(3, *((b"%03d" % number, b"") for number in range(0, 100, 3))))
+
+    with store.read() as view:
+        keys = [key for key, _ in view.scan(MESSAGES)]
+
+    assert keys == sorted(set(keys))
+    assert keys == [b"%03d" % n for n in range(100) if n % 3 == 0 or (n % 2 == 0 and n % 4 != 0)]
+
+
+def test_sweep_removes_a_buried_queue_in_slices_and_leaves_its_neighbours() -> None:
+    store = MemoryStore()
+    dead, alive = (7).to_bytes(8, "big"), (8).to_bytes(8, "big")
+    store.commit(puts(1, *((b"q-0000007_%08d" % n, b"") for n in range(10)), (b"q-0000008_00000001", b"kept")))
+    store.commit(puts(2, (dead + b"1", b""), (alive + b"1", b""), table=INDEX))
+    store.commit(puts(3, (dead + b"\x01x", b""), (alive + b"\x01x", b""), table=DEDUP))
+    store.commit(puts(4, (alive, b""), table=QUEUES))
+    store.commit(puts(5, (dead, b"q-0000007_"), table=GRAVES))
+
+    more = [store.sweep(limit=5), store.sweep(limit=5), store.sweep(limit=5), store.sweep(limit=5)]
+
+    assert more == [True, True, False, False]
+    assert dict(store.stats().records) == {MESSAGES: 1, INDEX: 1, QUEUES: 1, DEDUP: 1, GRAVES: 0, META: 4}
+    assert store.applied() == Applied(5, 1, 50)
+
+
+def test_a_closed_store_refuses() -> None:
+    store = MemoryStore()
+    store.close()
+    store.close()
+
+    with pytest.raises(Busy):
+        store.get_many([b"a"])
+    with pytest.raises(Busy):
+        store.commit(Cut(1, 1, 1))
+
+
+def test_records_of_meta_come_back_and_damage_is_seen() -> None:
+    applied = Applied(2**63, 7, 1_700_000_000_000)
+    record = encode_applied(applied)
+
+    assert decode_applied(record) == applied
+    assert decode_number(encode_number(12)) == 12
+    assert unsealed(sealed(b"")) == b""
+    for position in range(len(record)):
+        broken = bytearray(record)
+        broken[position] ^= 1
+        assert decode_applied(bytes(broken)) is None
+        assert decode_applied(record[:position]) is None
+    assert decode_number(record) is None

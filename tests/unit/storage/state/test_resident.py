@@ -1,0 +1,49 @@
+"""ResidentPages gives up what was read, and nothing that is lost by it."""
+
+import mmap
+from pathlib import Path
+
+from wakeq.storage.state import resident
+from wakeq.storage.state.resident import ResidentPages, mapped_file_bytes
+
+SIZE = 64 * 1024 * 1024
+
+
+def test_pages_given_up_are_no_longer_ours_and_still_read_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789abcdef" * (SIZE // 16))
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        before = mapped_file_bytes()
+        content = bytes(mapped)
+        touched = mapped_file_bytes()
+
+        ResidentPages(path).give_up()
+
+        assert touched - before > 0.9 * SIZE
+        assert mapped_file_bytes() - before < 0.1 * SIZE
+        assert bytes(mapped) == content
+
+
+def test_it_looks_only_now_and_then_and_acts_only_past_the_bound(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * SIZE)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[::4096]
+        touched = mapped_file_bytes()
+        loose, tight = ResidentPages(path, bytes_max=2**50), ResidentPages(path, bytes_max=SIZE // 2)
+
+        for _ in range(resident.CHECK_EVERY - 1):
+            tight.used()
+            loose.used()
+        loose.used()
+        assert mapped_file_bytes() > touched - SIZE // 2
+        tight.used()
+
+        assert mapped_file_bytes() < touched - SIZE // 2
+
+
+def test_a_file_that_is_not_mapped_or_gone_is_nothing_to_give_up(tmp_path: Path) -> None:
+    ResidentPages(tmp_path / "none").give_up()
+    (tmp_path / "file").write_bytes(b"x")
+
+    ResidentPages(tmp_path / "file").give_up()

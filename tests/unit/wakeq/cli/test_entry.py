@@ -1,0 +1,304 @@
+"""Proves wakeq/cli: errors and interrupts in one line, exit statuses, no traceback; what config and version print."""
+
+import errno
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from tests.helpers.scripted_client import FakeClient
+from wakeq.cli import main
+from wakeq.cli.common import Broker
+from wakeq.cli.entry import cli
+from wakeq.cli.output import plain
+from wakeq.cli.reference import MEANINGS, STATUSES, tree
+from wakeq.config.settings import Settings
+from wakeq.protocol import errors
+
+
+def test_the_broker_is_named_by_flag_or_environment(fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WAKEQ_BROKER", "there:1")
+
+    main(["ping"])
+    main(["--broker", "elsewhere:2", "ping"])
+
+    assert [call for call in fake.calls if call[0] == "connect"] == [
+        ("connect", "there:1"),
+        ("connect", "elsewhere:2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broker", "http", "found"),
+    [
+        ("127.0.0.1:2601", None, "127.0.0.1:8080"),
+        ("prod", None, "prod:8080"),
+        ("a:2601,[::1]:2601", None, "a:8080,[::1]:8080"),
+        ("127.0.0.1:2601,127.0.0.1:2611", None, "127.0.0.1:8080"),  # the leader is found from there
+        ("127.0.0.1:2701", "127.0.0.1:8081", "127.0.0.1:8081"),
+    ],
+)
+def test_operators_are_sent_to_the_broker_that_is_named(broker: str, http: str | None, found: str) -> None:
+    assert Broker(broker, http).http_address == found
+
+
+def test_no_other_broker_is_operated_than_the_one_that_is_named(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be one at the usual port of this machine, and it would be paused in its place."""
+    monkeypatch.delenv("WAKEQ_HTTP", raising=False)
+
+    status = main(["--broker", "127.0.0.1:2701", "queue", "pause", "jobs"])
+
+    assert status == 2
+    assert "the HTTP port of 127.0.0.1:2701 is not known; give --http 127.0.0.1:PORT" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (["queue", "redrive", "emails.dead", "--yes"], "done"),
+        (["queue", "list"], "queues"),
+        (["queue", "stats"], "ready"),
+        (["queue", "peek", "q"], "messages"),
+        (["ping"], "version"),
+        (["config", "show"], "settings"),
+    ],
+)
+def test_whatever_reads_can_say_it_in_json(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], arguments: list[str], key: str
+) -> None:
+    status = main([*arguments, "--json"])
+
+    assert status == 0
+    assert key in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("content", "why"), [(None, "No such file or directory"), (b"\xff", "it is not UTF-8")])
+def test_a_token_file_that_cannot_be_read_is_told_by_either_way_to_name_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes | None,
+    why: str,
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ, WAKEQ_TOKEN=""))
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+
+    status = main(["--broker", "127.0.0.1:1", "--token-file", str(file), "ping"])
+
+    said = f"wakeq: the token file {file} cannot be read: {why}; check --token-file or WAKEQ_TOKEN_FILE\n"
+    assert (status, capsys.readouterr().err) == (78, said)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in tree(errors.WakeqError) if kind is not errors.DamagedFile])
+def test_every_error_is_one_line_and_its_documented_status(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], kind: type[errors.WakeqError]
+) -> None:
+    fake.error = kind("what happened;\nwhat to try")
+
+    status = main(["pub", "q", "x"])
+
+    assert status == kind.exit_status
+    assert status in STATUSES
+    assert kind.code in MEANINGS
+    assert capsys.readouterr().err == "wakeq: what happened;\\nwhat to try\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["bogus"], 2, "No such command 'bogus'; try `wakeq --help`"),
+        (["peek", "q"], 2, "No such command 'peek'; did you mean `wakeq queue peek`? Try `wakeq --help`"),
+        (["worker", "m:w"], 2, "No such command 'worker'; did you mean `wakeq run`? Try `wakeq --help`"),
+        (["--broker", "", "ping"], 2, "--broker is empty; write HOST:PORT"),
+        (["--broker", ",", "cluster", "status"], 2, "--broker is empty; write HOST:PORT"),
+        (["pub"], 2, "try `wakeq pub --help`"),
+        (["fetch", "q", "--limit", "0"], 2, "'--limit'"),
+        (["pub", "q", "x", "--header", "novalue"], 2, "NAME=VALUE"),
+        (["pub", "q", "x", "--id", ""], 2, "'--id': it is empty"),
+        (["queue", "update", "q"], 2, "nothing to change"),
+        (["queue", "list", "--broker", "b:1"], 2, "--broker goes before the command: `wakeq --broker ... queue list`"),
+        (["pub", "q", "x", "--delay", "0.5"], 2, "'0.5' is not a whole number"),
+        (["inspect", "/does/not/exist"], 2, "does not exist"),
+        (["serve", "--set", "worker_prt=1"], 78, "did you mean worker_port?"),
+        (["serve", "--set", "novalue"], 78, "NAME=VALUE"),
+        (["config", "check", "/does/not/exist"], 78, "cannot read"),
+    ],
+)
+def test_mistakes_are_one_line_that_says_what_to_try(
+    fake: type[FakeClient], capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, words: str
+) -> None:
+    assert main(arguments) == status
+
+    output, said = capsys.readouterr()
+    assert output == ""
+    assert words in said
+    assert said.count("\n") == 1
+    assert said.startswith("wakeq: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("", 0, ": 0 settings, all right"),
+        ('host = "::1"', 0, ": 1 setting, all right"),
+        (
+            'insecure = true\n[cluster]\nnode = 5\npeers = "127.0.0.1:1,[::1]:2"',
+            78,
+            "--node 5 has no address in --peers",
+        ),
+        ('insecure = true\n[cluster]\nnode = 0\npeers = "127.0.0.1:1,localhost"', 78, "--peers: "),
+    ],
+)
+def test_a_settings_file_is_checked_as_a_start_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, status: int, words: str
+) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text(text)
+
+    assert main(["config", "check", str(file)]) == status
+
+    assert words in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (OSError(errno.EADDRINUSE, "Address already in use"), 71, "--worker-port"),
+        (socket.gaierror(-2, "Name or service not known"), 71, "--host"),
+        (PermissionError(errno.EACCES, "Permission denied", "/data"), 70, "/data: Permission denied"),
+    ],
+)
+def test_a_broker_that_cannot_start_says_why_in_one_line(
+    fake: type[FakeClient],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: OSError,
+    status: int,
+    words: str,
+) -> None:
+    def run(_: Settings, load: object) -> int:
+        raise error
+
+    monkeypatch.setattr("wakeq.node.service.run", run)
+
+    assert main(["serve"]) == status
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_or_folder_that_may_not_be_read_is_no_wrong_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.touch()
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "access", lambda *_: False)  # by which click would know
+    monkeypatch.setattr(Path, "read_text", refuse)
+
+    assert main(["serve", "--data-dir", str(tmp_path), "--config", str(file)]) == 78
+    assert f"cannot read the settings file {file}: Permission denied" in capsys.readouterr().err
+
+
+def test_control_c_ends_with_130_and_nothing_said(
+    fake: type[FakeClient], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: FakeClient, __: str) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fake, "answer", interrupted)
+
+    assert main(["fetch", "q", "--wait", "60"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_control_c_while_the_verbs_are_loaded_is_no_traceback() -> None:
+    program = """
+import sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+from wakeq.cli import main
+sys.exit(main(["ping"]))
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (130, b"")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    command = [sys.executable, "-m", "wakeq", "config", "show"]
+    with os.fdopen(writer, "wb") as output:
+        ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False)
+
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_config_show_says_where_a_value_came_from(
+    fake: type[FakeClient],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text("http_port = 1")
+    monkeypatch.setenv("WAKEQ_HOST", "::1")
+
+    main(["config", "show", "--origin", "--config", str(file), "--worker-port", "5", "--no-upgrade"])
+
+    rows = {row[0]: row for row in (line.split("\t") for line in capsys.readouterr().out.splitlines())}
+    assert rows["host"][1:3] == ["::1", "environment WAKEQ_HOST"]
+    assert rows["http_port"][1:3] == ["1", f"file {file}"]
+    assert rows["worker_port"][1:3] == ["5", "flag"]
+    assert rows["upgrade"][1:3] == ["no", "flag"]
+
+
+def test_every_verb_is_shown_once_below_what_it_is_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+
+    shown = re.findall(r"^  ([a-z-]+)  ", capsys.readouterr().out.partition("\nMessages:\n")[2], re.MULTILINE)
+    assert sorted(shown) == sorted(cli.commands)
+
+
+@pytest.mark.parametrize(
+    "group", [None, *(name for name, verb in cli.commands.items() if isinstance(verb, click.Group))]
+)
+def test_no_line_in_a_list_of_verbs_is_cut_in_a_terminal_of_80_columns(
+    group: str | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert main([*([group] if group else []), "--help"]) == 0
+
+    _usage, *listed = re.split(r"^(?:Messages|Commands):$", capsys.readouterr().out, flags=re.MULTILINE)
+    assert listed
+    assert [line for line in listed[0].splitlines() if line.endswith("...")] == []
+
+
+def test_version_is_printed(fake: type[FakeClient], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("wakeq ")
+
+
+def test_what_a_peer_sent_cannot_write_to_the_terminal() -> None:
+    assert plain("a\x1b[31m\nb") == "a\\x1b[31m\\nb"

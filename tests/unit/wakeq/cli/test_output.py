@@ -1,0 +1,131 @@
+"""Proves what the command line prints: whole numbers in any terminal, and no traceback where output goes nowhere."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from rich.cells import cell_len
+
+from wakeq.cli import main
+from wakeq.cli.broker.top import COLUMNS, _table
+from wakeq.cli.output import print_body, print_json, print_table
+
+QUEUES = [("emails", 28_000, 1_000, 308_890), ("a-queue-with-a-name-that-is-long", 7, 0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("shell", "status", "words"),
+    [
+        ("exec {} -m wakeq config show > /dev/full", 74, b"wakeq: the output is incomplete: No space left"),
+        ("exec {} -m wakeq config show <&- >&- 2>&-", 0, b""),
+    ],
+)
+def test_output_that_goes_nowhere_is_no_traceback(shell: str, status: int, words: bytes) -> None:
+    ended = subprocess.run(["sh", "-c", shell.format(sys.executable)], capture_output=True, check=False)
+
+    assert ended.returncode == status
+    assert ended.stderr.startswith(words)
+    assert ended.stderr.count(b"\n") == min(1, len(words))
+
+
+@pytest.mark.parametrize("width", [30, 50, 80, 200])
+def test_numbers_and_heads_stay_whole_in_a_narrow_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    print_table(("queue", "ready", "leased", "bytes"), QUEUES)
+
+    words = capsys.readouterr().out.split()
+    assert {"queue", "ready", "leased", "bytes", "emails", "28000", "1000", "308890", "7"} <= set(words)
+
+
+@pytest.mark.parametrize("text", ["word " * 40, "0123456789" * 9, "漢字" * 40])
+def test_long_text_is_folded_to_the_terminal(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    print_table(("uid", "msg"), [("0000003_00000001", text)])
+
+    assert max(map(cell_len, capsys.readouterr().out.splitlines())) <= 60
+
+
+def test_what_the_terminal_has_no_letter_for_is_escaped() -> None:
+    command = [sys.executable, "-m", "wakeq", "config", "show", "--data-dir", "тело"]
+
+    ended = subprocess.run(command, env={**os.environ, "PYTHONIOENCODING": "latin-1"}, capture_output=True, check=False)
+
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert b"\\u0442" in ended.stdout
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_top_leaves_columns_out_before_it_breaks_a_figure(width: int, capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    rows = [("emails-of-the-whole-company", 28_000, 5, 1_000, 123.4, 99.0, 0.0, "61s", 12, "paused")]
+
+    Console(width=width, color_system=None).print(_table(rows, width))
+
+    heads, _, row = capsys.readouterr().out.splitlines()[1:-1]
+    assert set(heads.split()) <= set(COLUMNS)
+    assert {"queue", "ready", "leased"} <= set(heads.split())
+    assert row.split()[1:] == [str(rows[0][COLUMNS.index(head)]) for head in heads.split()[1:]]
+
+
+def test_what_another_port_says_is_not_shown_as_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            for _ in range(2):  # it asks once more
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(b'{"cmd":"nok"}\n')
+
+        threading.Thread(target=answer, daemon=True).start()
+        status = main(["--http", f"127.0.0.1:{listening.getsockname()[1]}", "top", "--once"])
+
+    said = capsys.readouterr().err
+    assert status == 69
+    assert "speaks something else; name its HTTP port with --http" in said
+    assert "nok" not in said
+
+
+HOSTILE = "a\x1b]0;title\x07 \x9b2J \x7f\u202egnp.exe\u2066 \u2028\U000e0041"
+
+
+def test_json_with_characters_that_a_terminal_obeys_is_the_same_json_without_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_json({"body": HOSTILE, "plain": "é 漢字 😀 \\u202e"})
+
+    printed = capsys.readouterr().out
+    assert printed.removesuffix("\n").isprintable()
+    assert "\\u009b2J \\u007f\\u202egnp.exe" in printed
+    assert json.loads(printed) == {"body": HOSTILE, "plain": "é 漢字 😀 \\u202e"}
+
+
+def test_body_on_a_terminal_keeps_its_lines_and_loses_what_a_terminal_obeys(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+
+    print_body(b"one\ttwo\nthr\x1b[31mee\r\xff\xc2\x9b\n")
+
+    assert capsys.readouterr().out == "one\ttwo\nthr\\x1b[31mee\\r\\xff\\x9b\n"
+
+
+def test_body_on_a_pipe_is_passed_on_to_the_byte(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    print_body(b"\x1b[31m\xff\x00")
+
+    assert capfdbinary.readouterr().out == b"\x1b[31m\xff\x00"

@@ -1,0 +1,375 @@
+"""Proves the waiting of the blocking Client (caller.py, transport.py), one call at a time, against scripted peers."""
+
+import contextlib
+import errno
+import gc
+import socket
+import threading
+import time
+import weakref
+
+import pytest
+
+from tests.helpers.scripted_peer import scripted
+from wakeq import Client, errors
+from wakeq.client import transport
+from wakeq.client.core import patience
+from wakeq.client.transport import Wire, broken, dial
+from wakeq.protocol.wire.worker import codec as wire
+
+DEADLINE_S = 10.0
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.0)
+
+
+def pong(_: int, command: wire.Command) -> wire.Reply:
+    return wire.Pong(cmd_id=command.cmd_id)
+
+
+# Calls ----------------------------------------------------------------------------------------------------
+
+
+def test_a_publish_whose_answer_was_lost_is_repeated_in_the_same_session() -> None:
+    seen: list[wire.Command] = []
+
+    def script(connection: int, command: wire.Command) -> wire.Reply | None:
+        seen.append(command)
+        return wire.Ok(uid="first", cmd_id=command.cmd_id) if connection == 2 else None
+
+    with scripted(script) as address, Client(address) as client:
+        uid = client.publish("q", {"a": 1})
+
+    assert uid == "first"
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert isinstance(seen[0], wire.Pub)
+    assert (seen[0].n, seen[0].message) == (1, '{"a":1}')
+
+
+def test_a_fetch_that_waits_subscribes_first() -> None:
+    seen: list[wire.Command] = []
+
+    def script(_: int, command: wire.Command) -> wire.Reply:
+        seen.append(command)
+        if isinstance(command, wire.Sub):
+            return wire.Oksub(qname=command.qname)
+        return wire.Msg(qname="q", uid="u", error_count=2, msg="/w==", enc="b64", lease="1.5", cmd_id=command.cmd_id)
+
+    with scripted(script) as address, Client(address) as client:
+        message = client.fetch("q", wait=5)
+
+    assert [type(command) for command in seen] == [wire.Sub, wire.Fet]
+    assert message is not None
+    assert (message.uid, message.body, message.delivery, message.lease) == ("u", b"\xff", 3, "1.5")
+
+
+def test_a_message_is_acknowledged_at_the_end_of_its_block_and_given_back_by_an_error() -> None:
+    seen: list[wire.Command] = []
+
+    def script(_: int, command: wire.Command) -> wire.Reply:
+        seen.append(command)
+        match command:
+            case wire.Fet():
+                return wire.Msg(qname="q", uid="u", error_count=0, msg="", lease="1.1", cmd_id=command.cmd_id)
+            case wire.Ack():
+                return wire.Okack(uid="u", qname="q", cmd_id=command.cmd_id)
+            case _:
+                return wire.Oknack(uid="u", qname="q", cmd_id=command.cmd_id)
+
+    with scripted(script) as address, Client(address) as client:
+        good, bad = client.fetch("q"), client.fetch("q")
+        assert good is not None
+        assert bad is not None
+        with good:
+            pass
+        with pytest.raises(ValueError, match="no"), bad:
+            raise ValueError("no")
+
+    ack, nack = seen[2:]
+    assert isinstance(ack, wire.Ack)
+    assert isinstance(nack, wire.Nack)
+    assert (ack.uid, ack.lease, nack.uid, nack.lease) == ("u", "1.1", "u", "1.1")
+    assert nack.error == "ValueError: no"
+
+
+def test_a_refusal_is_raised_and_leaves_the_connection_usable() -> None:
+    def script(connection: int, command: wire.Command) -> wire.Reply:
+        assert connection == 1
+        if isinstance(command, wire.Ping):
+            return wire.Pong(cmd_id=command.cmd_id)
+        return wire.Nok(err="Q_NOT_FOUND", detail="no such queue", cmd_id=command.cmd_id)
+
+    with scripted(script) as address, Client(address) as client:
+        with pytest.raises(errors.QueueNotFound, match="no such queue"):
+            client.fetch("q")
+        client.ping()
+
+
+def test_a_create_whose_answer_was_lost_is_in_doubt_and_not_repeated() -> None:
+    seen: list[wire.Command] = []
+
+    def script(_: int, command: wire.Command) -> None:
+        seen.append(command)
+
+    with (
+        scripted(script) as address,
+        Client(address) as client,
+        pytest.raises(errors.Disconnected, match="CREATE"),
+    ):
+        client.create_queue("q", max_size=5)
+
+    assert len(seen) == 1
+
+
+def test_nothing_is_sent_for_an_empty_batch() -> None:
+    def script(_: int, command: wire.Command) -> wire.Reply:
+        raise AssertionError(command)
+
+    with scripted(script) as address, Client(address) as client:
+        assert client.publish_many("q", []) == []
+        assert client.ack_many([])
+
+
+# Brokers that are not there -------------------------------------------------------------------------------
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    with pytest.raises(errors.BrokerUnreachable, match=address):
+        Client(address)
+
+
+def test_the_first_of_several_addresses_that_answers_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        nobody = f"127.0.0.1:{listener.getsockname()[1]}"
+
+    with scripted(pong) as address, Client(f"{nobody},{address}") as client:
+        client.ping()
+        assert client.address == address
+
+
+def test_a_broker_that_stays_away_is_said_in_the_end() -> None:
+    with scripted(lambda _connection, _command: None) as address:
+        client = Client(address, reconnect_for_s=0)
+
+    with pytest.raises((errors.Disconnected, errors.BrokerUnreachable)):
+        client.ping()
+
+
+def test_a_client_tries_again_after_it_gave_up() -> None:
+    def script(connection: int, command: wire.Command) -> wire.Reply | None:
+        return pong(connection, command) if connection > 2 else None
+
+    with scripted(script) as address, Client(address, reconnect_for_s=0) as client:
+        with pytest.raises(errors.Disconnected):
+            client.ping()
+        client.ping()
+
+
+def test_a_peer_that_says_nothing_is_no_broker() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        pytest.raises(errors.Disconnected, match="is it a wakeq worker port"),
+    ):
+        Client(f"127.0.0.1:{listener.getsockname()[1]}", connect_timeout_s=0.05)
+
+
+def test_a_peer_of_another_protocol_is_said_with_the_address() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        with contextlib.suppress(OSError):  # the listener is closed at the end
+            while True:
+                connection, _ = listener.accept()
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n")
+                connection.close()
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(errors.Disconnected, match=f"{address} does not speak the worker .* is this the HTTP port"):
+        Client(address)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(DEADLINE_S)
+
+
+def test_a_hung_broker_is_said_and_not_asked_again() -> None:
+    seen: list[wire.Command] = []
+
+    def script(_: int, command: wire.Command) -> list[wire.Reply]:
+        seen.append(command)
+        return []
+
+    with (
+        scripted(script) as address,
+        Client(address, answer_timeout_s=0.05) as client,
+        pytest.raises(errors.Disconnected, match="does not answer"),
+    ):
+        client.ping()
+
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("greets", [True, False])
+def test_a_node_that_falls_silent_is_left_for_the_next_one_and_nobody_is_told(
+    monkeypatch: pytest.MonkeyPatch, greets: bool
+) -> None:
+    monkeypatch.setattr("wakeq.client.caller.MUTE_AFTER_S", 0.05)
+
+    def answers(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Ok(uid="u", cmd_id=command.cmd_id)
+
+    with (
+        scripted(lambda *_: [], greets=greets) as hangs,
+        scripted(answers) as works,
+        Client(f"{hangs},{works}") as client,
+    ):
+        assert (client.publish("q", "x"), client.address) == ("u", works)
+
+
+def test_a_broker_that_hangs_under_a_long_wait_is_pinged_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, type]] = []
+    monkeypatch.setattr("wakeq.client.core.session.PING_AFTER_S", 0.05)
+
+    def script(connection: int, command: wire.Command) -> wire.Reply | list[wire.Reply]:
+        seen.append((connection, type(command)))
+        return wire.Nomsg(qname="q", cmd_id=command.cmd_id) if seen[-1] == (2, wire.Fet) else []
+
+    with scripted(script) as address, Client(address, answer_timeout_s=0.05) as client:
+        assert client.fetch("q", wait=600) is None  # not an error: the fetch goes on at the next connection
+
+    assert seen[:3] == [(1, wire.Sub), (1, wire.Fet), (1, wire.Ping)]
+    assert seen[3:] == [(2, wire.Sub), (2, wire.Fet)]
+
+
+def test_the_address_of_the_leader_is_followed() -> None:
+    def leads(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Okcreate(qname="q", cmd_id=command.cmd_id)
+
+    with scripted(leads) as leader:
+
+        def follows(_: int, command: wire.Command) -> wire.Reply:
+            return wire.Nok(err="NOT_LEADER", leader=leader, cmd_id=command.cmd_id)
+
+        with scripted(follows) as follower, Client(follower) as client:
+            client.create_queue("q")  # a definite no, so even this is repeated
+
+            assert client.address == leader
+
+
+def test_the_next_address_is_asked_if_no_leader_is_known() -> None:
+    def follows(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Nok(err="NOT_LEADER", cmd_id=command.cmd_id)
+
+    with scripted(follows) as follower, scripted(pong) as leader, Client(f"{follower},{leader}") as client:
+        client.ping()
+
+        assert client.address == leader
+
+
+def test_no_leader_at_all_is_said_with_all_that_was_tried() -> None:
+    def follows(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Nok(err="NOT_LEADER", cmd_id=command.cmd_id)
+
+    with (
+        scripted(follows) as one,
+        scripted(follows) as two,
+        Client(f"{one},{two}", reconnect_for_s=0.1) as client,
+        pytest.raises(errors.NotLeader) as caught,
+    ):
+        client.ping()
+
+    assert one in str(caught.value)
+    assert two in str(caught.value)
+
+
+# Sockets --------------------------------------------------------------------------------------------------
+
+
+def test_the_socket_finds_a_dead_peer_in_about_eleven_seconds() -> None:
+    with scripted(pong) as address:
+        wire_to = transport.Transport(address, timeout_s=5)
+
+        option = wire_to._socket.getsockopt
+
+        assert option(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
+        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 2
+        assert option(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 3
+        assert option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 11_000
+        wire_to.close()
+
+
+def test_a_call_that_must_not_be_repeated_finds_out_first_that_the_connection_is_gone() -> None:
+    seen: list[tuple[int, type]] = []
+
+    def script(connection: int, command: wire.Command) -> wire.Reply | None:
+        seen.append((connection, type(command)))
+        if isinstance(command, wire.Ping):
+            return None
+        return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
+
+    with scripted(script) as address, Client(address) as client:
+        first = client._caller._connection
+        assert first is not None
+        first.send(b'{"cmd":"PING"}\n', timeout_s=1)  # the peer hangs up
+        until_s = time.monotonic() + DEADLINE_S
+        while first.fault() is None and time.monotonic() < until_s:
+            pass
+
+        client.delete_queue("q")
+
+    assert seen == [(1, wire.Ping), (2, wire.Drop)]
+
+
+def test_connection_whose_host_vanished_while_nobody_asked_is_left_for_the_next_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dialled: list[str] = []
+
+    def drops(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
+
+    def noting(address: str, context: None, *, timeout_s: float) -> Wire:
+        dialled.append(address)
+        return dial(address, context, timeout_s=timeout_s)
+
+    monkeypatch.setattr("wakeq.client.blocking.dial", noting)
+    with scripted(drops) as vanishes, scripted(drops) as works, Client(f"{vanishes},{works}") as client:
+        connection = client._caller._connection
+        gone = OSError(errno.ETIMEDOUT, "Connection timed out")  # as the system says once its probes went unanswered
+        monkeypatch.setattr(connection, "fault", lambda: broken(vanishes, gone))
+
+        client.delete_queue("q")
+
+    assert dialled == [vanishes, works]
+
+
+def test_only_address_is_dialled_again_although_it_fell_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drops(_: int, command: wire.Command) -> wire.Reply:
+        return wire.Okdrop(qname="q", cmd_id=command.cmd_id)
+
+    monkeypatch.setattr(patience, "PAUSE_S_MIN", 0.05)  # a pause is more than no patience at all allows
+    with scripted(drops) as address, Client(address, reconnect_for_s=0) as client:
+        gone = broken(address, OSError(errno.ETIMEDOUT, "Connection timed out"))
+        monkeypatch.setattr(client._caller._connection, "fault", lambda: gone)
+
+        client.delete_queue("q")
+
+
+def test_a_client_that_was_let_go_is_not_kept_alive() -> None:
+    with scripted(pong) as address:
+        client = Client(address)
+        gone = weakref.ref(client._caller)
+        client.close()
+
+        del client
+        gc.collect()
+
+    assert gone() is None

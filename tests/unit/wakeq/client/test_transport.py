@@ -1,0 +1,46 @@
+"""Proves which of the system's errors mean that a peer has vanished, and which that it ended the connection."""
+
+import errno
+import select
+import socket
+
+import pytest
+
+from wakeq.client.core.session import Silent
+from wakeq.client.transport import Transport, broken
+from wakeq.protocol.errors import Disconnected
+
+
+@pytest.mark.parametrize(
+    ("number", "is_silence"),
+    [(errno.ETIMEDOUT, True), (errno.EHOSTUNREACH, True), (errno.ECONNRESET, False), (errno.EPIPE, False)],
+)
+def test_connection_that_the_system_gave_up_broke_by_silence(number: int, is_silence: bool) -> None:
+    error = broken("a:1", OSError(number, "it broke"))
+
+    assert type(error) is (Silent if is_silence else Disconnected)
+
+
+def test_fault_of_a_connection_says_what_ended_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def settimeout(self, timeout_s: float) -> None: ...
+
+        def recv(self, *_: int) -> bytes:
+            raise OSError(errno.ETIMEDOUT, "Connection timed out")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        transport = Transport(address, timeout_s=5)
+        peer, _ = listener.accept()
+
+        assert transport.fault() is None
+        with monkeypatch.context() as patch:
+            patch.setattr(transport, "_socket", Gone())
+            vanished = transport.fault()
+        peer.close()
+        select.select([transport._socket], [], [])
+        ended = transport.fault()
+        transport.close()
+
+    assert type(vanished) is Silent
+    assert type(ended) is Disconnected

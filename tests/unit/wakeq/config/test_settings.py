@@ -1,0 +1,264 @@
+"""Proves settings.py, setting.py and settings_layers.py: the layers, and a clear word for whatever does not fit."""
+
+from pathlib import Path
+
+import pytest
+
+from wakeq.cli.reference import pages
+from wakeq.config.layers import load
+from wakeq.config.setting import MIB, shown
+from wakeq.config.settings import KNOWN, QueueDefaults, Settings, value_of
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.errors import BadSettings
+
+
+def test_without_any_layer_everything_is_at_its_default() -> None:
+    loaded = load(environment={})
+
+    assert loaded.settings == Settings()
+    assert set(loaded.origins.values()) == {"default"}
+
+
+def test_flags_win_over_the_environment_and_the_environment_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('host = "localhost"\nworker_port = 1\nhttp_port = 1\n[log]\nsegment_bytes_max = "2MiB"\n')
+    environment = {"WAKEQ_WORKER_PORT": "2", "WAKEQ_HTTP_PORT": "2"}
+
+    loaded = load(config_file=file, environment=environment, flags={"http_port": 3})
+
+    settings = loaded.settings
+    assert (settings.host, settings.worker_port, settings.http_port) == ("localhost", 2, 3)
+    assert settings.log.segment_bytes_max == 2 * MIB
+    assert loaded.origins["host"] == f"file {file}"
+    assert loaded.origins["worker_port"] == "environment WAKEQ_WORKER_PORT"
+    assert loaded.origins["http_port"] == "flag"
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('host = "::1"')
+
+    loaded = load(environment={"WAKEQ_CONFIG": str(file)})
+
+    assert loaded.settings.host == "::1"
+
+
+def test_every_setting_can_come_from_the_environment() -> None:
+    odd: dict[str, str] = {
+        "queue.priority_min": "-5",
+        "queue.dead_letter": "graves",
+        "host": "::1",
+        "monique.routes": "a=b",
+        "cluster.worker_address": "a:1",
+    }
+    range_ = {"WAKEQ_QUEUE_PRIORITY_MIN": "-5", "WAKEQ_QUEUE_PRIORITY_MAX": "9"}  # which QA needs
+    pair = {"WAKEQ_TLS_CERT_FILE": "cert.pem", "WAKEQ_TLS_KEY_FILE": "key.pem"}  # one needs the other
+    for known in KNOWN.values():
+        default = next(word for word in (odd.get(known.name), known.default, 7) if word is not None)
+        text = known.one_of[-1] if known.one_of else str(default)
+
+        loaded = load(environment={**range_, **pair, known.environment_name: text})
+
+        value = value_of(loaded.settings, known.name)
+        assert isinstance(value, known.kind | type(known.default)), known.name
+        assert loaded.origins[known.name] == f"environment {known.environment_name}"
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"WAKEQ_WORKR_PORT": "1"}, "did you mean WAKEQ_WORKER_PORT?"),
+        ({"WAKEQ_WORKER_PORT": "99999"}, "from 0 to 65535"),
+        ({"WAKEQ_WORKER_PORT": "x"}, "it must be a whole number"),
+        ({"WAKEQ_UPGRADE": "perhaps"}, "true or false"),
+        ({"WAKEQ_QUEUE_WAKE": "some"}, "one of sleeper, ready, all"),
+        ({"WAKEQ_SWITCH_INTERVAL_S": "nan"}, "a number of s from"),
+        ({"WAKEQ_MESSAGE_BYTES_MAX": "1MB"}, "also written as 64MiB"),
+        ({"WAKEQ_DATA_DIR": ""}, "a path"),
+        ({"WAKEQ_CONFIG": "/does/not/exist"}, "cannot read the settings file /does/not/exist"),
+    ],
+)
+def test_what_does_not_fit_in_the_environment_is_said(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(BadSettings) as refusal:
+        load(environment=environment)
+
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wroker_port = 1", "did you mean worker_port?"),
+        ("ids_max = 1", "did you mean dedup.ids_max?"),
+        ("base = 1", "did you mean queue.retry.base?"),
+        ("colour = 1", "`wakeq config show` lists all of them"),
+        ("[log]\nworker_port = 1", "did you mean worker_port?"),
+        ("worker_port = true", "it must be a whole number"),
+        ("worker_port = 1.5", "it must be a whole number"),
+        ("host = 5", "it must be text"),
+        ("worker_port = true", "worker_port is true"),
+        ("host = ", "is not TOML"),
+        ("queue = 3", "queue is 3 (file"),
+        ("queue = 3", "write [queue] and its settings below"),
+        ("queue = true", "queue is true (file"),
+        ("[loging]", "unknown setting loging"),
+        ("[log]\n[log.segment]", "unknown setting log.segment"),
+        ("[queue]\npriority_min = 5\npriority_max = 4", "exchange them"),
+        ('[queue]\nstructure = "QA"', "needs a range"),
+        ("[queue.retry]\nbase = 9\nmax = 8", "queue.retry.base is above"),
+        ("worker_port = 80\nhttp_port = 80", "both 80"),
+    ],
+)
+def test_what_does_not_fit_in_the_file_is_said(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text(text)
+
+    with pytest.raises(BadSettings) as refusal:
+        load(config_file=file, environment={})
+
+    assert words in str(refusal.value)
+
+
+def test_a_section_in_which_nothing_is_set_is_no_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text("[log]\n[queue]\n[queue.retry]\n")
+
+    assert load(config_file=file, environment={}).settings == Settings()
+
+
+def test_all_mistakes_are_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('worker_prt = 1\nhttp_port = "x"\n')
+
+    environment = {"WAKEQ_WORKER_PRT": "1", "WAKEQ_QUEUE_TIMEOUT": "1"}
+
+    with pytest.raises(BadSettings) as caught:
+        load(config_file=file, environment=environment, flags={"message_bytes_max": 0})
+
+    for words in (
+        "5 mistakes: (1) unknown setting worker_prt ",
+        "did you mean worker_port? (2) http_port is 'x'",
+        "(3) unknown setting WAKEQ_WORKER_PRT (environment); did you mean WAKEQ_WORKER_PORT?",
+        "(4) queue.timeout is",
+        "(5) message_bytes",
+    ):
+        assert words in str(caught.value)
+
+
+def test_what_kubernetes_says_of_a_service_of_this_name_is_no_setting() -> None:
+    links = {
+        "WAKEQ_PORT": "tcp://10.0.0.1:2601",
+        "WAKEQ_SERVICE_HOST": "10.0.0.1",
+        "WAKEQ_PORT_2601_TCP": "x",
+    }
+
+    assert load(environment=links).settings == Settings()
+
+
+def test_the_queue_defaults_are_those_of_the_catalog() -> None:
+    assert QueueDefaults().policies() == Policies()
+
+
+def test_named_queue_defaults_reach_the_policies() -> None:
+    environment = {"WAKEQ_QUEUE_MAX_SIZE": "5", "WAKEQ_QUEUE_RETRY_BASE": "2", "WAKEQ_QUEUE_LEASE": "strict"}
+
+    policies = load(environment=environment).settings.queue.policies()
+
+    assert (policies.max_size, policies.retry.base, policies.lease) == (5, 2.0, "strict")
+
+
+def test_the_pages_of_the_reference_are_what_the_code_says() -> None:
+    folder = Path(__file__).parents[4] / "docs" / "reference"
+
+    for name, text in pages().items():
+        assert (folder / name).read_text(encoding="utf-8") == text, f"{name} is old: run `make reference`"
+
+
+@pytest.mark.parametrize(
+    ("routes", "words"),
+    [
+        ("a_b=two words", "character 4 is not one of the bytes"),
+        ("a_b=monique.answers", "is for answers"),
+        ("a_b", "NAME=VALUE pairs"),
+        ("a_b=", "NAME=VALUE pairs"),
+    ],
+)
+def test_routes_that_lead_nowhere_are_said(routes: str, words: str) -> None:
+    with pytest.raises(BadSettings, match=words):
+        load(environment={"WAKEQ_MONIQUE_ROUTES": routes})
+
+
+def test_routes_are_a_table_in_the_file_and_pairs_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "wakeq.toml"
+    file.write_text('[monique.routes]\na_b = "tasks"\nc_d = "others"\n')
+
+    by_file = load(config_file=file, environment={}).settings.monique.routes
+    by_flag = load(environment={}, flags={"monique.routes": "a_b=tasks, c_d = others"}).settings.monique.routes
+
+    assert by_file == by_flag == {"a_b": "tasks", "c_d": "others"}
+    assert shown(by_file) == '"a_b=tasks,c_d=others"'
+
+
+OTHERS = {"insecure": True, "cluster.secret_file": "secret"}  # what nodes on several machines need without TLS
+
+
+@pytest.mark.parametrize(
+    ("host", "peers"), [("127.0.0.1", "127.0.0.1:1,127.0.0.1:8080"), ("0.0.0.0", "10.0.0.1:1,10.0.0.2:8080")]
+)
+def test_a_node_does_not_listen_for_others_where_a_door_is(host: str, peers: str) -> None:
+    with pytest.raises(BadSettings, match=r"http_port and this node's own port in cluster\.peers are both 8080"):
+        load(environment={}, flags={**OTHERS, "host": host, "cluster.peers": peers, "cluster.node": 1})
+
+
+@pytest.mark.parametrize(
+    ("host", "peers"),
+    [
+        ("127.0.0.1", "127.0.0.1:8080,127.0.0.1:1"),
+        ("10.0.0.2", "10.0.1.1:1,10.0.1.2:8080"),
+        ("127.0.0.1", "127.0.0.1:0,127.0.0.1:0"),
+    ],
+)
+def test_the_ports_of_other_nodes_and_of_other_addresses_are_free(host: str, peers: str) -> None:
+    load(environment={}, flags={**OTHERS, "host": host, "cluster.peers": peers, "cluster.node": 1})
+
+
+HERE, ELSEWHERE = "127.0.0.1:1,127.0.0.1:2", "10.0.0.1:1,10.0.0.2:1"
+TLS = {"tls.cert_file": "cert", "tls.key_file": "key", "tls.peer_ca_file": "ca"}
+SECRET = {"cluster.secret_file": "secret"}
+
+
+@pytest.mark.parametrize(
+    ("peers", "others"),
+    [
+        (HERE, {}),  # no tokens, this machine only: as it always was
+        (HERE, {"auth.required": True, **SECRET}),
+        (HERE, {"auth.required": True, **TLS}),
+        (ELSEWHERE, TLS),
+        (ELSEWHERE, {"insecure": True, **SECRET}),
+        (ELSEWHERE, {"auth.required": True, **TLS}),
+        (None, {"auth.required": True}),  # alone
+    ],
+)
+def test_nodes_that_can_prove_who_they_are_start(peers: str | None, others: dict[str, object]) -> None:
+    place = {} if peers is None else {"cluster.peers": peers, "cluster.node": 0}
+
+    load(environment={}, flags={**place, **others})
+
+
+@pytest.mark.parametrize(
+    ("peers", "others", "match"),
+    [
+        (HERE, {"auth.required": True}, "asks clients for tokens, and .* `wakeq cluster secret --out FILE` makes one"),
+        (HERE, {"auth.required": True, "insecure": True}, "asks clients for tokens"),
+        (ELSEWHERE, {"insecure": True}, "has nodes on several machines, and its nodes do not prove"),
+        (ELSEWHERE, SECRET, "several machines and speak no TLS"),  # with neither TLS nor a word of the operator
+    ],
+)
+def test_nodes_that_cannot_prove_who_they_are_do_not_start(peers: str, others: dict[str, object], match: str) -> None:
+    with pytest.raises(BadSettings, match=match):
+        load(environment={}, flags={"cluster.peers": peers, "cluster.node": 0, **others})
+
+
+def test_address_for_clients_that_is_none_is_refused() -> None:
+    with pytest.raises(BadSettings, match=r"cluster\.worker_address: 'a' is not the address"):
+        load(environment={}, flags={"cluster.worker_address": "a"})

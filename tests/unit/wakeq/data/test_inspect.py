@@ -1,0 +1,105 @@
+"""Proves `wakeq inspect`: what it says of a data directory, running or not, and that it changes nothing."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgpack
+import pytest
+
+from tests.helpers.broker import Broker
+from wakeq.data.inspect import inspect
+
+Q = "emails"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that runs, with one message out, one in line, and all of it in the state store."""
+    made = Broker(tmp_path)
+    client = made.client()
+    client.publish(Q, "first")
+    client.publish(Q, "second")
+    client.fetch(Q)
+    made.advance(1)
+    made.flush()
+    yield made
+    made.close()
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """Every file but LMDB's own table of readers."""
+    files = (file for file in path.rglob("*") if file.is_file() and file.name != "lock.mdb")
+    return {str(file): file.read_bytes() for file in files}
+
+
+def said_of(path: Path, *options: str) -> str:
+    """What the command prints, in a process of its own: one process cannot open the state store twice."""
+    command = [sys.executable, "-m", "wakeq", "inspect", str(path), *options]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+
+
+def test_a_directory_is_looked_into_beside_the_broker_that_runs_on_it_and_stays_as_it_is(broker: Broker) -> None:
+    before = files_of(broker.path)
+
+    facts = json.loads(said_of(broker.path, "--json"))
+
+    (default, emails) = facts["state"]["queues"]
+    assert default["qname"] == ""
+    assert {name: emails[name] for name in ("qname", "messages", "bytes", "leased")} == {
+        "qname": Q, "messages": 2, "bytes": len("firstsecond"), "leased": 1
+    }  # fmt: skip
+    assert emails["totals"]["published"] == 2
+    assert emails["policies"]["timeout"] == 60
+    assert facts["log"]["last_index"] == facts["state"]["applied_index"]
+    assert facts["snapshot"] == {"present": False}
+    assert files_of(broker.path) == before
+
+
+def test_what_is_damaged_is_said_of_its_file_and_the_rest_is_shown(broker: Broker) -> None:
+    broker.crash()
+    (broker.path / "consensus" / "raft.metadata").write_bytes(b"rubbish" * 100)
+
+    facts = inspect(broker.path)
+
+    assert facts["metadata"]["code"] == "DAMAGED"
+    assert "raft.metadata" in facts["metadata"]["error"]
+    assert [queue["qname"] for queue in facts["state"]["queues"]] == ["", Q]
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (msgpack.packb({"queue": Q, "reason": "KeyError"}), None),
+        (b"\xdf\xff\xff\xff\xff", "truncated"),
+        (b"\x91" * 100_000, "cannot be read"),
+        (msgpack.packb({"queue": Q, "at": msgpack.Timestamp(1, 5)}), "no map of texts"),
+        (msgpack.packb([1]), "no map of texts"),
+    ],
+    ids=["good", "claimed length", "nested", "timestamp", "array"],
+)
+def test_record_of_an_entry_set_aside_is_shown_or_said_to_be_damaged(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, record: bytes, reason: str | None
+) -> None:
+    monkeypatch.setattr("wakeq.data.inspect.load_asides", lambda view: {12: record})
+    broker.crash()
+
+    state = inspect(broker.path)["state"]
+
+    assert state["applied_index"] > 0
+    if reason is None:
+        assert state["set_aside"] == {12: {"queue": Q, "reason": "KeyError"}}
+    else:
+        assert state["code"] == "DAMAGED"
+        assert "entry 12" in state["error"]
+        assert reason in state["error"]
+
+
+def test_people_get_the_facts_and_a_line_for_each_queue(broker: Broker) -> None:
+    lines = [line.split("\t") for line in said_of(broker.path).splitlines()]
+
+    names = [line[0] for line in lines]
+    assert ["node", "1"] in lines
+    assert names[names.index("qname") + 1 :] == ['""', Q]

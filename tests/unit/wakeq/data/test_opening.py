@@ -1,0 +1,288 @@
+"""Opening a data directory: what does not fit is refused, what is missing is never taken for a first start."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker import Broker
+from wakeq.data import opening
+from wakeq.data.opening import open_all
+from wakeq.protocol.errors import DamagedFile, WrongVersion
+from wakeq.storage.log.metadata import Metadata
+from wakeq.storage.state.images import mark_spoilt
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.store import INDEX, MESSAGES, QUEUES, Cut
+
+
+def used(path: Path) -> Path:
+    """Return a data directory that holds a promised message."""
+    broker = Broker(path)
+    broker.client().publish("q", "promised")
+    broker.close()
+    return path
+
+
+def with_what_was_set_aside(path: Path, *, cut: bool = False) -> Path:
+    """Return a data directory whose state is written and holds what the others set aside; its log is whole, or cut."""
+    broker = Broker(path)
+    broker.client().publish("q")
+    broker.flush()
+    log = broker.files.log
+    if cut:  # as it is without an image where the disk has no room
+        log.roll(log.last_index)
+        log.cut_below(log.last_index + 1)
+    broker.close()
+    mark_spoilt(path / "consensus", 2)
+    return path
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(DamagedFile) as caught:
+        open_all(path, upgrade=True, segment_bytes_max=1 << 20)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("names", [["raft.log"], ["raft.metadata"], ["raft.log", "raft.metadata", "raft.snapshot"]])
+def test_files_of_0_bytes_are_a_first_start(tmp_path: Path, names: list[str]) -> None:
+    (tmp_path / "consensus").mkdir()
+    for name in names:
+        (tmp_path / "consensus" / name).touch()
+
+    with closing(open_all(tmp_path, upgrade=True, segment_bytes_max=1 << 20)) as opened:
+        assert opened.imported is None
+        assert (opened.metadata.term, opened.log.last_index) == (0, 0)
+
+
+def test_a_lost_version_of_a_used_directory_is_not_taken_for_version_1(tmp_path: Path) -> None:
+    (used(tmp_path / "data") / "VERSION").unlink()
+
+    assert "VERSION: at offset 0: expected 'wakeq data directory 2', found no such file" in refused(tmp_path / "data")
+
+
+@pytest.mark.parametrize("left", ["", "raft.log", "raft.log.v1"])
+def test_a_missing_log_is_not_taken_for_a_first_start(tmp_path: Path, left: str) -> None:
+    log = used(tmp_path / "data") / "consensus" / "raft.log"
+    log.unlink()
+    if left:
+        (log.parent / left).touch()
+
+    message = refused(tmp_path / "data")
+
+    assert "raft.log" in message
+    assert "restore" in message
+
+
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize("with_log", [False, True])
+def test_missing_metadata_is_not_taken_for_a_first_start(tmp_path: Path, with_log: bool, empty: bool) -> None:
+    consensus = used(tmp_path / "data") / "consensus"
+    (consensus / "raft.metadata").unlink()
+    if empty:
+        (consensus / "raft.metadata").touch()
+    if not with_log:
+        (consensus / "raft.log").unlink()
+    before = {path.name: path.read_bytes() for path in consensus.iterdir()}
+
+    message = refused(tmp_path / "data")
+
+    assert "raft.metadata" in message
+    assert "restore the whole data directory" in message
+    assert {path.name: path.read_bytes() for path in consensus.iterdir()} == before
+
+
+def test_a_log_that_ends_before_the_state_is_refused(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "data")
+    log = tmp_path / "data" / "consensus" / "raft.log"
+    early = log.read_bytes()
+    client = broker.client()
+    for _ in range(10):
+        client.publish("q")
+    broker.flush()
+    broker.close()
+    log.write_bytes(early)
+
+    assert "raft.log" in refused(tmp_path / "data")
+
+
+def test_a_state_that_is_gone_is_made_of_the_image_and_written_by_the_thread_of_the_state(tmp_path: Path) -> None:
+    path = without_state(tmp_path / "data")
+
+    opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
+    index, term, clock_ms = opened.store.applied()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(opened.store.commit, Cut(index + 1, term, clock_ms, [])).result()
+
+    assert index > 0
+    assert opened.store.applied().log_index == index + 1
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("offset", "put", "said"),
+    [(0, b"XXXX", "at offset 0: expected file prefix"), (8, b"another cluster.", "header checksum")],
+    ids=["marker", "header"],
+)
+def test_an_image_that_begins_wrong_is_refused_though_the_state_is_whole(
+    tmp_path: Path, offset: int, put: bytes, said: str
+) -> None:
+    image = image_beside_its_state(tmp_path / "data")
+    with image.open("r+b") as file:
+        file.seek(offset)
+        file.write(put)
+
+    message = refused(tmp_path / "data")
+
+    assert message.startswith(f"{image}: at offset ")
+    assert said in message
+    assert message.endswith("the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it")
+
+
+def test_an_image_of_a_release_to_come_is_refused_though_the_state_is_whole(tmp_path: Path) -> None:
+    image = image_beside_its_state(tmp_path / "data")
+    with image.open("r+b") as file:
+        file.seek(4)
+        file.write((-99).to_bytes(4, "big", signed=True))
+
+    with pytest.raises(WrongVersion, match="found 99; use its own release"):
+        open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20)
+
+
+def test_of_an_image_that_rotted_no_state_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = without_state(tmp_path / "data")
+    rot(path / "consensus" / "raft.snapshot")
+    monkeypatch.setattr(opening, "LOAD_BATCH", 1)
+
+    message = refused(path)
+
+    assert "raft.snapshot" in message
+    identity = Metadata.open(path / "consensus" / "raft.metadata", None, read_only=True).identity
+    with closing(StateStore.open(path / "state", cluster_id=identity.cluster_id, node_id=identity.node_id)) as store:
+        assert not sum(store.stats().records[table] for table in (MESSAGES, INDEX, QUEUES))
+
+
+def test_the_start_says_what_of_version_1_was_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    consensus = tmp_path / "data" / "consensus"
+    consensus.mkdir(parents=True)
+    enqueue = bytes.fromhex("45 016e 0000000000000005 00000001 78")  # to the queue n, which nobody made
+    entry = bytes.fromhex("00000001") + len(enqueue).to_bytes(4, "big") + enqueue
+    (consensus / "raft.log").write_bytes(bytes.fromhex("2f6f0f2f 00000001") + 2 * entry + entry[:-1])
+    caplog.set_level("INFO", "wakeq.opening")
+
+    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
+
+    said = [record.message for record in caplog.records]
+    assert "importing version 1: 1 queues, 0 messages" in said
+    assert "version 1: a message for queue 'n', which did not exist, is left out (2 times)" in said
+    assert any("entry 2 is incomplete" in line for line in said)
+
+
+# What a crash has left, and images that wait to be installed ----------------------------------------------------------
+
+
+def with_image(path: Path) -> Path:
+    """Return a data directory in which an image waits that is newer than the state, as its leader would send it."""
+    broker = Broker(path)
+    client = broker.client()
+    client.publish("q", "promised")
+    broker.flush()
+    assert client.call("CLUSTER", do="snapshot")["cmd"] == "cluster"
+    broker.close()
+    (path / "consensus" / "raft.snapshot").rename(path / "consensus" / "raft.install")
+    return path
+
+
+def image_beside_its_state(path: Path) -> Path:
+    """Return the image of a data directory in which nothing is missing."""
+    consensus = with_image(path) / "consensus"
+    return (consensus / "raft.install").rename(consensus / "raft.snapshot")
+
+
+def without_state(path: Path) -> Path:
+    """Return a data directory that has an image and a log, and has lost its state."""
+    image_beside_its_state(path)
+    shutil.rmtree(path / "state")
+    return path
+
+
+def rot(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def test_what_was_being_written_or_received_when_the_node_ended_takes_no_room_any_more(tmp_path: Path) -> None:
+    consensus = used(tmp_path / "data") / "consensus"
+    left = [consensus / "raft.received", consensus / "raft.snapshot.new"]
+    for path in left:
+        path.write_bytes(bytes(1000))
+
+    open_all(tmp_path / "data", upgrade=True, segment_bytes_max=1 << 20).close()
+
+    assert not any(path.exists() for path in left)
+
+
+def test_an_image_that_rotted_before_it_was_installed_is_thrown_away_while_the_state_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = with_image(tmp_path / "data")
+    rot(path / "consensus" / "raft.install")
+
+    opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
+
+    assert opened.store.applied().log_index > 0
+    opened.close()
+    assert not (path / "consensus" / "raft.install").exists()
+    assert "thrown away: the leader sends another one" in caplog.text
+
+
+def test_an_image_that_rotted_when_the_state_was_gone_says_how_to_come_back(tmp_path: Path) -> None:
+    path = with_image(tmp_path / "data")
+    rot(path / "consensus" / "raft.install")
+    shutil.rmtree(path / "state")
+
+    message = refused(path)
+
+    assert "raft.install" in message
+    assert "start this one again with --join" in message
+
+
+def test_a_state_with_what_was_set_aside_is_made_anew_from_the_log(tmp_path: Path) -> None:
+    path = with_what_was_set_aside(tmp_path / "data")
+
+    opened = open_all(path, upgrade=True, segment_bytes_max=1 << 20)
+
+    assert opened.store.applied().log_index == 0
+    opened.close()
+    open_all(path, upgrade=True, segment_bytes_max=1 << 20).close()
+    assert not (path / "consensus" / "state.spoilt").exists()
+
+
+def test_what_says_that_a_state_is_spoilt_and_not_since_when_is_refused(tmp_path: Path) -> None:
+    path = with_what_was_set_aside(tmp_path / "data")
+    (path / "consensus" / "state.spoilt").write_bytes(b"\xff2")
+
+    message = refused(path)
+
+    assert "state.spoilt" in message
+    assert "start this one again with --join" in message
+    assert any((path / "state").iterdir())
+
+
+def test_an_image_with_what_was_set_aside_is_no_way_back(tmp_path: Path) -> None:
+    path = with_image(tmp_path / "data")
+    (path / "consensus" / "raft.install").rename(path / "consensus" / "raft.snapshot")
+    mark_spoilt(path / "consensus", 2)
+
+    message = refused(path)
+
+    assert "the other nodes have set aside" in message
+    assert "start this one again with --join" in message
+
+
+def test_a_log_that_does_not_reach_back_to_what_was_set_aside_says_how_to_come_back(tmp_path: Path) -> None:
+    message = refused(with_what_was_set_aside(tmp_path / "data", cut=True))
+
+    assert "start this one again with --join" in message

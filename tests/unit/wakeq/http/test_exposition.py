@@ -1,0 +1,200 @@
+"""Metrics: what /metrics says, that it can be read, and what it costs with ten thousand queues."""
+
+import asyncio
+import http.client
+import time
+from pathlib import Path
+
+import pytest
+import uvloop
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.helpers.node_here import NodeHere, client_of, node_here, run
+from wakeq.actors.log.histogram import Histogram
+from wakeq.actors.mail import Propose
+from wakeq.http.exposition import Totals, queue_pieces
+from wakeq.http.families import FAMILIES, HISTOGRAM
+from wakeq.protocol.log.entries import Draft, Publish
+from wakeq.protocol.log.level import LEVEL
+from wakeq.protocol.queue.view import Gauges
+
+QUEUES = 10_000
+ANSWER_MAX = 10.0  # times what as many bare lines take
+STALL_MAX = 0.5
+
+
+async def scraped(here: NodeHere) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return every sample by name and labels, as Prometheus reads them."""
+    status, text = await here.get("/metrics")
+    assert status == 200
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+def test_everything_in_the_table_is_exported_and_nothing_else(tmp_path: Path) -> None:
+    async def story() -> dict[str, dict[tuple[str, ...], float]]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("jobs", b"1")
+            return await scraped(here)
+
+    found = run(story())
+
+    suffixes = ("_bucket", "_sum", "_count")
+    expected = {n for n, f in FAMILIES.items() if f.kind != HISTOGRAM and "_peer_" not in n}
+    expected |= {n + s for n, f in FAMILIES.items() if f.kind == HISTOGRAM for s in suffixes}
+    assert found.keys() == expected
+
+
+def test_the_figures_are_those_of_the_queues(tmp_path: Path) -> None:
+    async def story() -> dict[str, dict[tuple[str, ...], float]]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish_many("jobs", [b"1", b"2", b"3"])
+            await client.publish("jobs", b"later", delay=60)
+            await client.publish("", b"default")
+            await client.publish('odd"\\', b"1")
+            (message,) = await client.fetch_many("jobs", 1)
+            await message.ack()
+            await client.fetch_many("jobs", 1)
+            await here.call("POST", "/queue/pause", queue="jobs")
+            return await scraped(here)
+
+    found = run(story())
+
+    assert found["wakeq_queue_messages"][("jobs", "ready")] == 1
+    assert found["wakeq_queue_messages"][("jobs", "delayed")] == 1
+    assert found["wakeq_queue_messages"][("jobs", "leased")] == 1
+    assert found["wakeq_queue_messages"][('odd"\\', "ready")] == 1
+    assert found["wakeq_queue_messages"][("default queue", "ready")] == 1
+    assert found["wakeq_queue_delivered_total"][("jobs",)] == 2
+    assert found["wakeq_queue_acked_total"][("jobs",)] == 1
+    assert found["wakeq_queue_paused"] == {("jobs",): 1, ("default queue",): 0, ('odd"\\',): 0}
+    assert 0 <= found["wakeq_queue_oldest_ready_age_seconds"][("jobs",)] < 60
+    assert found["wakeq_published_total"][()] == 6
+    assert found["wakeq_messages"][("delayed",)] == 1
+    assert found["wakeq_connections"][("worker",)] == 1
+    assert (found["wakeq_raft_level"][()], found["wakeq_entries_set_aside"][()]) == (LEVEL, 0)
+    assert found["wakeq_raft_is_leader"][()] == found["wakeq_raft_serves"][()] == 1
+
+
+def test_the_oldest_ready_message_is_found_again_after_a_restart(tmp_path: Path) -> None:
+    name = "wakeq_queue_oldest_ready_age_seconds"
+
+    async def first() -> None:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            await client.publish("jobs", b"1")
+
+    async def second() -> list[dict[tuple[str, ...], float]]:
+        async with node_here(tmp_path / "data") as here:
+            looks = []
+            while not looks or ("jobs",) not in looks[-1]:
+                looks.append((await scraped(here))[name])
+            return looks
+
+    began_s = time.time()
+    run(first())
+    looks = run(second())
+
+    assert looks[0] == {("default queue",): 0}, "nobody has read it yet"
+    assert 0 < looks[-1][("jobs",)] <= time.time() - began_s + 1
+
+
+def test_no_more_queues_than_allowed_have_series_but_all_are_in_the_sums(tmp_path: Path) -> None:
+    async def story() -> dict[str, dict[tuple[str, ...], float]]:
+        from wakeq.config.settings import Metrics
+
+        async with node_here(tmp_path / "data", metrics=Metrics(queues_max=2)) as here, client_of(here) as client:
+            for name in ("a", "b", "c"):
+                await client.publish(name, b"1")
+            return await scraped(here)
+
+    found = run(story())
+
+    assert set(found["wakeq_queue_bytes"]) == {("default queue",), ("a",)}
+    assert found["wakeq_queues_unlisted"][()] == 2
+    assert found["wakeq_messages"][("ready",)] == found["wakeq_published_total"][()] == 3
+
+
+def gauges(name: str, queue_id: int, published: int) -> Gauges:
+    return Gauges(name, queue_id, *[0] * 9, published, *[0] * 7)
+
+
+def test_sums_only_grow_although_queues_are_purged_and_deleted() -> None:
+    totals = Totals()
+    sums = []
+
+    for look in ([gauges("a", 1, 5), gauges("b", 2, 7)], [gauges("a", 9, 1)], [gauges("a", 9, 4)]):
+        list(totals.add(look))
+        sums.append({s.name: s.value for s in totals.samples(look, 0)}["wakeq_published_total"])
+
+    assert sums == [12, 13, 16]
+
+
+def test_an_age_is_left_out_while_it_is_not_known() -> None:
+    known = gauges("known", 1, 0)._replace(ready=1, oldest_ready_ms=4_000)
+    unknown, empty = gauges("unknown", 2, 0)._replace(ready=1), gauges("empty", 3, 0)
+
+    text = "".join(queue_pieces([known, unknown, empty], 5_500))
+
+    ages = [line.partition("age_seconds")[2] for line in text.splitlines() if "age_seconds{" in line]
+    assert ages == ['{queue="known"} 1.5', '{queue="empty"} 0']
+
+
+def test_a_histogram_counts_what_is_not_above_each_bound() -> None:
+    histogram = Histogram((1, 5))
+
+    for value in (0.5, 1, 2, 9):
+        histogram.observe(value)
+
+    assert list(histogram.cumulative()) == [(1, 2), (5, 3), (float("inf"), 4)]
+    assert (histogram.count, histogram.total) == (4, 12.5)
+
+
+@pytest.mark.long
+def test_ten_thousand_queues_are_exported_quickly_and_hold_up_nobody(tmp_path: Path) -> None:
+    """By processor time, the best of a few looks, beside what bare lines take in the same moment: machines differ."""
+
+    def get(here: NodeHere) -> int:
+        host, _, port = here.http.removeprefix("http://").partition(":")
+        connection = http.client.HTTPConnection(host, int(port))
+        connection.request("GET", "/metrics")
+        return connection.getresponse().read().count(b"\n")
+
+    async def longest_turn(until: asyncio.Event) -> float:
+        """How long the loop's thread worked at most until it came back here."""
+        worst_s, before_s = 0.0, time.thread_time()
+        while not until.is_set():
+            await asyncio.sleep(0)
+            now_s = time.thread_time()
+            worst_s, before_s = max(worst_s, now_s - before_s), now_s
+        return worst_s
+
+    def bare_lines_s() -> float:
+        began_s = time.process_time()
+        b"".join([b"wakeq_queue_ready{queue=%b} %d\n" % (str(number).encode(), number) for number in range(8 * QUEUES)])
+        return time.process_time() - began_s
+
+    async def story() -> tuple[int, list[float], list[float]]:
+        async with node_here(tmp_path / "data") as here, client_of(here) as client:
+            names = [f"queue-{number:05}" for number in range(QUEUES)]
+            here.node.raft_log.tell(Propose([(Publish(name, [Draft(b"x")]), None) for name in names]))
+            await client.publish("behind", b"all of them")
+            answers, turns = [], []
+            for _ in range(4):
+                began_s = time.process_time()
+                lines = await asyncio.to_thread(get, here)
+                answers.append((time.process_time() - began_s) / bare_lines_s())
+                over = asyncio.Event()
+                watch = asyncio.create_task(longest_turn(over))
+                await asyncio.to_thread(get, here)
+                over.set()
+                turns.append(await watch / bare_lines_s())
+            return lines, answers, turns
+
+    lines, answers, turns = uvloop.run(story())
+
+    assert lines > 8 * QUEUES
+    assert min(answers) < ANSWER_MAX, answers
+    assert min(turns) < STALL_MAX, turns

@@ -1,0 +1,76 @@
+"""A connection by WebSocket by hand: what is told in one turn, and what is late."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from aiohttp import WSMessage, WSMsgType
+
+from tests.helpers.door_by_hand import HandGuest, HandPort, HandTransport
+from wakeq.actors.runtime.rounds import COMMAND_BYTES
+from wakeq.actors.sessions.door import FRAME_S_MAX
+from wakeq.http.websocket.worker import ConnectDoor
+from wakeq.net.worker_tcp import WorkerTcpListener
+
+PUB = b'{"cmd":"PUB","qname":"q","message":"%b"}'
+
+
+def hand_port() -> HandPort:
+    """What all doors share; nobody connects to the listener."""
+    return HandPort(WorkerTcpListener)
+
+
+class Frames:
+    """What a client has sent by WebSocket, and aiohttp has read."""
+
+    def __init__(self, *texts: str) -> None:
+        self._messages = [WSMessage(WSMsgType.TEXT, text, None) for text in texts]
+
+    async def receive(self) -> WSMessage:
+        return self._messages.pop(0) if self._messages else WSMessage(WSMsgType.CLOSED, None, None)
+
+
+def websocket(port: HandPort, *texts: str) -> HandGuest:
+    path = SimpleNamespace(admission=port.admission, clock=lambda: 0.0, watch=lambda _: None)
+    door = ConnectDoor(path, Frames(*texts), HandTransport())  # type: ignore[arg-type]
+    guest = HandGuest(door)
+    door.begin(guest)
+    return guest
+
+
+@pytest.mark.parametrize(
+    ("left", "body", "first"),
+    [(1, b"m", 1), (128, b"m" * 63 * COMMAND_BYTES, 2)],
+    ids=["commands", "bytes"],
+)
+def test_frames_beyond_a_round_wait_for_the_next(left: int, body: bytes, first: int) -> None:
+    port = hand_port()
+    port.rounds.left = left
+
+    async def read() -> list[int]:
+        guest = websocket(port, *[(PUB % body).decode()] * 3)
+        reading = asyncio.ensure_future(guest.door.read())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        told = [len(guest.commands)]
+        while not reading.done():
+            port.round()
+            await asyncio.sleep(0)
+        guest.door.end("closed")
+        return [*told, len(guest.commands)]
+
+    assert asyncio.run(read()) == [first, 3]
+
+
+def test_message_whose_rest_is_not_read_is_not_late() -> None:
+    guest = websocket(hand_port())
+    guest.door.hears(100)
+    guest.door.pause()
+
+    looks = [guest.door.check(now_s) for now_s in (0.0, FRAME_S_MAX + 1)]
+    paused = guest.door._transport.is_open
+    guest.door.resume()
+    looks += [guest.door.check(now_s) for now_s in (100.0, 100.0 + FRAME_S_MAX)]
+
+    assert (paused, guest.door._transport.is_open) == (True, False)
+    assert looks[-2:] == [True, False]

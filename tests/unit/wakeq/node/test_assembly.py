@@ -1,0 +1,162 @@
+"""Assembly: what it brings back from the files is what was there, whatever the clocks and the queues did meanwhile."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.broker import Broker
+from wakeq.actors.log.files import LogServices
+from wakeq.actors.mail import Committed, Refusal, Tick
+from wakeq.actors.queues.supervisor import _HANDLERS, Queues
+from wakeq.actors.runtime.clock import elapsed_ms
+from wakeq.node.assembly import Surroundings
+from wakeq.protocol.log.entries import Publish, SetAside
+from wakeq.protocol.queue.ledger import Ledger
+from wakeq.storage.state.cut import load_asides
+
+Q = "q"
+POISON = b"poison"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    made = Broker(tmp_path / "data")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every ledger fail on one body; the list is of the moments at which one met it."""
+    met: list[int] = []
+    publish = Ledger.publish
+
+    def fragile(self: Ledger, entry: Publish, at_ms: int) -> Any:
+        if any(draft.body == POISON for draft in entry.drafts):
+            met.append(at_ms)
+            raise ZeroDivisionError("poisoned")
+        return publish(self, entry, at_ms)
+
+    monkeypatch.setattr(Ledger, "publish", fragile)
+    return met
+
+
+def test_what_was_set_aside_is_not_met_again_and_its_reason_is_kept(broker: Broker, poisoned: list[int]) -> None:
+    client = broker.client()
+    client.publish(Q, "before")
+    assert client.call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
+    times_met = len(poisoned)
+
+    broker.crash_and_restart()
+    broker.flush()
+
+    assert len(poisoned) == times_met
+    assert broker.client().fetch(Q)["msg"] == "before"
+    with broker.files.store.read() as view:
+        assert any(b"ZeroDivisionError: poisoned" in reason for reason in load_asides(view).values())
+
+
+def test_a_cut_between_an_entry_that_is_set_aside_and_what_says_so_says_so_too(
+    broker: Broker, poisoned: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long start makes cuts on its way; nobody must take the entry for one that was applied before them."""
+    assert broker.client().call("PUB", Q, message="poison")["err"] == "SET_ASIDE"
+    monkeypatch.setattr("wakeq.node.assembly.REPLAY_BATCH", 1)
+    committed, cuts = Queues.on_committed, []
+
+    def committed_and_cut(queues: Queues, message: Committed) -> None:
+        committed(queues, message)
+        if not cuts and any(isinstance(entry, SetAside) for _, _, _, entry, _ in message.items):
+            with broker.files.store.read() as view:
+                cuts.append(load_asides(view))
+        queues.tell(Tick("flush"))
+
+    monkeypatch.setattr(Queues, "on_committed", committed_and_cut)
+    monkeypatch.setitem(_HANDLERS, Committed, committed_and_cut)
+    broker.crash_and_restart()
+
+    assert [len(asides) for asides in cuts] == [1]
+    assert broker.client().publish(Q)
+
+
+def test_a_start_comes_to_its_end_though_an_acknowledgement_waits_for_a_queue_that_an_entry_crashes(
+    broker: Broker, poisoned: list[int]
+) -> None:
+    """The node died between the crash and what sets the entry aside, which only a node that leads can say."""
+    client, poisoner = broker.client(), broker.client()
+    client.publish("b", "first")
+    uid = client.publish(Q)
+    client.fetch(Q)
+    broker.state_disk.held = True  # the queue is slow to be rebuilt, and to crash again
+    poisoner.send({"cmd": "PUB", "qname": "b", "message": "poison"})
+    broker.settle()
+    client.send({"cmd": "ACK", "qname": Q, "uid": uid, "publish": [{"qname": "b", "message": "m"}]})
+    broker.settle()
+    client.send({"cmd": "PUB", "qname": "other", "message": "behind"})
+    broker.settle()
+
+    broker.crash_and_restart()
+
+    client = broker.client()
+    assert [client.fetch("b")["msg"] for _ in range(2)] == ["first", "m"]
+    assert client.finds_nothing(Q)
+    assert client.fetch("other")["msg"] == "behind"
+
+
+def test_the_clock_goes_on_from_the_last_entry_when_the_wall_clock_went_back(broker: Broker) -> None:
+    broker.client().publish(Q)
+    before_ms = broker.now_ms()
+
+    broker.time.step_ms -= 3_600_000
+    broker.crash_and_restart()
+
+    assert broker.now_ms() >= before_ms
+
+
+def test_more_entries_than_one_batch_are_all_applied(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeq.node.assembly.REPLAY_BATCH", 7)
+    client = broker.client()
+    for number in range(20):
+        client.publish(Q, str(number))
+
+    broker.crash_and_restart()
+
+    client = broker.client()
+    assert [client.fetch(Q)["msg"] for _ in range(20)] == [str(number) for number in range(20)]
+
+
+def test_what_ends_an_essential_process_is_told(broker: Broker) -> None:
+    broker.may_fail = True
+
+    broker.timers.stop()
+    broker.settle()
+
+    assert [str(error) for error in broker.failures] == ["the process of the timers ended"]
+
+
+def test_promises_between_nodes_are_measured_by_a_clock_that_goes_on_while_the_machine_is_suspended() -> None:
+    assert Surroundings.__dataclass_fields__["monotonic_ms"].default is elapsed_ms
+    assert "monotonic_ms" not in LogServices._field_defaults  # so that it is the same for the core and the log
+
+
+def test_a_node_that_has_begun_to_lead_answers_wherever_the_turns_of_its_processes_ended(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else doors that are opened then send their first clients away, and MoniQue's ports stay closed for a second."""
+    seen: list[Refusal | None] = []
+
+    def drive(steps: Iterator[None]) -> None:
+        for _ in steps:
+            if broker.runtime._ready:
+                broker.runtime._serve(broker.runtime._ready.popleft())
+            else:
+                broker.settle()
+        seen.append(broker.assembly.raft_log.refusal())
+
+    monkeypatch.setattr(broker, "_drive", drive)
+    broker.crash_and_restart()
+
+    assert len(seen) == 2
+    assert seen[1] is None

@@ -1,0 +1,450 @@
+"""Proves the loop between the broker and the handlers: nothing is lost, nothing is left leased, and nobody is deaf."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.unit.wakeq.worker.world import World, in_driven_time
+from wakeq.protocol.errors import Busy, Disconnected, QueueFull, QueueNotFound, StaleLease
+from wakeq.protocol.wire.worker import codec as wire
+from wakeq.worker import Retry
+from wakeq.worker.verdict import Dead, Done, Failed, Returned
+
+
+def test_messages_that_are_there_and_messages_that_come_are_all_handled() -> None:
+    async def scenario() -> None:
+        world = World("a", "b")
+        world.broker.publish("a", "a1", "a2", "a3")
+        await world.start()
+        await asyncio.sleep(1)
+        assert world.broker.sleeping == {"a", "b"}
+
+        world.broker.publish("b", "b1")
+        await asyncio.sleep(1)
+
+        assert sorted(world.broker.acked) == ["a1", "a2", "a3", "b1"]
+        assert world.broker.sleeping == {"a", "b"}
+        assert await world.stop() == 0
+        assert world.broker.subscribed == set()
+
+    in_driven_time(scenario)
+
+
+def test_a_worker_that_sleeps_says_nothing_and_sets_no_timer() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.start()
+        await asyncio.sleep(1)
+        fetches = world.broker.fetches
+
+        await asyncio.sleep(3600)
+
+        assert world.broker.fetches == fetches
+        assert not world.broker.touched
+
+    in_driven_time(scenario)
+
+
+def test_the_lease_of_a_handler_that_runs_is_extended_in_time() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        began_s = world.loop.time()
+
+        await asyncio.sleep(301)
+
+        moments = [0.0, *(at_s - began_s for at_s, _ in world.broker.touched)]
+        gaps = [later - earlier for earlier, later in pairwise(moments)]
+        assert gaps[0] < 5  # before the shortest lease that a publisher may give ends
+        assert all(30 < gap < 60 for gap in gaps[1:])
+        assert 300 - moments[-1] < 60
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_is_given_up_when_it_ran_for_as_long_as_it_may(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(101)
+
+        assert world.pool.abandoned == ["m1"]
+        assert world.given_back()["m1"] == {"delay": 7, "error": "the handler ran for more than 100 s (max_run)"}
+        assert "m1 failed, to be tried again in 7 s (delivery 1): the handler ran for more" in caplog.text
+        await asyncio.sleep(2000)
+        assert world.broker.acked == []
+
+    in_driven_time(scenario)
+
+
+def test_leases_are_looked_after_while_there_is_no_connection() -> None:
+    """What is said then leaves with the next connection, which may come just in time."""
+
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        began_s = world.loop.time()
+        await asyncio.sleep(1)
+        world.break_connection()
+
+        await asyncio.sleep(200)
+
+        moments = [0.0, *(at_s - began_s for at_s, _ in world.broker.touched)]
+        gaps = [later - earlier for earlier, later in pairwise(moments)]
+        assert gaps[0] < 5
+        assert all(30 < gap < 60 for gap in gaps[1:])
+        assert 201 - moments[-1] < 60
+        world.engine.connected()
+        await asyncio.sleep(100)
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_handler_that_runs_for_too_long_is_given_up_while_there_is_no_connection() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1000.0, max_run=100, retry=Retry(max=3, delay=7, jitter=0))
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        world.break_connection()
+
+        await asyncio.sleep(100)
+
+        assert world.pool.abandoned == ["m1"]
+        assert list(world.given_back()) == ["m1"]
+
+    in_driven_time(scenario)
+
+
+def test_what_was_fetched_ahead_is_given_back_while_there_is_no_connection() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=0.001)
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 60.0
+        await asyncio.sleep(0.01)
+        world.break_connection()
+        waiting = len(world.broker.leased)
+
+        await asyncio.sleep(10)
+
+        assert waiting > 1
+        assert len(world.broker.leased) == 1  # the one that runs
+
+    in_driven_time(scenario)
+
+
+def test_what_was_fetched_ahead_is_given_back_if_it_cannot_start_soon() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=0.001)
+        world.broker.publish("q", *(f"m{place}" for place in range(20)))
+        await world.start()
+        await asyncio.sleep(0.003)
+        world.pool.takes_s = 60.0
+
+        await asyncio.sleep(10)
+        world.broker.publish("q", "late")
+        await asyncio.sleep(10)
+
+        assert len(world.broker.leased) == 1  # the one that runs
+        assert world.given_back()
+        assert all(options["failed"] is False for options in world.given_back().values())
+        assert world.broker.ready["q"] == ["late"]
+
+    in_driven_time(scenario)
+
+
+def test_every_place_that_becomes_free_is_filled_again() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        uids = [f"m{place}" for place in range(10)]
+        world.broker.publish("q", *uids)
+        await world.start()
+
+        await asyncio.sleep(6)
+
+        assert world.broker.acked == uids
+
+    in_driven_time(scenario)
+
+
+def test_what_is_fetched_later_is_looked_after_no_later() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(10)  # the lease of m1 is extended, and need not be looked at for long
+        fetched_s = world.loop.time()
+        world.broker.publish("q", "m2")
+
+        await asyncio.sleep(5)
+
+        assert [uid for at_s, uid in world.broker.touched if at_s > fetched_s] == ["m2"]
+
+    in_driven_time(scenario)
+
+
+def test_nothing_is_asked_before_the_queues_are_subscribed() -> None:
+    async def scenario() -> None:
+        world = World()
+
+        world.engine.connected()
+        await asyncio.sleep(1)
+
+        assert world.broker.fetches == 0
+
+    in_driven_time(scenario)
+
+
+def test_nothing_is_asked_without_a_connection() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=1.0)
+        world.broker.publish("q", "m1", "m2", "m3")
+        await world.start()
+        await asyncio.sleep(0.5)
+        fetches = world.broker.fetches
+
+        world.break_connection()
+        await asyncio.sleep(5)
+
+        assert world.broker.fetches == fetches
+
+    in_driven_time(scenario)
+
+
+def test_what_a_handler_says_after_its_lease_was_lost_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World(takes_s=30.0)
+        world.broker.publish("q", "m1")
+        world.broker.stale.add("m1")
+        await world.start()
+
+        await asyncio.sleep(60)
+
+        assert world.broker.acked == []
+        assert world.broker.returned == []
+        assert len([record for record in caplog.records if "the lease of m1 was over" in record.message]) == 1
+
+    in_driven_time(scenario)
+
+
+def test_lease_that_was_lost_is_extended_no_more_and_those_beside_it_are() -> None:
+    async def scenario() -> None:
+        world = World(slots=2, takes_s=300.0, timeout=60)
+        world.broker.publish("q", "kept", "lost")
+        world.broker.stale.add("lost")
+        await world.start()
+
+        await asyncio.sleep(301)
+
+        named = [uid for _, uid in world.broker.touched]
+        assert named.count("lost") == 1
+        assert named.count("kept") > 5
+        assert world.broker.acked == ["kept"]
+
+    in_driven_time(scenario)
+
+
+def test_after_a_reconnect_it_asks_again_and_sleeps_again() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.start()
+        await asyncio.sleep(1)
+
+        world.break_connection()
+        world.broker.publish("q", "m1")
+        await asyncio.sleep(5)
+        assert world.broker.acked == []
+        world.engine.connected()
+        await asyncio.sleep(1)
+
+        assert world.broker.acked == ["m1"]
+        assert world.broker.sleeping == {"q"}
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("verb", ["fetch", "sleep"])
+@pytest.mark.parametrize("error", [Busy("not now"), Disconnected("broken")])
+def test_a_question_that_came_to_nothing_is_asked_again(verb: str, error: Any) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults[verb] = [error, error]
+        await world.start()
+        await asyncio.sleep(5)
+
+        world.broker.publish("q", "m1")
+        await asyncio.sleep(5)
+
+        assert world.broker.acked == ["m1"]
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+def test_an_end_that_was_not_heard_is_told_again(verb: str) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults[verb] = [Disconnected("broken"), Busy("not now")]
+        world.pool.verdicts["m2"] = Failed("no", 3)
+        world.broker.publish("q", "m1", "m2")
+        await world.start()
+
+        await asyncio.sleep(5)
+
+        assert world.broker.acked == ["m1"]
+        assert world.given_back() == {"m2": {"delay": 3, "error": "no"}}
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_each_verdict_is_told_in_its_own_words() -> None:
+    async def scenario() -> None:
+        world = World(slots=8)
+        followup = wire.Followup(qname="next", message="x")
+        world.pool.verdicts = {
+            "done": Done((followup,)), "failed": Failed("no"), "dead": Dead("never"), "returned": Returned("later", 9),
+        }  # fmt: skip
+        world.broker.publish("q", *world.pool.verdicts)
+        await world.start()
+
+        await asyncio.sleep(1)
+
+        assert world.broker.chained == [("done", [followup])]
+        assert world.given_back() == {
+            "failed": {"delay": None, "error": "no"},
+            "dead": {"error": "never", "dead": True},
+            "returned": {"delay": 9, "error": "later", "failed": False},
+        }
+
+    in_driven_time(scenario)
+
+
+def test_followups_that_are_refused_make_a_failure() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults["ack"] = [QueueFull("queue next is full")]
+        world.pool.verdicts["m1"] = Done((wire.Followup(qname="next", message="x"),))
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(1)
+
+        assert world.given_back()["m1"]["error"] == "its follow-ups were refused: queue next is full"
+        assert world.broker.leased == {}
+
+    in_driven_time(scenario)
+
+
+def test_an_acknowledgement_that_came_too_late_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        world = World()
+        world.broker.faults["ack"] = [StaleLease("handed out again")]
+        world.broker.publish("q", "m1")
+        await world.start()
+
+        await asyncio.sleep(60)
+
+        assert len([record for record in caplog.records if "leases of m1 were over" in record.message]) == 1
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_a_lease_that_could_not_be_extended_is_tried_again_before_it_ends() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=300.0, timeout=60)
+        world.broker.publish("q", "m1")
+        world.broker.faults["touch"] = [Busy("not now"), Disconnected("no answer"), Busy("not now")]
+        await world.start()
+        began_s = world.loop.time()
+
+        await asyncio.sleep(20)
+
+        first_s, *others = (at_s - began_s for at_s, _ in world.broker.touched)
+        assert 3 < first_s < 7
+        assert not others
+
+    in_driven_time(scenario)
+
+
+def test_an_extension_that_nobody_answers_is_not_asked_for_once_more_beside_itself() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=3000.0, timeout=60)
+        world.broker.publish("q", "m1")
+        await world.start()
+        await asyncio.sleep(1)
+        world.broker.silent = True
+        before = len(asyncio.all_tasks())
+
+        await asyncio.sleep(2000)
+
+        assert len(asyncio.all_tasks()) == before + 1
+
+    in_driven_time(scenario)
+
+
+def test_an_extension_that_is_refused_for_good_is_asked_for_once() -> None:
+    async def scenario() -> None:
+        world = World(takes_s=30.0, timeout=60)
+        world.broker.publish("q", "m1")
+        world.broker.faults["touch"] = [QueueNotFound("deleted")]
+        await world.start()
+
+        await asyncio.sleep(20)
+
+        assert world.broker.touched == []
+
+    in_driven_time(scenario)
+
+
+def test_a_handler_whose_lease_was_lost_keeps_its_place_until_it_ends() -> None:
+    async def scenario() -> None:
+        world = World(slots=1, takes_s=30.0)
+        world.broker.publish("q", "lost", "next")
+        world.broker.stale.add("lost")
+        await world.start()
+
+        await asyncio.sleep(20)
+        assert world.broker.fetches == 1  # a message that it cannot start is left to others
+        assert world.broker.ready["q"] == ["next"]
+        await asyncio.sleep(45)
+
+        assert world.broker.acked == ["next"]
+        assert await world.stop() == 0
+
+    in_driven_time(scenario)
+
+
+def test_the_start_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="wakeq.worker")
+
+    async def scenario() -> None:
+        await World("a", "b").start()
+
+    in_driven_time(scenario)
+    assert "serves a, b of broker.test:2601, 2 at once (thread)" in caplog.text
+
+
+def test_the_end_of_an_outage_is_told_as_its_beginning_is(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="wakeq.worker")
+
+    async def scenario() -> None:
+        world = World("a")
+        await world.start()
+        caplog.clear()
+        world.break_connection()
+        world.engine.connected()
+
+    in_driven_time(scenario)
+    assert caplog.messages == ["the connection is lost, handlers go on: broken", "connected to broker.test:2601"]

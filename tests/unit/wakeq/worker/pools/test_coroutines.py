@@ -1,0 +1,278 @@
+"""Proves the pool of coroutines: as many at once as there is room, and a cancelled one makes room."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from wakeq.client.message import Received
+from wakeq.worker import Worker
+from wakeq.worker.engine.job import Job
+from wakeq.worker.pools.coroutines import HUNG_S, CoroutinePool
+from wakeq.worker.verdict import DONE, Failed, Verdict
+
+PATIENCE_S = 10.0
+
+
+class Returned:
+    """Stands where the engine's Returns is."""
+
+    def __init__(self) -> None:
+        self.ended: SimpleQueue[tuple[Job, Verdict]] = SimpleQueue()
+
+    def put(self, job: Job, verdict: Verdict, _span_s: float) -> None:
+        self.ended.put((job, verdict))
+
+    def take(self) -> tuple[Job, Verdict]:
+        return self.ended.get(timeout=PATIENCE_S)
+
+
+def pool_of(slots: int) -> tuple[CoroutinePool, Returned]:
+    returned: Any = Returned()
+    pool = CoroutinePool(slots, returned)
+    pool.start()
+    return pool, returned
+
+
+def jobs_of(handler: Callable[[], Awaitable[None]], count: int) -> list[Job]:
+    task: Any = Worker().task("q")(handler)
+    return [Job(task, Received(queue="q", uid=str(at), body=b"{}", lease="1", delivery=1)) for at in range(count)]
+
+
+def test_every_job_runs_once() -> None:
+    pool, returned = pool_of(4)
+
+    async def handler() -> None:
+        await asyncio.sleep(0)
+
+    jobs = jobs_of(handler, 500)
+    for at in range(0, 500, 7):
+        pool.submit(jobs[at : at + 7])
+    ended = [returned.take() for _ in jobs]
+
+    assert {job for job, _ in ended} == set(jobs)
+    assert all(verdict is DONE for _, verdict in ended)
+    pool.stop()
+
+
+def test_as_many_run_at_once_as_there_is_room() -> None:
+    pool, returned = pool_of(3)
+    inside: list[int] = []
+    full = threading.Event()
+
+    async def handler() -> None:
+        inside.append(1)
+        if len(inside) == 3:
+            full.set()
+        await asyncio.Event().wait()
+
+    jobs = jobs_of(handler, 5)
+    pool.submit(jobs)
+    assert full.wait(PATIENCE_S)
+
+    assert len(inside) == 3
+    assert set(pool.take_back()) == set(jobs[3:])
+    for job in jobs[:3]:
+        pool.abandon(job)
+    assert {returned.take()[0] for _ in range(3)} == set(jobs[:3])
+    pool.stop()
+
+
+def test_an_abandoned_handler_is_cancelled_and_makes_room() -> None:
+    pool, returned = pool_of(1)
+    cleaned = threading.Event()
+
+    async def stuck() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    async def short() -> None: ...
+
+    (hanging,), (waiting,) = jobs_of(stuck, 1), jobs_of(short, 1)
+    pool.submit([hanging, waiting])
+    pool.abandon(hanging)
+
+    job, verdict = returned.take()
+    assert job is hanging
+    assert isinstance(verdict, Failed)
+    assert returned.take() == (waiting, DONE)
+    pool.stop()
+
+
+class Stubborn:
+    """A handler that is not to be cancelled; it says when it began, and each time that somebody tried."""
+
+    def __init__(self) -> None:
+        self.began, self.refused = threading.Semaphore(0), threading.Semaphore(0)
+        self._go = threading.Event()
+
+    async def handle(self) -> None:
+        self.began.release()
+        while not self._go.is_set():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.refused.release()
+
+    def abandon(self, pool: CoroutinePool, job: Job) -> None:
+        assert self.began.acquire(timeout=PATIENCE_S)
+        pool.abandon(job)
+        assert self.refused.acquire(timeout=PATIENCE_S)
+
+    def end(self, pool: CoroutinePool, jobs: list[Job]) -> None:
+        self._go.set()
+        for job in jobs:
+            pool.abandon(job)
+
+
+def test_a_handler_that_goes_on_after_it_was_abandoned_takes_no_place() -> None:
+    pool, returned = pool_of(1)
+    stubborn = Stubborn()
+
+    async def short() -> None: ...
+
+    (hanging,), waiting = jobs_of(stubborn.handle, 1), jobs_of(short, 3)
+    pool.submit([hanging, *waiting])
+    stubborn.abandon(pool, hanging)
+
+    assert [returned.take() for _ in waiting] == [(job, DONE) for job in waiting]
+    assert not pool.worn_out
+    stubborn.end(pool, [hanging])
+    assert returned.take()[0] is hanging
+    pool.stop()
+
+
+def test_it_is_worn_out_when_too_many_handlers_go_on_after_they_were_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeq.worker.pools.coroutines.LEFT_MAX", 1)
+    pool, returned = pool_of(1)
+    stubborn = Stubborn()
+    jobs = jobs_of(stubborn.handle, 3)
+    pool.submit(jobs)
+
+    stubborn.abandon(pool, jobs[0])
+    assert not pool.worn_out
+    stubborn.abandon(pool, jobs[1])
+    assert pool.worn_out
+
+    assert pool.take_back() == [jobs[2]]
+    stubborn.end(pool, jobs[:2])
+    assert {returned.take()[0] for _ in range(2)} == set(jobs[:2])
+    assert not pool.worn_out
+    pool.stop()
+
+
+def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_after_it_was_abandoned() -> None:
+    now_s = [1000.0]
+    returned: Any = Returned()
+    pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
+    pool.start()
+    inside, go = threading.Event(), threading.Event()
+
+    async def stuck() -> None:
+        inside.set()
+        assert go.wait(PATIENCE_S)  # with no await
+
+    async def short() -> None: ...
+
+    (hanging,), (waiting,) = jobs_of(stuck, 1), jobs_of(short, 1)
+    pool.submit([hanging, waiting])
+    assert inside.wait(PATIENCE_S)
+
+    pool.abandon(hanging)
+    assert not pool.worn_out
+    now_s[0] += HUNG_S
+    pool.abandon(hanging)  # which says nothing new
+    assert pool.worn_out
+
+    go.set()
+    assert [returned.take()[0] for _ in range(2)] == [hanging, waiting]
+    assert not pool.worn_out
+    pool.stop()
+
+
+def test_it_is_worn_out_when_a_handler_lets_nothing_come_to_its_turn_because_it_was_abandoned() -> None:
+    """As one that cleans up, and waits without an await while it does."""
+    now_s = [1000.0]
+    returned: Any = Returned()
+    pool = CoroutinePool(1, returned, clock=lambda: now_s[0])
+    pool.start()
+    inside, cleans_up, go = threading.Event(), threading.Event(), threading.Event()
+
+    async def tidy() -> None:
+        inside.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleans_up.set()
+            assert go.wait(PATIENCE_S)  # with no await
+
+    (hanging,) = jobs_of(tidy, 1)
+    pool.submit([hanging])
+    assert inside.wait(PATIENCE_S)
+
+    pool.abandon(hanging)
+    assert cleans_up.wait(PATIENCE_S)
+    assert not pool.worn_out
+    now_s[0] += HUNG_S
+    assert pool.worn_out
+
+    go.set()
+    assert returned.take()[0] is hanging
+    assert not pool.worn_out
+    pool.stop()
+
+
+def test_a_pool_that_never_began_leaves_no_loop_open() -> None:
+    returned: Any = Returned()
+    pool = CoroutinePool(1, returned)
+
+    pool.stop()
+
+    assert pool._loop.is_closed()
+
+
+def test_a_stopped_pool_ends_its_thread_when_the_last_handler_has_ended() -> None:
+    before = set(threading.enumerate())
+    pool, returned = pool_of(2)
+    (thread,) = set(threading.enumerate()) - before
+    entered = threading.Event()
+    held: list[asyncio.Future[None]] = []
+
+    async def handler() -> None:
+        held.append(asyncio.get_running_loop().create_future())
+        entered.set()
+        await held[0]
+
+    pool.submit(jobs_of(handler, 1))
+    assert entered.wait(PATIENCE_S)
+
+    pool.stop()
+    assert thread.is_alive()
+    held[0].get_loop().call_soon_threadsafe(held[0].set_result, None)
+
+    assert returned.take()[1] is DONE
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def broken(*_arguments: object) -> Verdict:
+        raise ZeroDivisionError("a bug")
+
+    async def handler() -> None: ...
+
+    monkeypatch.setattr("wakeq.worker.pools.coroutines.call_async", broken)
+    pool, returned = pool_of(1)
+
+    pool.submit(jobs_of(handler, 2))
+
+    assert [type(returned.take()[1]) for _ in range(2)] == [Failed, Failed]
+    assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+    pool.stop()

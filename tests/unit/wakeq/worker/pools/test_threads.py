@@ -1,0 +1,222 @@
+"""Proves the pool of threads: all jobs run, each once, as many at once as there is room, whoever is left behind."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from wakeq.client.message import Received
+from wakeq.worker import Worker
+from wakeq.worker.engine.job import Job
+from wakeq.worker.pools.pool import LEFT_MAX
+from wakeq.worker.pools.threads import ThreadPool
+from wakeq.worker.verdict import DONE, Failed, Verdict
+
+PATIENCE_S = 10.0
+
+
+class Returned:
+    """Stands where the engine's Returns is."""
+
+    def __init__(self) -> None:
+        self.ended: SimpleQueue[tuple[Job, Verdict]] = SimpleQueue()
+
+    def put(self, job: Job, verdict: Verdict, _span_s: float) -> None:
+        self.ended.put((job, verdict))
+
+    def take(self, count: int) -> list[Job]:
+        return [self.ended.get(timeout=PATIENCE_S)[0] for _ in range(count)]
+
+
+def pool_of(slots: int) -> tuple[ThreadPool, Returned]:
+    returned: Any = Returned()
+    pool = ThreadPool(slots, returned)
+    pool.start()
+    return pool, returned
+
+
+def jobs_of(handler: Callable[[], None], count: int) -> list[Job]:
+    task: Any = Worker().task("q")(handler)
+    return [Job(task, Received(queue="q", uid=str(at), body=b"{}", lease="1", delivery=1)) for at in range(count)]
+
+
+def test_every_job_runs_once_however_they_come() -> None:
+    pool, returned = pool_of(4)
+    ran: list[int] = []
+    jobs = jobs_of(lambda: ran.append(1), 3000)
+
+    for at in range(0, 1000, 10):
+        pool.submit(jobs[at : at + 10])
+    for at in range(1000, 1100):
+        pool.submit([jobs[at]])
+    pool.submit(jobs[1100:])
+    ended = returned.take(3000)
+
+    assert {id(job) for job in ended} == {id(job) for job in jobs}
+    assert len(ran) == 3000
+    pool.stop()
+
+
+def test_single_jobs_are_never_left_lying_while_threads_sleep() -> None:
+    pool, returned = pool_of(3)
+
+    for job in jobs_of(lambda: None, 500):
+        pool.submit([job])
+        assert returned.take(1) == [job]
+    pool.stop()
+
+
+def test_a_job_that_comes_while_a_thread_lies_down_is_not_left_lying() -> None:
+    returned: Any = Returned()
+    pool = ThreadPool(1, returned)
+    late = jobs_of(lambda: None, 1)
+
+    class Bells(list[Any]):
+        def append(self, bell: Any) -> None:
+            """Bring a job behind the thread's last look, and before its bell can be rung."""
+            pool._waiting.extend(late)
+            late.clear()
+            super().append(bell)
+
+    pool._idle = Bells()
+    (expected,) = late
+    pool.start()
+
+    assert returned.take(1) == [expected]
+    pool.stop()
+
+
+def test_as_many_run_at_once_as_there_is_room() -> None:
+    pool, returned = pool_of(3)
+    inside, go = threading.Semaphore(0), threading.Event()
+
+    def wait() -> None:
+        inside.release()
+        assert go.wait(PATIENCE_S)
+
+    pool.submit(jobs_of(wait, 5))
+    for _ in range(3):
+        assert inside.acquire(timeout=PATIENCE_S)
+
+    assert not inside.acquire(blocking=False)
+    assert len(pool.take_back()) == 2
+    go.set()
+    returned.take(3)
+    pool.stop()
+
+
+def test_what_was_taken_back_does_not_start() -> None:
+    pool, returned = pool_of(1)
+    go = threading.Event()
+    ran: list[int] = []
+
+    def wait() -> None:
+        assert go.wait(PATIENCE_S)
+
+    first = jobs_of(wait, 1)
+    rest = jobs_of(lambda: ran.append(1), 5)
+    pool.submit(first + rest)
+
+    taken = pool.take_back()
+    go.set()
+    ended = returned.take(1 + 5 - len(taken))
+
+    assert len(ended) + len(taken) == 6
+    assert not set(ended) & set(taken)
+    pool.stop()
+
+
+def test_the_place_of_a_handler_that_does_not_end_is_filled() -> None:
+    others_before = set(threading.enumerate())
+    pool, returned = pool_of(1)
+    inside, go = threading.Event(), threading.Event()
+
+    def stuck() -> None:
+        inside.set()
+        assert go.wait(PATIENCE_S)
+
+    (hanging,) = jobs_of(stuck, 1)
+    pool.submit([hanging])
+    assert inside.wait(PATIENCE_S)
+    (stuck_thread,) = set(threading.enumerate()) - others_before
+
+    pool.abandon(hanging)
+    others = jobs_of(lambda: None, 3)
+    pool.submit(others)
+
+    assert returned.take(3) == others
+    go.set()
+    assert returned.take(1) == [hanging]
+    stuck_thread.join(PATIENCE_S)
+    assert not stuck_thread.is_alive()
+    pool.stop()
+
+
+def test_a_handler_that_has_ended_cannot_be_abandoned() -> None:
+    pool, returned = pool_of(1)
+    (job,) = jobs_of(lambda: None, 1)
+    pool.submit([job])
+    returned.take(1)
+    before = set(threading.enumerate())
+
+    pool.abandon(job)
+
+    assert set(threading.enumerate()) <= before
+    pool.stop()
+
+
+def test_stopped_threads_end() -> None:
+    before = set(threading.enumerate())
+    pool, _returned = pool_of(4)
+    mine = set(threading.enumerate()) - before
+    assert len(mine) == 4
+
+    pool.stop()
+
+    for thread in mine:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+
+
+def test_a_place_goes_on_when_not_even_the_judgement_on_a_handler_comes_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes: list[BaseException] = [ZeroDivisionError("a bug"), SystemExit()]
+
+    def broken(*_arguments: object) -> Verdict:
+        if outcomes:
+            raise outcomes.pop()
+        return DONE
+
+    monkeypatch.setattr("wakeq.worker.pools.threads.call", broken)
+    pool, returned = pool_of(1)
+
+    pool.submit(jobs_of(lambda: None, 3))
+
+    verdicts = [returned.ended.get(timeout=PATIENCE_S)[1] for _ in range(3)]
+    assert [type(verdict) for verdict in verdicts] == [Failed, Failed, type(DONE)]
+    assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+    pool.stop()
+
+
+def test_it_is_worn_out_when_too_many_handlers_were_left_behind() -> None:
+    pool, returned = pool_of(1)
+    inside, go = threading.Semaphore(0), threading.Event()
+
+    def stuck() -> None:
+        inside.release()
+        assert go.wait(PATIENCE_S)
+
+    jobs = jobs_of(stuck, LEFT_MAX + 1)
+    for job in jobs:
+        assert not pool.worn_out
+        pool.submit([job])
+        assert inside.acquire(timeout=PATIENCE_S)
+        pool.abandon(job)
+
+    assert pool.worn_out
+    go.set()
+    returned.take(len(jobs))
+    pool.stop()

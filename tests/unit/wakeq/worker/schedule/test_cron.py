@@ -1,0 +1,161 @@
+"""Proves wakeq/worker/cron: which moments five fields name, also where clocks change, and what is wrong in others."""
+
+import sys
+import zoneinfo
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeq.worker.schedule.cron import Every, read_cron, read_moments
+
+BEGIN = "2026-11-18T10:30"  # a Wednesday
+
+
+def following(text: str, zone: str = "UTC", *, begin: str = BEGIN, count: int = 3) -> list[str]:
+    cron, moment, found = read_cron(text, zone), datetime.fromisoformat(f"{begin}+00:00"), []
+    for _ in range(count):
+        moment = cron.after(moment)
+        found.append(moment.strftime("%Y-%m-%dT%H:%M"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "moments"),
+    [
+        ("* * * * *", ["2026-11-18T10:31", "2026-11-18T10:32", "2026-11-18T10:33"]),
+        ("*/20 * * * *", ["2026-11-18T10:40", "2026-11-18T11:00", "2026-11-18T11:20"]),
+        ("30 10 * * *", ["2026-11-19T10:30", "2026-11-20T10:30", "2026-11-21T10:30"]),
+        ("0 8-18/5,23 * * *", ["2026-11-18T13:00", "2026-11-18T18:00", "2026-11-18T23:00"]),
+        ("5/30 12 * * *", ["2026-11-18T12:05", "2026-11-18T12:35", "2026-11-19T12:05"]),
+        ("0 6 * * mon-fri", ["2026-11-19T06:00", "2026-11-20T06:00", "2026-11-23T06:00"]),
+        ("0 6 * * 7", ["2026-11-22T06:00", "2026-11-29T06:00", "2026-12-06T06:00"]),
+        ("0 0 31 * *", ["2026-12-31T00:00", "2027-01-31T00:00", "2027-03-31T00:00"]),
+        ("0 0 29 feb *", ["2028-02-29T00:00", "2032-02-29T00:00", "2036-02-29T00:00"]),
+        ("0 0 20 * FRI", ["2026-11-20T00:00", "2026-11-27T00:00", "2026-12-04T00:00"]),
+        ("0 0 20 * */2", ["2026-12-20T00:00", "2027-02-20T00:00", "2027-03-20T00:00"]),
+        ("0 6 * * sat-sun", ["2026-11-21T06:00", "2026-11-22T06:00", "2026-11-28T06:00"]),
+        ("0 6 * * fri-7/2", ["2026-11-20T06:00", "2026-11-22T06:00", "2026-11-27T06:00"]),
+        ("0 6 * * sun-sun", ["2026-11-22T06:00", "2026-11-29T06:00", "2026-12-06T06:00"]),
+        ("@midnight", ["2026-11-19T00:00", "2026-11-20T00:00", "2026-11-21T00:00"]),
+        ("@annually", ["2027-01-01T00:00", "2028-01-01T00:00", "2029-01-01T00:00"]),
+        ("@weekly", ["2026-11-22T00:00", "2026-11-29T00:00", "2026-12-06T00:00"]),
+    ],
+)
+def test_the_next_moment_is_what_the_fields_name(text: str, moments: list[str]) -> None:
+    assert following(text) == moments
+
+
+def test_hours_are_those_of_the_zone() -> None:
+    assert following("0 9 * * *", "Europe/Berlin", begin="2026-03-27T12:00") == [
+        "2026-03-28T08:00",
+        "2026-03-29T07:00",  # summer time has begun
+        "2026-03-30T07:00",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "begin", "moments"),
+    [
+        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
+        ("0,20,40 2 * * *", "Europe/Berlin", "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:00"]),
+        ("30 23 * * *", "America/Nuuk", "2026-03-28T12:00", ["2026-03-29T01:00", "2026-03-30T00:30"]),
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T00:00", ["2026-10-03T15:30", "2026-10-04T15:15"]),
+    ],
+)
+def test_what_is_named_in_the_time_that_is_left_out_comes_once_as_it_ends(
+    text: str, zone: str, begin: str, moments: list[str]
+) -> None:
+    assert following(text, zone, begin=begin, count=2) == moments
+
+
+def test_the_hour_that_comes_twice_counts_once() -> None:
+    assert following("30 2 * * *", "Europe/Berlin", begin="2026-10-24T12:00") == [
+        "2026-10-25T00:30",
+        "2026-10-26T01:30",
+        "2026-10-27T01:30",
+    ]
+
+
+@pytest.mark.parametrize("begin", ["2026-03-28T23:30", "2026-10-24T23:30"])
+def test_what_is_named_for_every_hour_goes_on_through_the_change_as_if_there_were_none(begin: str) -> None:
+    assert following("*/30 * * * *", "Europe/Berlin", begin=begin, count=6) == following(
+        "*/30 * * * *", begin=begin, count=6
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "not a schedule"),
+        ("* * * *", "not a schedule"),
+        ("60 * * * *", "'60' is no minute of a schedule; it takes 0 to 59"),
+        ("* 5-3 * * *", "'5-3' is no hour"),
+        ("* * 0 * *", "'0' is no day of the month"),
+        ("* * * foo *", "'foo' is no month"),
+        ("* * * * 8", "'8' is no day of the week"),
+        ("*/0 * * * *", "'\\*/0' is no minute"),
+        ("1, * * * *", "'' is no minute"),
+        ("+5 * * * *", "'\\+5' is no minute"),
+        ("1_0 * * * *", "'1_0' is no minute"),
+        ("*/+5 * * * *", "no minute"),
+        ("\u0665 * * * *", "no minute"),
+        ("\u00b2 * * * *", "no minute"),
+        ("0 0 * * sun-7/8-9", "no day of the week"),
+        ("0 0 30 2 *", "never"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        read_cron(text)
+
+
+def test_what_is_neither_seconds_nor_text_is_refused() -> None:
+    with pytest.raises(TypeError, match="is not a schedule; give whole seconds"):
+        read_moments(60.0)  # type: ignore[arg-type]
+
+
+def test_where_no_zones_are_installed_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tzdata", None)
+    zoneinfo.reset_tzpath(to=())
+    zoneinfo.ZoneInfo.clear_cache()
+
+    try:
+        with pytest.raises(
+            ValueError, match=r"'Europe/Berlin' .* has no time zones: install tzdata \(pip install tzdata"
+        ):
+            read_cron("* * * * *", "Europe/Berlin")
+        assert following("0 0 * * *", begin="2026-01-01T00:00", count=1)  # of UTC
+    finally:
+        zoneinfo.reset_tzpath()
+
+
+def test_a_zone_that_is_not_known_is_named() -> None:
+    with pytest.raises(ValueError, match="'Mars/Olympus' is not a time zone"):
+        read_cron("@daily", "Mars/Olympus")
+
+
+def test_a_span_counts_from_1970_for_everybody() -> None:
+    moment = datetime(2026, 11, 18, 10, 30, 1, tzinfo=UTC)
+
+    assert Every(90).after(moment) == datetime(2026, 11, 18, 10, 31, 30, tzinfo=UTC)
+    assert Every(90).after(datetime(2026, 11, 18, 10, 31, 30, tzinfo=UTC)).minute == 33
+    with pytest.raises(ValueError, match="give 1 to"):
+        Every(0)
+
+
+@given(
+    zone=st.sampled_from(["UTC", "Europe/Berlin", "America/Nuuk", "America/New_York", "Australia/Lord_Howe"]),
+    begin=st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1)),
+    text=st.sampled_from(["*/15 * * * *", "0 * * * *", "0,30 2,3 * * *", "@daily"]),
+)
+def test_moments_only_go_on_and_never_stay_away_for_longer_than_a_day_and_an_hour(
+    zone: str, begin: datetime, text: str
+) -> None:
+    cron, moment = read_cron(text, zone), begin.replace(tzinfo=UTC)
+
+    for _ in range(5):
+        following = cron.after(moment)
+        assert timedelta(0) < following - moment <= timedelta(hours=25)
+        moment = following

@@ -1,0 +1,376 @@
+"""Proves wakeq/worker/timetable: each moment has one message, by one id for all instances; what is too late, none."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.unit.wakeq.worker.test_worker import PATIENCE_S, ConnectedBroker, worker_on
+from tests.unit.wakeq.worker.world import in_driven_time
+from wakeq import Message
+from wakeq.protocol.errors import QueueFull
+from wakeq.worker import Worker
+from wakeq.worker.schedule.timetable import LATE_S_MAX, Timetable
+
+BEGAN_S = datetime(2026, 11, 18, 10, 30, 20, tzinfo=UTC).timestamp()
+EACH_MINUTE = "31-59 10 * * *"  # and none before, that an instance would make up for
+
+
+class Outbox:
+    """A broker that keeps what is published, once for each id."""
+
+    def __init__(self) -> None:
+        self.published: dict[str, tuple[str, Any, dict[str, Any]]] = {}
+        self.asked = 0
+        self.error: QueueFull | None = None
+        self.away = False
+
+    async def publish(self, queue: str, body: Any, **options: Any) -> str:
+        self.asked += 1
+        while self.away:
+            await asyncio.sleep(1)
+        if self.error is not None:
+            raise self.error
+        self.published.setdefault(options["id"], (queue, body, options))
+        return "uid-1"
+
+    @property
+    def moments(self) -> list[str]:
+        return [options["headers"]["scheduled"][11:19] for _, _, options in self.published.values()]
+
+
+def worker_with(*, when: str | int = EACH_MINUTE, **options: Any) -> Worker:
+    worker = Worker()
+
+    @worker.task("reports", timeout=90)
+    def report(kind: str = "short") -> None: ...
+
+    worker.schedule(report.options(priority=-5), when, **options)
+    return worker
+
+
+async def kept_for(span_s: float, outbox: Outbox, *workers: Worker) -> None:
+    """Let instances keep their timetables for so long."""
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    keeping = [
+        asyncio.ensure_future(Timetable(worker.schedules, lambda: BEGAN_S + loop.time() - began_s).keep(outbox))
+        for worker in workers
+    ]
+    await asyncio.sleep(span_s)
+    for one in keeping:
+        one.cancel()
+    await asyncio.wait(keeping)
+
+
+def test_a_call_is_published_at_its_moments_with_the_options_of_the_task() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await kept_for(150, outbox, worker_with(arguments={"kind": "long"}))
+
+        assert outbox.moments == ["10:31:00", "10:32:00"]
+        queue, body, options = next(iter(outbox.published.values()))
+        assert (queue, body) == ("reports", b'{"kind":"long"}')
+        assert (options["priority"], options["timeout"], options["delay"]) == (-5, 90, 0)
+
+    in_driven_time(scenario)
+
+
+def test_however_many_instances_there_are_each_moment_has_one_message() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await kept_for(150, outbox, worker_with(), worker_with(), worker_with())
+
+        assert (outbox.asked, len(outbox.published)) == (6, 2)
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("when", "moments"),
+    [
+        ("*/7 * * * *", ["10:28:00", "10:35:00"]),
+        ("0 10 * * *", []),
+        ("20,21,35 10 * * *", ["10:21:00", "10:35:00"]),
+    ],
+)
+def test_an_instance_that_begins_makes_up_for_the_last_moment_of_ten_minutes(when: str, moments: list[str]) -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await kept_for(300, outbox, worker_with(when=when))
+
+        assert outbox.moments == moments
+
+    in_driven_time(scenario)
+
+
+def test_calls_with_other_arguments_are_other_calls() -> None:
+    async def scenario() -> None:
+        outbox, worker = Outbox(), worker_with()
+        worker.schedule(worker.tasks["reports"], EACH_MINUTE, arguments={"kind": "long"})
+
+        await kept_for(60, outbox, worker)
+
+        assert [body for _, body, _ in outbox.published.values()] == [b"{}", b'{"kind":"long"}']
+
+    in_driven_time(scenario)
+
+
+def test_a_refused_run_is_told_once_and_tried_again_until_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        outbox, worker = Outbox(), worker_with()
+        outbox.error = QueueFull("the queue is full")
+        keeping = asyncio.ensure_future(kept_for(150, outbox, worker))
+        await asyncio.sleep(60)
+        outbox.error = None
+
+        await keeping
+
+        assert outbox.moments == ["10:31:00", "10:32:00"]
+        (told,) = caplog.messages
+        assert "the run of 2026-11-18T10:31:00+00:00 is tried again, for it was refused: the queue is full" in told
+
+    in_driven_time(scenario)
+
+
+@pytest.mark.parametrize("error", [None, QueueFull("the queue is full")])
+def test_a_run_is_given_up_when_its_id_may_be_forgotten(
+    error: QueueFull | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        outbox, worker = Outbox(), worker_with(when="31 10 * * *")
+        outbox.error, outbox.away = error, error is None
+        keeping = asyncio.ensure_future(kept_for(2 * LATE_S_MAX, outbox, worker))
+        await asyncio.sleep(LATE_S_MAX + 60)
+        outbox.error, outbox.away = None, False
+
+        await keeping
+
+        assert outbox.moments == []
+        assert "not known whether the run of 2026-11-18T10:31:00+00:00 was published" in caplog.messages[-1]
+
+    in_driven_time(scenario)
+
+
+def test_moments_that_fall_into_an_outage_are_published_after_it() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+        outbox.away = True
+        keeping = asyncio.ensure_future(kept_for(300, outbox, worker_with()))
+        await asyncio.sleep(200)
+        outbox.away = False
+
+        await keeping
+
+        assert outbox.moments == ["10:31:00", "10:32:00", "10:33:00", "10:34:00", "10:35:00"]
+
+    in_driven_time(scenario)
+
+
+async def with_a_step_of(step_s: float, *, after_s: float, span_s: float, when: str, outbox: Outbox) -> None:
+    """Keep a timetable for so long, by a clock that is set once."""
+    loop = asyncio.get_running_loop()
+    began_s, set_by_s = loop.time(), 0.0
+    timetable = Timetable(worker_with(when=when).schedules, lambda: BEGAN_S + loop.time() - began_s + set_by_s)
+    keeping = asyncio.ensure_future(timetable.keep(outbox))
+    await asyncio.sleep(after_s)
+    set_by_s = step_s
+    await asyncio.sleep(span_s - after_s)
+    keeping.cancel()
+
+
+def test_what_is_later_than_ids_are_remembered_is_left_out_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await with_a_step_of(LATE_S_MAX + 150, after_s=1, span_s=60, when=EACH_MINUTE, outbox=outbox)
+
+        assert outbox.moments[:2] == ["10:34:00", "10:35:00"]
+        (told,) = caplog.messages
+        assert "the runs from 2026-11-18T10:31:00+00:00 until before 2026-11-18T10:34:00+00:00 are left out" in told
+
+    in_driven_time(scenario)
+
+
+def test_a_clock_that_is_set_back_silences_no_schedule() -> None:
+    async def scenario() -> None:
+        outbox = Outbox()
+
+        await with_a_step_of(-86_400, after_s=1, span_s=400, when="35 10 * * *", outbox=outbox)
+
+        assert [options["headers"]["scheduled"] for _, _, options in outbox.published.values()] == [
+            "2026-11-17T10:35:00+00:00"
+        ]
+
+    in_driven_time(scenario)
+
+
+def test_a_call_that_the_task_cannot_take_is_refused_where_it_is_said() -> None:
+    worker = worker_with()
+
+    @worker.task("raw")
+    def raw(message: Message) -> None: ...
+
+    with pytest.raises(TypeError):
+        worker.schedule(worker.tasks["reports"], 60, arguments={"colour": "red"})
+    with pytest.raises(TypeError, match="takes any message"):
+        worker.schedule(raw, 60)
+    assert len(worker.schedules) == 1
+
+
+def worker_with_a_task(**options: Any) -> tuple[Worker, Any]:
+    worker = Worker()
+
+    @worker.task("reports", **options)
+    def report(kind: Any = "short") -> None: ...
+
+    return worker, report
+
+
+@pytest.mark.parametrize("options", [{"delay": 60}, {"expires": 60}, {"priority": 1}, {"headers": {"region": "north"}}])
+def test_calls_with_other_options_are_other_calls(options: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        outbox, (worker, report) = Outbox(), worker_with_a_task()
+        worker.schedule(report, EACH_MINUTE)
+        worker.schedule(report.options(**options), EACH_MINUTE)
+
+        await kept_for(60, outbox, worker)
+
+        assert len(outbox.published) == 2
+
+    in_driven_time(scenario)
+
+
+NAMES_OF = """
+from datetime import UTC, datetime
+from typing import Any
+from wakeq.worker import Worker
+worker = Worker()
+@worker.task("reports")
+def report(kinds: Any) -> None: ...
+worker.schedule(report, 60, arguments={"kinds": {1: {"a", "b", "c", "d"}, 2: frozenset("efgh")}})
+print(worker.schedules[0].id_at(datetime(2026, 11, 18, tzinfo=UTC)))
+"""
+
+
+def test_all_processes_call_a_moment_the_same_even_where_sets_have_no_order() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", NAMES_OF],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"headers": [1]}, "headers"),
+        ({"headers": {"region": 1}}, "headers are text"),
+        ({"delay": 1.5}, "delay is 1.5"),
+        ({"delay": -1}, "delay"),
+        ({"expires": 10**12}, "expires"),
+        ({"priority": "high"}, "priority"),
+        ({"priority": 10**30}, "priority|integer"),
+        ({"id": "mine"}, "options\\(id=...\\)"),
+    ],
+)
+def test_options_that_could_never_be_published_are_refused_where_they_are_said(
+    options: dict[str, Any], reason: str
+) -> None:
+    worker, report = worker_with_a_task()
+
+    with pytest.raises((TypeError, ValueError), match=f"reports: .*({reason})"):
+        worker.schedule(report.options(**options), 60)
+    assert worker.schedules == []
+
+
+@pytest.mark.parametrize(
+    ("when", "more", "reason"),
+    [
+        (True, {}, "True is not a schedule"),
+        (10**12, {}, "1 to 31536000"),
+        (60, {"zone": "Europe/Berlin"}, "goes by no clock"),
+        ("@daily", {"zone": 5}, "5 is not a time zone"),
+        (60, {"arguments": {"kind": {1, "a"}}}, "reports: .*give a list"),
+    ],
+)
+def test_a_schedule_that_means_nothing_is_refused_where_it_is_said(
+    when: Any, more: dict[str, Any], reason: str
+) -> None:
+    worker, report = worker_with_a_task()
+
+    with pytest.raises((TypeError, ValueError), match=reason):
+        worker.schedule(report, when, **more)
+    assert worker.schedules == []
+
+
+def test_what_is_no_task_of_this_worker_is_refused() -> None:
+    worker, _report = worker_with_a_task()
+    _other, report_of_another = worker_with_a_task()
+
+    with pytest.raises(TypeError, match=r"<Task reports.*is a task of another worker"):
+        worker.schedule(report_of_another, 60)
+    with pytest.raises(TypeError, match=r"print.* is not a task; schedule a function with @worker.task"):
+        worker.schedule(print, 60)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_runs_takes_no_more_schedules() -> None:
+    worker = worker_on(ConnectedBroker(), threading.Event())
+
+    with worker, pytest.raises(RuntimeError, match="before it runs"):
+        worker.schedule(worker.tasks["q"], 60)
+
+
+def test_a_running_worker_publishes_what_is_due_by_its_own_connection() -> None:
+    class Publishing(ConnectedBroker):
+        async def publish(self, queue: str, body: Any, **options: Any) -> str:
+            published.set()
+            return "uid-1"
+
+    published = threading.Event()
+    worker = worker_on(Publishing(), threading.Event())
+    worker.schedule(worker.tasks["q"], 60)  # one that is over is there at any time
+
+    with worker:
+        assert published.wait(PATIENCE_S)
+
+
+def test_a_bug_in_the_timetable_ends_the_worker() -> None:
+    class Broken(ConnectedBroker):
+        async def publish(self, queue: str, body: Any, **options: Any) -> str:
+            raise ZeroDivisionError
+
+    worker = worker_on(Broken(), threading.Event())
+    worker.schedule(worker.tasks["q"], 60)
+
+    service = worker._prepare()
+    service.start()
+
+    with pytest.raises(ZeroDivisionError):
+        service.ended.result(PATIENCE_S)
+
+
+@pytest.mark.parametrize(("asked", "keeps"), [({}, True), ({"drain": True}, False), ({"limit": 7}, False)])
+def test_a_worker_that_stays_keeps_its_timetable(asked: dict[str, Any], keeps: bool) -> None:
+    worker = worker_with()
+
+    service = worker._prepare(**asked)
+
+    assert (service._timetable is not None) == keeps

@@ -1,0 +1,1 @@
+"""broker: the verbs of whoever runs a broker."""

@@ -1,0 +1,1 @@
+"""doors: the verbs of the protocols beside the worker protocol."""

@@ -1,0 +1,1 @@
+"""pipeline: the verbs of the data pipeline."""

@@ -1,0 +1,122 @@
+"""The verbs that make tasks of data: `wakeq pipeline load`, `replay` and `settle`.
+
+    files, an archive, a checkpoint  -->  wakeq.pipeline  -->  how many messages, on standard error
+
+What they do belongs into `wakeq.pipeline`; here are arguments, a progress line, and one line at the end.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from wakeq.cli.common import Broker, queue_name
+from wakeq.cli.output import say, show_progress
+from wakeq.cli.pipeline.spark import spark_for
+
+if TYPE_CHECKING:
+    from wakeq.pipeline.lake.load import Progress
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True)
+@click.option("--to", "queue", required=True, metavar="QUEUE", help="The queue to publish to.")
+@click.option(
+    "--body", metavar="COLUMN", help="The column that becomes the body; default: the whole row, as a JSON object."
+)
+@click.option("--priority", metavar="COLUMN", help="The column that becomes the priority.")
+@click.option("--delay", metavar="COLUMN", help="The column that becomes the delay, in seconds.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="At most this many messages a second.")
+@click.option("--name", help="The identity of this load; default: its files as they are now, and these columns.")
+@click.pass_obj
+def load(
+    broker: Broker,
+    files: tuple[Path, ...],
+    queue: str,
+    body: str | None,
+    priority: str | None,
+    delay: str | None,
+    rate: int | None,
+    name: str | None,
+) -> None:
+    """Publish each row of FILES (Parquet, CSV, JSON lines) once.
+
+    If it is stopped in the middle, the same command goes on where it was, at any --rate.  A file that was moved or
+    changed meanwhile counts as a new one and is loaded from its beginning, unless you gave --name: then it goes on
+    after the rows that were published under this name.
+    """
+    from wakeq.client.bulk import BulkClient
+    from wakeq.pipeline.session import check_packages
+
+    check_packages("pyarrow", "numpy", extra="journal")
+    from wakeq.pipeline.lake.load import Mapping, load
+
+    with BulkClient(broker.address) as client:
+        done = load(client, files, queue, Mapping(body, priority, delay), name=name, rate=rate, tell=_show)
+    before = f"; {done.skipped:,} were published by another run" if done.skipped else ""
+    say(f"{done.rows:,} messages published to {queue_name(queue)}{before}")
+
+
+def _show(progress: "Progress") -> None:
+    show_progress(f"{progress.rows:,} messages published ...")
+
+
+@click.command()
+@click.argument("lake", type=FOLDER)
+@click.option("--queue", required=True, metavar="QUEUE", help="The queue to which the messages were published.")
+@click.option(
+    "--where", default="true", show_default=True, metavar="EXPR", help="Which of them: a condition in Spark SQL."
+)
+@click.option("--to", "target", required=True, metavar="QUEUE", help="The queue to publish them to now.")
+@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.pass_obj
+def replay(broker: Broker, lake: Path, queue: str, where: str, target: str, dry_run: bool) -> None:
+    """Publish again what was once published to a queue.
+
+    It comes from an archive with bodies.
+    """
+    from wakeq.client.bulk import BulkClient
+    from wakeq.pipeline.session import check_packages
+
+    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.lake.lake import check_lake
+    from wakeq.pipeline.lake.replay import published
+    from wakeq.pipeline.lake.replay import replay as again
+
+    check_lake(lake)
+    BulkClient(broker.address).close()  # one that does not answer is found out before Spark has started
+    with spark_for("wakeq replay", "counting" if dry_run else "publishing") as spark:
+        events = published(spark, lake, queue, where)
+        count = events.count() if dry_run else again(events, broker.address, target)
+    done = "would go" if dry_run else "published"
+    say(f"{count:,} messages of {queue_name(queue)} {done} to {queue_name(target)}")
+
+
+@click.command()
+@click.argument("checkpoint", type=FOLDER)
+@click.pass_obj
+def settle(broker: Broker, checkpoint: Path) -> None:
+    """Acknowledge what a stopped streaming query has finished.
+
+    Spark tells a source that a batch is finished only when the next one begins; this does it for the last batch.  It
+    talks to the broker that the query read from, unless --broker says where that is now.
+    """
+    from wakeq.pipeline.session import check_packages
+
+    check_packages("pyspark", "pyarrow")
+    from wakeq.pipeline.stream.settling import settle_checkpoint
+
+    settled = settle_checkpoint(checkpoint, broker.address if _is_broker_given() else None)
+    for one in settled:
+        say(f"{one.count:,} messages of {queue_name(one.queue)} acknowledged, at {one.broker}")
+    if not settled:
+        say(f"{checkpoint}: no batch of its query is finished, so there is nothing to acknowledge")
+
+
+def _is_broker_given() -> bool:
+    """Whether this command line names the broker: what the environment says is of no one checkpoint."""
+    return click.get_current_context().find_root().get_parameter_source("broker") is ParameterSource.COMMANDLINE

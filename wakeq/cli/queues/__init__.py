@@ -1,0 +1,1 @@
+"""queues: the verbs for queues and their messages."""

@@ -1,0 +1,1 @@
+"""worker: the verbs that run tasks and commands for messages."""

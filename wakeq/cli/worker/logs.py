@@ -1,0 +1,31 @@
+"""What a worker at the command line logs: to standard error, a line for people or a JSON object for programs.
+
+    --log-level, --log-json  -->  the root logger
+
+A program that has set up logging itself keeps what it has.
+"""
+
+import logging
+import sys
+
+import click
+
+from wakeq.config.logs import ConsoleLine, JsonLine
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def log_options(command: click.decorators.FC) -> click.decorators.FC:
+    """Add the flags that `log_to_stderr` takes."""
+    level = click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
+    return level(click.option("--log-json", is_flag=True, help="Log JSON objects, one a line.")(command))
+
+
+def log_to_stderr(level: str, *, as_json: bool) -> None:
+    """Log from this level on, unless there is a handler already."""
+    from wakeq.worker import LogContext
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogContext())
+    handler.setFormatter(JsonLine(("queue", "uid", "delivery")) if as_json else ConsoleLine())
+    logging.basicConfig(level=level.upper(), handlers=[handler])

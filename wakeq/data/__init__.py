@@ -1,0 +1,1 @@
+"""data: what is done with a data directory: opened, looked into, repaired, backed up, recovered."""

@@ -1,0 +1,187 @@
+"""Backups: files of the whole state, as `wakeq backup` makes them: checked, restored, turned into JSON lines.
+
+    backup file --> a new data directory, with an identity of its own
+                --> a line for each queue, then one for each message
+
+A directory that holds anything is never touched.  The restored node is a cluster of its own: it can never meet the one
+that the backup was made of.
+"""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.queue.state import QueueMeta
+from wakeq.config.settings import Log
+from wakeq.data.image_check import HINT, check_state
+from wakeq.data.opening import SNAPSHOT_NAME, open_all
+from wakeq.data.recover import recover_alone
+from wakeq.protocol.catalog import as_dict
+from wakeq.protocol.errors import DamagedFile, QueueNotFound, StorageError
+from wakeq.protocol.log.format import Identity
+from wakeq.protocol.log.rows import Row, decode_row
+from wakeq.protocol.wire.worker.codec import text_of
+from wakeq.storage.directory import FOLDER_MODE, NODE_ID_FIRST, begin_filling, finish_filling, is_empty, write_identity
+from wakeq.storage.files import sync_directory
+from wakeq.storage.state.cut import ASIDE_BIT, ID, MEMBERS_KEY
+from wakeq.storage.state.snapshot import SnapshotHeader, read_snapshot, verify_snapshot, write_snapshot
+from wakeq.storage.state.store import MESSAGES, QUEUES, unsealed
+
+UNFINISHED = "restoring"  # the folder in which a data directory is made, until it is whole
+
+Line = dict[str, Any]
+
+
+def verify(path: Path) -> dict[str, Any]:
+    """Check a backup to its last byte; return what it is."""
+    header = verify_snapshot(path, None)
+    return {
+        "path": str(path),
+        "cluster": header.identity.cluster_id.hex(),
+        "node": header.identity.node_id,
+        "index": header.last_index,
+        "clock_ms": header.clock_ms,
+        "size_bytes": path.stat().st_size,
+    }
+
+
+def restore(path: Path, data_dir: Path, node: int | None = None) -> dict[str, Any]:
+    """Make a data directory of a backup; with a number it is that node of a cluster, which has no other yet."""
+    header = verify_snapshot(path, None)
+    if not is_empty(data_dir):
+        raise StorageError(f"{data_dir}: holds data already; restore into a directory that does not exist")
+    identity = Identity(uuid.uuid4().bytes, NODE_ID_FIRST if node is None else node)
+    begin_filling(data_dir, identity)
+    part = data_dir / UNFINISHED
+    try:
+        messages = _build(part, path, header, identity)
+        if node is not None:
+            recover_alone(part)
+    except Exception:
+        _clear(data_dir)  # so that it can be done again; whoever is killed here leaves what no node starts on
+        raise
+    _move_up(part, data_dir)
+    finish_filling(data_dir)
+    shutil.rmtree(part)
+    return {
+        "data_dir": str(data_dir),
+        "cluster": identity.cluster_id.hex(),
+        "node": identity.node_id,
+        "messages": messages,
+    }
+
+
+def _build(part: Path, path: Path, header: SnapshotHeader, identity: Identity) -> int:
+    """Make a data directory of a backup; return how many messages it has."""
+    write_identity(part, identity)
+    (part / "consensus").mkdir(mode=FOLDER_MODE, exist_ok=True)
+    _, items = read_snapshot(path, None)
+    mine = SnapshotHeader(identity, header.last_index, header.last_term, header.clock_ms)
+    kept = (item for item in items if item[:2] != (QUEUES, MEMBERS_KEY))  # it is alone, whoever belonged to the other
+    write_snapshot(part / "consensus" / SNAPSHOT_NAME, mine, kept)
+    try:
+        opened = open_all(part, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    except DamagedFile as error:  # of the copy that was just made of the backup, and goes again
+        raise DamagedFile(path, error.offset, found=error.found, expected=error.expected, hint=HINT) from None
+    try:
+        check_state(opened.store, header, path, with_messages=True)
+        opened.metadata.save(term=header.last_term, committed=header.last_index)
+        with opened.store.read() as view:
+            return view.count(MESSAGES)
+    finally:
+        opened.close()
+
+
+def _move_up(part: Path, data_dir: Path) -> None:
+    """Put the data where they belong; all of them are on one disk, whatever is mounted there."""
+    for entry in part.iterdir():
+        if entry.is_dir():
+            entry.rename(data_dir / entry.name)
+
+
+def _clear(data_dir: Path) -> None:
+    shutil.rmtree(data_dir / UNFINISHED, ignore_errors=True)
+    (data_dir / "identity").unlink()
+
+
+# JSON lines ---------------------------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path, queues: frozenset[str]) -> Iterator[Line]:
+    """Yield a line for each queue (all of them, or these), then one for each message."""
+    found = list(_queue_lines(path, queues))
+    missing = queues - {line["queue"] for line in found}
+    if missing:
+        raise QueueNotFound(f"there is no queue {sorted(missing)[0]!r}; leave the name out to export all queues")
+    yield from found
+    for table, key, value in read_snapshot(path, None)[1]:
+        if table == MESSAGES:
+            name, _, uid = key.rpartition(b"-")
+            queue = name.decode()
+            if not queues or queue in queues:
+                yield _message_line(queue, uid.decode(), decode_row(value))
+
+
+def _queue_lines(path: Path, queues: frozenset[str]) -> Iterator[Line]:
+    for table, key, value in read_snapshot(path, None)[1]:
+        if table != QUEUES or key == MEMBERS_KEY or ID.unpack(key)[0] & ASIDE_BIT:
+            continue
+        raw = unsealed(value)
+        if raw is None:
+            hint = "the backup was damaged before it was made; see wakeq repair"
+            raise DamagedFile(path, 0, found=f"a damaged queue {key.hex()}", expected="its checksum", hint=hint)
+        meta = QueueMeta.read(raw)
+        if not queues or meta.name in queues:
+            line = {"kind": "queue", "queue": meta.name, "policies": as_dict(meta.policies)}
+            yield line | {"paused_until_ms": meta.paused_until_ms, "created_ms": meta.created_ms}
+
+
+def _message_line(queue: str, uid: str, row: Row) -> Line:
+    text, encoding = text_of(row.body)
+    side = row.side
+    return {
+        "kind": "message",
+        "queue": queue,
+        "uid": uid,
+        "body": text,
+        "encoding": "base64" if encoding else "text",
+        "headers": msgspec.msgpack.decode(row.headers, type=dict[str, str]) if row.headers else {},
+        "priority": row.priority,
+        "timeout_ms": row.timeout_ms,
+        "due_ms": row.due_ms if side is None else side.due_ms,
+        "expires_ms": row.expires_ms,
+        "published_ms": row.published_ms,
+        "deliveries": 0 if side is None else side.deliveries,
+        "failures": 0 if side is None else side.failures,
+        "error": "" if side is None else side.error,
+    }
+
+
+def part_beside(path: Path) -> Path:
+    """Make the file that will be given this name; messages are nobody else's business."""
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f"{path.name}.", suffix=".part")
+    except OSError as error:
+        raise StorageError(f"{path}: {error.strerror}; choose another place") from error
+    os.close(descriptor)
+    return Path(name)
+
+
+def keep(part: Path, path: Path) -> None:
+    """Give a file that is complete its name, so that it is either whole or not there; raise if there is one already."""
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    try:
+        os.link(part, path)  # unlike a renaming it takes nobody's place
+        part.unlink()
+    except FileExistsError as error:
+        raise StorageError(f"{path} exists already; give each backup its own name") from error
+    except OSError:  # this file system knows no links
+        part.rename(path)
+    sync_directory(path.absolute().parent)

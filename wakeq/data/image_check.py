@@ -1,0 +1,317 @@
+"""ImageCheck: the state that was made of an image, looked at before any node serves it.
+
+    state store, header of the image --> nothing, or DamagedFile that names what no broker has written
+
+Checksums tell what a disk did; they tell nothing of an image that somebody has changed, or that a broken program has
+written.  A number out of its range ends in a bug much later: so here every number is held against its range, every text
+against its encoding, and the tables against each other.  It must change nothing, and hold one queue at a time.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from wakeq.actors.queue.state import QueueMeta
+from wakeq.protocol.catalog import SECONDS_MAX, check
+from wakeq.protocol.errors import DamagedFile, StorageError, WakeqError
+from wakeq.protocol.log.entries import PAUSE_MS_MAX
+from wakeq.protocol.log.layout import BadRecord
+from wakeq.protocol.log.rows import Row, Side, decode_row
+from wakeq.protocol.names import check_name
+from wakeq.protocol.queue.columns.chunks import CHUNK, CHUNK_SHIFT, Chunk
+from wakeq.protocol.queue.delta import Totals
+from wakeq.protocol.queue.publishers import Once, Session
+from wakeq.protocol.queue.staging import JOB, SOURCE, STASH, UNENDING_MS, WRITER, Epoch, Put, Source, Writer, staged_of
+from wakeq.protocol.raft.membership import Config
+from wakeq.protocol.uid import NUMBER_MAX, QUEUE_ID_MAX, UidMaker
+from wakeq.protocol.wire.worker.commands import (
+    ADDRESS_CHARS_MAX,
+    BLOCK_ROWS_MAX,
+    SLICES_MAX,
+    STASH_PARTS_MAX,
+    UID_CHARS_MAX,
+)
+from wakeq.storage.state.cut import ASIDE_BIT, StoredQueue, key_of, load_asides, load_members, load_queues
+from wakeq.storage.state.snapshot import NUMBER_END, SnapshotHeader
+from wakeq.storage.state.store import DEDUP, INDEX, MESSAGES, QUEUES, Store, View
+
+MOMENT_MS_END = 1 << 47  # of anything that is to come, years after it
+NODE_MAX = 65_535
+SEQUENCE_END = 1 << 62
+COUNT_END = 1 << 31  # of deliveries: stored with 32 bits, and it still grows
+INT64_END = 1 << 63
+UINT64_END = 1 << 64
+TIMEOUT_MS_MAX = SECONDS_MAX * 1000
+EXPECTED = "what a broker can have written"
+HINT = "its checksums are right, so it was changed, or written by a faulty program: use another one"
+
+
+def check_state(store: Store, header: SnapshotHeader, path: Path, *, with_messages: bool) -> None:
+    """Refuse what was read of the image at `path`; with its messages only where somebody can wait for it."""
+    try:
+        with store.read() as view:
+            _check_cluster(view, header)
+            messages = _check_queues(view, header, with_messages=with_messages)
+            if with_messages and messages != view.count(MESSAGES):
+                raise BadRecord(f"{view.count(MESSAGES)} messages, and {messages} in the queues")
+    except DamagedFile as error:
+        raise DamagedFile(path, 0, found=error.found, expected=EXPECTED, hint=HINT) from None
+    except (StorageError, Unfit) as error:
+        raise DamagedFile(path, 0, found=str(error), expected=EXPECTED, hint=HINT) from None
+
+
+class Unfit(WakeqError):
+    """A number or a text that cannot be; it never leaves this file."""
+
+    code = "BAD_RECORD"
+
+
+def _within(what: str, number: int, low: int, end: int) -> None:
+    """Refuse a number that is not from `low` to below `end`."""
+    if not low <= number < end:
+        raise Unfit(f"{what} is {number}")
+
+
+# The cluster ------------------------------------------------------------------------------------------------------
+
+
+class _Aside(msgspec.Struct):
+    """What is recorded of an entry that was set aside."""
+
+    queue: str
+    reason: str
+
+
+def _check_cluster(view: View, header: SnapshotHeader) -> None:
+    last = -1
+    for index, config in load_members(view):
+        _within("the entry of a change of members", index, last + 1, header.last_index + 1)
+        _check_config(config)
+        last = index
+    for index, what in load_asides(view).items():
+        _within("an entry that is set aside", index, 0, min(ASIDE_BIT, header.last_index + 1))
+        _decoded(what, _Aside, f"the entry {index} that is set aside")
+
+
+def _check_config(config: Config) -> None:
+    numbers = [member.node_id for member in config.members]
+    if numbers != sorted(set(numbers)) or not any(member.voter for member in config.members):
+        raise Unfit(f"the members of the cluster are {numbers}, or none of them votes")
+    _within("the level of the cluster", config.level, 1, NUMBER_END)
+    for member in config.members:
+        _within("the number of a node", member.node_id, 0, NODE_MAX + 1)
+        _within("the disk of a node", member.disk_id, 0, UINT64_END)
+        if len(member.address) > ADDRESS_CHARS_MAX or not (member.address.isascii() and member.address.isprintable()):
+            raise Unfit(f"the address of node {member.node_id} is {member.address[:ADDRESS_CHARS_MAX]!a}")
+
+
+def _decoded(value: bytes, kind: Any, what: str) -> Any:
+    try:
+        return msgspec.msgpack.decode(value, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unfit(f"{what} cannot be read: {error}") from None
+
+
+# Queues -----------------------------------------------------------------------------------------------------------
+
+
+def _check_queues(view: View, header: SnapshotHeader, *, with_messages: bool) -> int:
+    """Return how many messages the queues have."""
+    names: set[str] = set()
+    ids: set[int] = set()
+    count = 0
+    keys = (int.from_bytes(key, "big") for key, _ in view.scan(QUEUES))
+    stored_ids = [number for number in keys if not number & ASIDE_BIT]
+    for queue_id, stored in zip(stored_ids, load_queues(view), strict=True):
+        meta = QueueMeta.read(stored.meta)
+        try:
+            check(check_name(meta.name), meta.policies)
+        except WakeqError as error:
+            raise Unfit(str(error)) from None
+        if meta.name in names or meta.id != queue_id:
+            raise Unfit(f"queue {meta.name!r} is there twice, or as {meta.id} and {queue_id}")
+        names.add(meta.name)
+        ids.add(meta.id)
+        try:
+            count += _check_queue(view, header, meta, stored, with_messages=with_messages)
+        except Unfit as error:
+            raise Unfit(f"in queue {meta.name!r}: {error}") from None
+    for table in (INDEX, DEDUP):
+        of_none = {key[:8] for key, _ in view.scan(table)} - {number.to_bytes(8, "big") for number in ids}
+        if of_none:
+            raise Unfit(f"there is something of queue {min(of_none).hex()}, which is not there")
+    return count
+
+
+def _check_queue(
+    view: View, header: SnapshotHeader, meta: QueueMeta, stored: StoredQueue, *, with_messages: bool
+) -> int:
+    _check_meta(meta, header)
+    living = 0
+    for chunk_id, chunk in stored.chunks:
+        _check_chunk(meta, chunk_id, chunk)
+        living += chunk.living
+    for number, alias in stored.aliases.items():
+        _within("the number of an imported message", number, 1, meta.next_number)
+        if not 0 < len(alias) <= UID_CHARS_MAX or not alias.isprintable():
+            raise Unfit(f"the uid of an imported message is {alias[:UID_CHARS_MAX]!a}")
+    for side in stored.sides.values():
+        _check_side(side, header)
+    for name, once in stored.ids:
+        _check_once(name, once)
+    for name, session in stored.sessions:
+        _check_session(name, session)
+    chunks = dict(stored.chunks)
+    for (kind, name), value in stored.staged:
+        _check_staged(kind, name, staged_of(kind, name, value), chunks, stored.sides)
+    if with_messages:
+        _check_messages(view, meta, stored)
+    return living
+
+
+def _check_meta(meta: QueueMeta, header: SnapshotHeader) -> None:
+    _within("its number", meta.id, 1, min(QUEUE_ID_MAX, header.last_index) + 1)
+    _within("the number of its next message", meta.next_number, 1, NUMBER_MAX + 1)
+    _within("the moment of its creation", meta.created_ms, 0, MOMENT_MS_END)
+    if meta.paused_until_ms != PAUSE_MS_MAX:
+        _within("the end of its pause", meta.paused_until_ms, 0, MOMENT_MS_END)
+    for name in Totals.__struct_fields__:
+        _within(f"its total of {name}", getattr(meta.totals, name), 0, INT64_END)
+
+
+def _check_chunk(meta: QueueMeta, chunk_id: int, chunk: Chunk) -> None:
+    base, rows = chunk_id << CHUNK_SHIFT, len(chunk.sizes)
+    if rows != min(CHUNK, meta.next_number - base):  # it ends where it is full, or the next message comes
+        raise Unfit(f"the index has {rows} messages from {base} on, and the next one is {meta.next_number}")
+    if base == 0 and rows and chunk.sizes[0]:
+        raise Unfit("a message has the number 0")
+    for what, column, low, end in (
+        ("the delay of a message", chunk.dues, -MOMENT_MS_END, MOMENT_MS_END),
+        ("the expiry of a message", chunk.expiries, 0, MOMENT_MS_END),
+        ("the timeout of a message", chunk.timeouts, 0, TIMEOUT_MS_MAX + 1),
+    ):
+        if column:
+            _within(what, min(column), low, end)
+            _within(what, max(column), low, end)
+
+
+def _check_side(side: Side, header: SnapshotHeader) -> None:
+    _within("the deliveries of a message", side.deliveries, 0, COUNT_END)
+    if side.failures > side.deliveries:
+        raise Unfit(f"a message failed {side.failures} times in {side.deliveries} deliveries")
+    _within("the term of a delivery", side.term, 0, header.last_term + 1)
+    _within("the number of a delivery", side.sequence, 0, SEQUENCE_END)
+    _within("the moment at which a message comes back", side.due_ms, 0, MOMENT_MS_END)
+    if side.until_ms != UNENDING_MS:
+        _within("the end of a lease", side.until_ms, 0, MOMENT_MS_END)
+
+
+def _check_span(what: str, first: int, count: int) -> None:
+    _within(f"the first message of {what}", first, 0, NUMBER_MAX + 1)
+    _within(f"the number of messages of {what}", count, 0, min(BLOCK_ROWS_MAX, NUMBER_MAX - first) + 1)
+
+
+def _check_once(name: str, once: Once) -> None:
+    what = f"the publish with the id {name!a}"
+    queue_id, first, count, at_ms = once
+    _within(f"the queue of {what}", queue_id, 0, QUEUE_ID_MAX + 1)
+    _check_span(what, first, count)
+    _within(f"the moment of {what}", at_ms, 0, MOMENT_MS_END)
+
+
+def _check_session(name: str, session: Session) -> None:
+    what = f"the session {name!a}"
+    _within(f"the last number of {what}", session.highest, 0, INT64_END)
+    _within(f"the moment of {what}", session.used_ms, 0, MOMENT_MS_END)
+    for number, (queue_id, first, count) in session.outcomes.items():
+        _within(f"a number of {what}", number, 0, session.highest + 1)
+        _within(f"a queue of {what}", queue_id, 0, QUEUE_ID_MAX + 1)
+        _check_span(what, first, count)
+
+
+# Staged -----------------------------------------------------------------------------------------------------------
+
+
+def _check_staged(kind: str, name: str, one: Any, chunks: dict[int, Chunk], sides: dict[int, Side]) -> None:
+    what = f"{ {SOURCE: 'the source', STASH: 'the stash', WRITER: 'the writer', JOB: 'the job'}[kind] } {name!a}"
+    match one:
+        case Source():
+            _within(f"the last epoch of {what}", one.highest, 0, INT64_END)
+            _within(f"the moment of {what}", one.used_ms, 0, MOMENT_MS_END)
+            for lapsed in one.lapsed:
+                _within(f"a lapsed epoch of {what}", lapsed, 0, one.highest + 1)
+            for epoch in one.epochs:
+                _check_epoch(what, one, epoch, sides)
+        case Put():
+            _within(f"the end of {what}", one.until_ms, 0, MOMENT_MS_END)
+            _check_parts(what, one, chunks)
+        case Writer():
+            _within(f"the last epoch of {what}", one.highest, 0, INT64_END)
+            _within(f"the moment of {what}", one.used_ms, 0, MOMENT_MS_END)
+
+
+def _check_epoch(what: str, source: Source, epoch: Epoch, sides: dict[int, Side]) -> None:
+    _within(f"an epoch of {what}", epoch.epoch, 1, source.highest + 1)
+    _within(f"the slices of {what}", epoch.slices, 1, SLICES_MAX + 1)
+    _within(f"the end of {what}", epoch.until_ms, 0, MOMENT_MS_END)
+    _within(f"the term of {what}", epoch.term, 0, NUMBER_END)
+    _within(f"the first delivery of {what}", epoch.first_sequence, 0, SEQUENCE_END)
+    _within(f"the messages of {what}", len(epoch.numbers), 0, BLOCK_ROWS_MAX + 1)
+    for number, token in epoch.rows():
+        side = sides.get(number)
+        if number < 0 or side is None:  # it was given back, and may be anywhere
+            _within(f"a message of {what}", number, -1, NUMBER_MAX + 1)
+        elif side.until_ms == UNENDING_MS and token != (side.term, side.sequence):
+            raise Unfit(f"message {number} of {what} is under another delivery")
+
+
+def _check_parts(what: str, put: Put, chunks: dict[int, Chunk]) -> None:
+    """What is stashed is there, and hidden."""
+    for part, (first, count) in put.parts.items():
+        _within(f"a part of {what}", part, 0, STASH_PARTS_MAX)
+        _check_span(what, first, count)
+        for number in range(first, first + count):
+            chunk, offset = chunks.get(number >> CHUNK_SHIFT), number & ((1 << CHUNK_SHIFT) - 1)
+            is_there = chunk is not None and offset < len(chunk.sizes) and chunk.sizes[offset] > 0
+            if not is_there or chunk is None or chunk.dues is None or chunk.dues[offset] >= 0:
+                raise Unfit(f"message {number} of {what} is not there, or not hidden")
+
+
+# Messages ---------------------------------------------------------------------------------------------------------
+
+
+def _check_messages(view: View, meta: QueueMeta, stored: StoredQueue) -> None:
+    """Every message that the index has is as its index says."""
+    uid_of = UidMaker(meta.id).uid
+    for number, row, columns in _rows(stored):
+        key = key_of(meta.name, stored.aliases.get(number) or uid_of(number))
+        value = view.get(MESSAGES, key)
+        if value is None:
+            raise Unfit(f"message {key!r} is in the index, and not in the table")
+        _check_row(f"message {key!r}", decode_row(value), row, columns, has_side=number in stored.sides)
+
+
+def _rows(stored: StoredQueue) -> Iterator[tuple[int, int, tuple[int, int, int, int]]]:
+    """Yield of each living message its number, its size, and its priority, due moment, expiry and timeout."""
+    for chunk_id, chunk in stored.chunks:
+        columns = (chunk.priorities, chunk.dues, chunk.expiries, chunk.timeouts)
+        for offset, size in enumerate(chunk.sizes):
+            if size:
+                priority, due_ms, expires_ms, timeout_ms = (0 if one is None else one[offset] for one in columns)
+                due_ms = due_ms if due_ms >= 0 else -1 - due_ms
+                yield (chunk_id << CHUNK_SHIFT) + offset, size - 1, (priority, due_ms, expires_ms, timeout_ms)
+
+
+def _check_row(what: str, row: Row, size: int, columns: tuple[int, int, int, int], *, has_side: bool) -> None:
+    priority, due_ms, expires_ms, timeout_ms = columns
+    if len(row.body) + len(row.headers) != size or (row.side is not None) != has_side:
+        raise Unfit(f"{what} is not as its index says: {len(row.body)} and {len(row.headers)} bytes, not {size}")
+    if (row.priority, row.expires_ms, row.timeout_ms) != (priority, expires_ms, timeout_ms):
+        raise Unfit(f"{what} has another priority, expiry or timeout than its index says")
+    if row.side is None and row.due_ms != due_ms:
+        raise Unfit(f"{what} has another delay than its index says")
+    _within(f"the moment of {what}", row.published_ms, 0, MOMENT_MS_END)
+    if row.headers:
+        _decoded(row.headers, dict[str, str], f"the headers of {what}")

@@ -1,0 +1,330 @@
+"""Opening: a data directory becomes files that fit each other, or one error that says why not.
+
+    path --> directory, metadata, log, state store; checked against each other; the state rebuilt if it is missing
+
+Must never repair what it cannot prove: what was promised is in the log, and a gap between log and state is refused.
+"""
+
+import logging
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from wakeq.data.image_check import check_state
+from wakeq.protocol.errors import DamagedFile, StorageError
+from wakeq.protocol.log.format import Identity
+from wakeq.storage.directory import FOLDER_MODE, DataDirectory, is_empty, write_identity
+from wakeq.storage.files import is_there, rename_durably, sync_directory, temporary
+from wakeq.storage.log.journal import Journal, Keep, OutcomeFiles
+from wakeq.storage.log.metadata import Metadata
+from wakeq.storage.log.segmented_log import SegmentedLog
+from wakeq.storage.log.segments import ACTIVE_NAME
+from wakeq.storage.state.environment import DATA_FILE
+from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
+from wakeq.storage.state.lmdb_store import StateStore
+from wakeq.storage.state.snapshot import RESTORE, check_header, read_snapshot, snapshot_version, verify_snapshot
+from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Cut
+from wakeq.storage.version1 import files as version1
+from wakeq.storage.version1.commands import ImportedQueue
+
+logger = logging.getLogger("wakeq.opening")
+
+METADATA_NAME = "raft.metadata"
+SNAPSHOT_NAME = "raft.snapshot"
+JOURNAL_NAME = "journal"
+KEEP_NOTHING = Keep(0, 0)
+SEGMENT_BYTES_MIN = 1 << 20
+SEGMENTS_A_DISK = 32  # on a small disk smaller segments: only whole ones can be given back
+NewIdentity = Callable[[], Identity]  # asked only for a data directory that is empty
+ONE_COPY = "restore the whole data directory from one copy; parts of two do not make one"
+IMAGE_TABLES = {MESSAGES, INDEX, QUEUES, DEDUP}  # a dead incarnation is in no image
+LOAD_BATCH = 20_000  # records of a snapshot in one transaction
+
+
+@dataclass(slots=True)
+class Opened:
+    """The files of a node.  Invariant: the log goes on where the state ends, or earlier."""
+
+    directory: DataDirectory
+    metadata: Metadata
+    log: SegmentedLog
+    store: StateStore
+    imported: version1.Import | None = None
+
+    @property
+    def snapshot_path(self) -> Path:
+        return self.directory.consensus / SNAPSHOT_NAME
+
+    def close(self) -> None:
+        self.log.close()
+        self.store.close()
+        self.metadata.close()
+        self.directory.close()
+
+
+def open_all(
+    path: Path,
+    *,
+    upgrade: bool,
+    segment_bytes_max: int,
+    keep: Keep = KEEP_NOTHING,
+    node_id: int | None = None,
+    new: NewIdentity | None = None,
+) -> Opened:
+    """Take a data directory for this process; a node of a cluster says whose it must be, or becomes."""
+    if new is not None and is_empty(path):
+        write_identity(path, new())
+    directory = DataDirectory.open(path, upgrade=upgrade)
+    try:
+        _check_node(directory, node_id)
+        return _open_files(directory, segment_bytes_max, keep)
+    except BaseException:
+        directory.close()
+        raise
+
+
+def _check_node(directory: DataDirectory, node_id: int | None) -> None:
+    own = directory.identity.node_id
+    if node_id not in (None, own):
+        raise StorageError(
+            f"{directory.path}: holds the data of node {own}, and --node says {node_id}; "
+            "give each node its own --data-dir"
+        )
+
+
+def _open_files(directory: DataDirectory, segment_bytes_max: int, keep: Keep) -> Opened:
+    imported = None
+    if directory.imports_version_1:
+        imported = version1.read_import(directory.path)
+        _report(imported)
+        version1.set_aside(directory.path)
+    for warning in directory.warnings:
+        logger.warning("%s", warning)
+    _check_metadata_is_there(directory)
+    metadata = Metadata.open(directory.consensus / METADATA_NAME, directory.identity)
+    _check_log_is_there(directory, metadata)
+    _clear_remains(directory)
+    store = _open_state(directory)
+    log = _open_log(directory, metadata, store, segment_bytes_max)
+    _open_journal(directory, log, keep)
+    opened = Opened(directory, metadata, log, store, imported)
+    _check_fit(opened)
+    (directory.consensus / SPOILT_NAME).unlink(missing_ok=True)
+    for problem in (metadata.recovered, log.recovered.text if log.recovered.torn_bytes else ""):
+        if problem:
+            logger.warning("%s", problem)
+    return opened
+
+
+def _report(imported: version1.Import) -> None:
+    """Say what is imported, and of what nobody can say whether it is all; alike things once."""
+    queues = sum(isinstance(item, ImportedQueue) for item in imported.items)
+    logger.info("importing version 1: %d queues, %d messages", queues, len(imported.items) - queues)
+    for note, times in Counter(imported.notes).items():
+        logger.warning("version 1: %s%s", note, f" ({times} times)" if times > 1 else "")
+
+
+def _open_state(directory: DataDirectory) -> StateStore:
+    """Open the state store: as it was left, or made of an image if that is what there is."""
+    if (directory.consensus / INSTALL_NAME).exists():
+        _install_image(directory)
+    snapshot, spoilt = directory.consensus / SNAPSHOT_NAME, directory.consensus / SPOILT_NAME
+    if spoilt.exists():
+        _empty_spoilt_state(directory, spoilt, snapshot)
+    store = _open_store(directory)
+    try:
+        if store.applied().log_index:
+            _check_spare(snapshot, directory.identity)
+            return store
+        if snapshot_version(snapshot) is None:
+            return store
+    except BaseException:
+        store.close()
+        raise
+    store.close()
+    logger.info("%s is empty; making it of %s", directory.state, snapshot)
+    verify_snapshot(snapshot, directory.identity)
+    _fill_state(directory, snapshot)
+    return _open_store(directory)
+
+
+def _check_spare(snapshot: Path, identity: Identity) -> None:
+    """Refuse an image that begins wrong although the state is there: it would be missed when that is lost."""
+    try:
+        if snapshot_version(snapshot) is not None:
+            check_header(snapshot, identity)
+    except DamagedFile as error:
+        hint = "the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it"
+        raise DamagedFile(error.path, error.offset, found=error.found, expected=error.expected, hint=hint) from None
+
+
+def _open_store(directory: DataDirectory) -> StateStore:
+    identity = directory.identity
+    return StateStore.open(directory.state, cluster_id=identity.cluster_id, node_id=identity.node_id)
+
+
+def _open_log(directory: DataDirectory, metadata: Metadata, store: StateStore, segment_bytes_max: int) -> SegmentedLog:
+    """Open the log, or begin it behind the state."""
+    applied = store.applied()
+    log = SegmentedLog.open(
+        directory.consensus,
+        directory.identity,
+        committed_at_least=max(metadata.committed, applied.log_index),
+        create_first_index=applied.log_index + 1,
+        create_previous_term=applied.term,
+    )
+    log.segment_bytes_max = min(segment_bytes_max, max(SEGMENT_BYTES_MIN, directory.disk_bytes // SEGMENTS_A_DISK))
+    return log
+
+
+def _open_journal(directory: DataDirectory, log: SegmentedLog, keep: Keep) -> None:
+    """Give the log a place for its history; what has become too old meanwhile goes now."""
+    folder = directory.path / JOURNAL_NAME
+    log.journal = Journal(folder, keep, time.time)
+    log.outcomes = OutcomeFiles(folder, directory.identity)
+    log.journal.trim()
+    log.journal.forget_outcomes(log.first_index)
+
+
+def _check_metadata_is_there(directory: DataDirectory) -> None:
+    """A log or a state without metadata belongs to a node that forgot whom it voted for."""
+    path = directory.consensus / METADATA_NAME
+    if is_there(path):
+        return
+    if _has_log(directory.consensus) or is_there(directory.state / DATA_FILE):
+        found = "an empty file" if path.exists() else "no such file"
+        hint = "restore the whole data directory from one copy"
+        raise DamagedFile(path, 0, found=found, expected="the term and vote that belong to the log", hint=hint)
+
+
+def _has_log(consensus: Path) -> bool:
+    """Whether there is any segment; what version 1 left, `raft.log.v1`, is none."""
+    return is_there(consensus / ACTIVE_NAME) or any(consensus.glob(f"{ACTIVE_NAME}.[0-9]*"))
+
+
+def _check_log_is_there(directory: DataDirectory, metadata: Metadata) -> None:
+    """A node that ever voted has had a log: one that is gone is not a first start."""
+    path = directory.consensus / ACTIVE_NAME
+    if metadata.term and not _has_log(directory.consensus):
+        hint = "what was promised since the last cut is in it: restore the whole data directory from one copy"
+        found = "no log" if not path.exists() else "an empty file"
+        raise DamagedFile(path, 0, found=found, expected=f"the log of term {metadata.term}", hint=hint)
+
+
+def _fill_state(directory: DataDirectory, image: Path) -> None:
+    """Fill an empty state from an image that was verified, and refuse it if its content makes no sense.
+
+    The store is opened for this alone: it belongs to the thread that writes first, and the node's is another one.
+    """
+    store = _open_store(directory)
+    try:
+        header, items = read_snapshot(image, directory.identity)
+        puts: dict[int, list[tuple[bytes, bytes]]] = {}
+        for count, (table, key, value) in enumerate(items, 1):
+            if table not in IMAGE_TABLES or not 0 < len(key) <= KEY_BYTES_MAX:
+                found = f"a record of table {table} under a key of {len(key)} bytes"
+                raise DamagedFile(image, 0, found=found, expected="records of a state", hint=RESTORE)
+            puts.setdefault(table, []).append((key, value))
+            if count % LOAD_BATCH == 0:
+                store.commit(Cut(0, 0, 0, list(puts.items())))
+                puts = {}
+        store.commit(Cut(0, 0, 0, list(puts.items())))
+        check_state(store, header, image, with_messages=False)
+        store.commit(Cut(header.last_index, header.last_term, header.clock_ms))  # until now it counts as empty
+    finally:
+        store.close()
+
+
+def _clear_remains(directory: DataDirectory) -> None:
+    """Give back the room of images that were being written, or received, when the node ended."""
+    for path in (directory.consensus / RECEIVED_NAME, temporary(directory.consensus / SNAPSHOT_NAME)):
+        path.unlink(missing_ok=True)
+
+
+def _install_image(directory: DataDirectory) -> None:
+    """Put an image that the leader has sent in the place of state and log; done again from the start after a crash."""
+    image, identity = directory.consensus / INSTALL_NAME, directory.identity
+    try:
+        header = verify_snapshot(image, identity)
+    except DamagedFile as error:
+        _do_without(image, error, directory)
+        return
+    logger.warning("%s: installing the state as of entry %d, which the leader has sent", image, header.last_index)
+    _empty_state(directory)
+    _fill_state(directory, image)
+    log = SegmentedLog.open(directory.consensus, identity, committed_at_least=0, verify=False)
+    try:
+        log.reset(header.last_index + 1, header.last_term)
+    finally:
+        log.close()
+    rename_durably(image, directory.consensus / SNAPSHOT_NAME)
+
+
+def _empty_state(directory: DataDirectory) -> None:
+    shutil.rmtree(directory.state)
+    directory.state.mkdir(mode=FOLDER_MODE)
+    sync_directory(directory.path)
+
+
+def _empty_spoilt_state(directory: DataDirectory, spoilt: Path, snapshot: Path) -> None:
+    """Forget a state that has an entry which the other nodes left out, if an earlier one and the log make another."""
+    text = spoilt.read_bytes().strip()
+    if not text.isdigit():
+        hint = _join_again(directory.identity.node_id)
+        raise DamagedFile(spoilt, 0, found=repr(text[:40]), expected="the index of an entry, as digits", hint=hint)
+    index = int(text)
+    if snapshot_version(snapshot) is not None and verify_snapshot(snapshot, directory.identity).last_index >= index:
+        raise DamagedFile(
+            snapshot,
+            0,
+            found=f"an image in which entry {index} is, which the other nodes have set aside",
+            expected="one from before it",
+            hint=_join_again(directory.identity.node_id),
+        )
+    logger.warning("%s has entry %d, which was set aside: rebuilding it", directory.state, index)
+    _empty_state(directory)
+
+
+def _join_again(node: int) -> str:
+    return (
+        f"empty the data directory, run `wakeq cluster remove {node}` and `wakeq cluster add {node} HOST:PORT` on "
+        "another node, and start this one again with --join"
+    )
+
+
+def _do_without(image: Path, error: DamagedFile, directory: DataDirectory) -> None:
+    """An image has rotted before it was installed: the state that it was to replace still serves, if it is there."""
+    store = _open_store(directory)
+    has_state = store.applied().log_index > 0  # it is 0 until an image is in it to the end
+    store.close()
+    if not has_state:
+        hint = "the state that it was to replace is gone: " + _join_again(directory.identity.node_id)
+        raise DamagedFile(image, error.offset, found=error.found, expected=error.expected, hint=hint) from error
+    logger.warning("%s; it is thrown away: the leader sends another one", error)
+    image.unlink()
+    sync_directory(image.parent)
+
+
+def _check_fit(opened: Opened) -> None:
+    log, applied = opened.log, opened.store.applied()
+    path = opened.directory.consensus / ACTIVE_NAME
+    if log.first_index > applied.log_index + 1:
+        is_spoilt = (opened.directory.consensus / SPOILT_NAME).exists()  # the state was emptied, to be made of the log
+        raise DamagedFile(
+            path,
+            0,
+            found=f"a log that begins at entry {log.first_index}",
+            expected=f"one that goes on behind entry {applied.log_index}, where the state ends",
+            hint=_join_again(opened.directory.identity.node_id) if is_spoilt else ONE_COPY,
+        )
+    if log.last_index < max(applied.log_index, opened.metadata.committed):
+        raise DamagedFile(
+            path,
+            0,
+            found=f"a log that ends at entry {log.last_index}",
+            expected=f"entries up to {max(applied.log_index, opened.metadata.committed)}, which were committed",
+            hint=ONE_COPY,
+        )

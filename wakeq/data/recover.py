@@ -1,0 +1,44 @@
+"""Recovering: one node of a cluster whose majority is lost for ever goes on alone.
+
+    data directory, nobody using it --> an entry in its log that says so --> at its next start it leads by itself
+
+What only the lost nodes had is lost with them; nothing here can know what that was.
+"""
+
+from pathlib import Path
+
+from wakeq.config.settings import Log
+from wakeq.data.opening import Opened, open_all
+from wakeq.protocol.log.entries import Members
+from wakeq.protocol.log.level import LEVEL
+from wakeq.protocol.log.records import encode_entry
+from wakeq.protocol.raft.membership import Config, Member
+from wakeq.storage.state.cut import load_members
+
+
+def recover_alone(data_dir: Path) -> str:
+    """Make the node of a data directory its cluster's only member; return what was done."""
+    opened = open_all(data_dir, upgrade=False, segment_bytes_max=Log().segment_bytes_max)
+    try:
+        log, metadata = opened.log, opened.metadata
+        node, term = opened.directory.identity.node_id, max(metadata.term, log.last_term) + 1
+        metadata.save(term=term)
+        alone = Config((Member(node, metadata.disk_id, address=_address_of(node, opened)),), founded=True, level=LEVEL)
+        log.append(log.last_index + 1, term, encode_entry(Members(alone), opened.store.applied().clock_ms))
+        batch = log.take_buffer()
+        assert batch is not None, "an entry was put in"
+        log.write(batch)
+        return (
+            f"node {node} goes on alone, with everything up to entry {log.last_index - 1}; start it with the same "
+            "--node and --peers, and never start the others again with their data"
+        )
+    finally:
+        opened.close()
+
+
+def _address_of(node: int, opened: Opened) -> str:
+    """Return where the others found this node, as far as the state store knows; the settings say it else."""
+    with opened.store.read() as view:
+        configs = load_members(view)
+    member = configs[-1][1].member(node) if configs else None
+    return "" if member is None else member.address

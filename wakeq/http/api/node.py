@@ -1,0 +1,136 @@
+"""NodeRoutes: the node itself in the HTTP API: its figures, the cluster, connections."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from itertools import islice
+from typing import Annotated, Any, Literal, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from wakeq.actors.log.histogram import Histogram
+from wakeq.actors.runtime import Process
+from wakeq.actors.sessions.operator_mail import Describe
+from wakeq.http.api.api import Route
+from wakeq.http.api.questions import Denied, Questions
+from wakeq.http.callers import ADMIN, LOOK
+from wakeq.http.exposition import Sample
+from wakeq.http.families import FAMILIES
+
+ASKED_TOGETHER = 500
+SHOWN_MAX = 1_000
+
+
+class Connected(Protocol):
+    """A door, as far as an operator has to do with it."""
+
+    @property
+    def subscriber(self) -> Any: ...
+
+    def close(self, reason: str, /) -> None: ...
+
+
+Doors = Mapping[str, Set[Connected]]
+
+
+class ConnectionsQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How many connections are shown."""
+
+    limit: Annotated[int, Meta(ge=1, le=SHOWN_MAX)] = 100
+
+
+class ConnectionQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which connection."""
+
+    id: Annotated[int, Meta(ge=1)]
+
+
+class Connections(msgspec.Struct):
+    """Some of the connections, and how many there are."""
+
+    connections: list[dict[str, Any]]
+    total: int
+
+
+class Closed(msgspec.Struct):
+    """The connection that was closed."""
+
+    id: int
+
+
+class NodeFacts(msgspec.Struct):
+    """The metrics of the node by name; labels stand behind the name, a histogram is its count and its sum."""
+
+    figures: dict[str, float]
+
+
+class ClusterBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be done with the cluster: let another node lead, or write an image of the state."""
+
+    do: Literal["transfer", "snapshot"]
+    node: int | None = None
+
+
+def node_routes(
+    questions: Questions, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors
+) -> Sequence[Route]:
+    """Return what can be done with a node."""
+    routes = _NodeRoutes(questions, samples, doors)
+    one, some = ConnectionQuery, ConnectionsQuery
+    return (
+        Route("GET", "/node", "Show the figures of the node", LOOK, routes.node, answer=NodeFacts),
+        Route("GET", "/cluster", "Show who belongs to the cluster", LOOK, routes.cluster),
+        Route(
+            "POST", "/cluster", "Hand over leadership, or write an image", ADMIN, routes.administer, body=ClusterBody
+        ),
+        Route("GET", "/connections", "Look at connections", ADMIN, routes.connections, some, answer=Connections),
+        Route("DELETE", "/connection", "Close a connection", ADMIN, routes.close, one, answer=Closed),
+    )
+
+
+class _NodeRoutes:
+    def __init__(self, questions: Questions, samples: Callable[[], Awaitable[Sequence[Sample]]], doors: Doors) -> None:
+        self._questions = questions
+        self._samples = samples
+        self._doors = doors
+
+    async def node(self) -> NodeFacts:
+        return NodeFacts(dict(pair for sample in await self._samples() for pair in _pairs(sample)))
+
+    async def cluster(self) -> dict[str, Any]:
+        return await self._questions.cluster()
+
+    async def administer(self, body: ClusterBody) -> dict[str, Any]:
+        return await self._questions.cluster(body.do, body.node)
+
+    # --- connections -----------------------------------------------------------------------------------------------
+
+    async def connections(self, query: ConnectionsQuery) -> Connections:
+        doors = [door for opened in self._doors.values() for door in opened]
+        found = await self._described(doors[: query.limit])
+        return Connections(sorted((facts for _, facts in found), key=lambda facts: int(facts["id"])), len(doors))
+
+    async def close(self, query: ConnectionQuery) -> Closed:
+        doors = iter([door for opened in self._doors.values() for door in opened])
+        while some := list(islice(doors, ASKED_TOGETHER)):
+            for door, facts in await self._described(some):
+                if facts["id"] == query.id:
+                    door.close("an operator closed the connection")
+                    return Closed(query.id)
+        raise Denied("NOT_FOUND", f"there is no connection {query.id}; `wakeq connections list` shows all")
+
+    async def _described(self, doors: Sequence[Connected]) -> list[tuple[Connected, dict[str, Any]]]:
+        """Ask what each is about; one that is gone meanwhile is left out."""
+        alive = [door for door in doors if isinstance(door.subscriber, Process) and door.subscriber.alive]
+        asked = [self._questions.ask(door.subscriber, Describe) for door in alive]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        return [(door, facts) for door, facts in zip(alive, answers, strict=True) if isinstance(facts, dict)]
+
+
+def _pairs(sample: Sample) -> Iterator[tuple[str, float]]:
+    if isinstance(sample.value, Histogram):
+        yield f"{sample.name}_count", sample.value.count
+        yield f"{sample.name}_sum", sample.value.total
+        return
+    labels = ",".join(f"{n}={v}" for n, v in zip(FAMILIES[sample.name].labels, sample.labels, strict=True))
+    yield f"{sample.name}{{{labels}}}" if labels else sample.name, sample.value

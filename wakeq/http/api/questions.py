@@ -1,0 +1,140 @@
+"""Questions: what the HTTP side asks of the processes, as coroutines.
+
+    await questions.stats("jobs")  -->  Operator --> queue, Queues, RaftLog --> the answer, or Denied
+
+Every question has a deadline: a process that crashed meanwhile may never answer.  It knows no path and no JSON.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from wakeq.actors.mail import Asker, Inquire, Nack, Outcome, Peek, Propose, Refusal, Stats
+from wakeq.actors.runtime import Process
+from wakeq.actors.sessions.operator import Operator
+from wakeq.actors.sessions.operator_mail import Administer, Move, Moved, Page, Requeue, Scan, Why
+from wakeq.actors.sessions.worker_replies import REFUSALS
+from wakeq.protocol.log.entries import ANY_TOKEN, Entry, Reason, Result
+from wakeq.protocol.queue.view import Gauges
+
+ANSWER_S_MAX = 10.0
+
+
+class Denied(Exception):
+    """What was asked for is not done; `code` is stable."""
+
+    def __init__(self, code: str, detail: str, leader: str = "", leader_http: str = "") -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.leader = leader
+        self.leader_http = leader_http
+
+
+class Questions:
+    """See the head of this file."""
+
+    def __init__(self, operator: Operator, queues: Process, raft_log: Process) -> None:
+        self._operator = operator
+        self._queues = queues
+        self._raft_log = raft_log
+
+    async def ask(self, process: Process, make: Callable[[Asker], Any]) -> Any:
+        """Tell a process a question and wait for its answer; raise Denied if it is a refusal."""
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def take(answer: Any) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        process.tell(make(self._operator.asker(take)))
+        try:
+            answer = await asyncio.wait_for(answered, ANSWER_S_MAX)
+        except TimeoutError:
+            raise Denied(
+                "BUSY", f"no answer within {ANSWER_S_MAX:g} s; it may be done or not: look, or repeat it"
+            ) from None
+        if isinstance(answer, Refusal):
+            raise Denied(answer.code, answer.detail, answer.leader, answer.leader_http)
+        return answer
+
+    async def _ask_queue(self, name: str, make: Callable[[Asker], Any]) -> Any:
+        return await self.ask(self._operator.queue(name) or self._queues, make)
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    async def gauges(self) -> list[Gauges]:
+        """Return the numbers of all queues, by name."""
+        found: list[Gauges] = await self.ask(self._queues, lambda me: Stats(me, "", all_queues=True, brief=True))
+        return found
+
+    async def queues(
+        self, prefix: str, after: str | None, limit: int, sees: Callable[[str], bool]
+    ) -> list[dict[str, Any]]:
+        """Return the figures of one page of the queues that `sees` says yes to."""
+
+        def make(me: Asker) -> Inquire:
+            return Inquire(Stats(me, "", all_queues=True, prefix=prefix, after=after, limit=limit, sees=sees))
+
+        found: list[dict[str, Any]] = await self.ask(self._raft_log, make)
+        return found
+
+    async def stats(self, queue: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self.ask(self._raft_log, lambda me: Inquire(Stats(me, queue)))
+        return found
+
+    async def peek(self, queue: str, state: str, count: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = await self.ask(self._raft_log, lambda me: Inquire(Peek(me, queue, state, count)))
+        return found
+
+    async def page(self, queue: str, after: int, count: int, *, leased_only: bool = False) -> Page:
+        found: Page = await self._ask_queue(queue, lambda me: Scan(me, queue, after, count, leased_only))
+        return found
+
+    async def why(self, queue: str, uid: str) -> dict[str, Any]:
+        found: dict[str, Any] = await self._ask_queue(queue, lambda me: Why(me, queue, uid))
+        return found
+
+    async def cluster(self, what: str = "status", node_id: int | None = None, address: str = "") -> dict[str, Any]:
+        facts: dict[str, Any] = await self.ask(self._raft_log, lambda me: Administer(me, what, node_id, address))
+        return facts
+
+    # --- changing --------------------------------------------------------------------------------------------------
+
+    async def change(self, entry: Entry) -> int:
+        """Put an entry into the log; return its result once it is applied."""
+        outcome: Outcome = await self.ask(self._raft_log, lambda me: Propose([(entry, me)]))
+        return done(outcome.results[0])
+
+    async def move(
+        self, queue: str, uids: list[str], to: str | None, *, redrive: bool = False
+    ) -> dict[str, str | None]:
+        """Take messages away; return the new uid of each, "" for one thrown away, None for one that stays."""
+        moved: Moved = await self._ask_queue(queue, lambda me: Move(me, queue, uids, to, redrive))
+        if moved.refusal is not None:
+            refusal = moved.refusal
+            code = refusal.code
+            err, detail = REFUSALS.get(Result[code], (code, "")) if code in Result.__members__ else (code, "")
+            raise Denied(err, detail or refusal.detail, refusal.leader, refusal.leader_http)
+        return moved.uids
+
+    async def requeue(self, queue: str, uids: list[str]) -> list[int]:
+        outcome: Outcome = await self._ask_queue(queue, lambda me: Requeue(me, queue, uids))
+        return list(outcome.results)
+
+    async def release(self, queue: str, uid: str) -> bool:
+        """Take a message back from its worker; False if nobody has it."""
+
+        def make(me: Asker) -> Nack:
+            asker = Asker(me.process, me.ticket, [0])
+            return Nack(asker, queue, [uid], [ANY_TOKEN], 0, "taken back by an operator", Reason.RETURNED)
+
+        outcome: Outcome = await self._ask_queue(queue, make)
+        return bool(outcome.results[0] == Result.DONE)
+
+
+def done(result: int) -> int:
+    """Return a result that is none of the refusals."""
+    if result < 0:
+        raise Denied(*REFUSALS[Result(result)])
+    return result

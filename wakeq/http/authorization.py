@@ -1,0 +1,69 @@
+"""Who sends an HTTP request.  What he may do, whoever serves the path asks his Access.
+
+    Authorization: Bearer TOKEN, or the cookie of the dashboard --> Access | 401
+    a page of another site in somebody's browser --> 403
+
+A browser sends requests, and opens WebSockets, for whatever page it shows: what comes with a foreign Origin is refused,
+whether tokens are asked for or not.  Must never answer in a way that tells a wrong token from an unknown one.
+"""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from wakeq.actors.sessions.access import Access, Gate
+from wakeq.protocol.errors import Forbidden, Refused, Unauthorized
+
+COOKIE = "wakeq_token"
+
+
+def token_of(request: web.Request) -> str | None:
+    """Return the token that came with a request; of two the header counts."""
+    kind, _, token = request.headers.get("Authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return token.strip()
+    return request.cookies.get(COOKIE)
+
+
+def log_in(gate: Gate, request: web.Request) -> Access:
+    """Return what the sender may do, or raise 401."""
+    try:
+        return gate.login(token_of(request), peer=request.remote or "")
+    except Unauthorized as error:
+        raise as_response(error) from error
+
+
+def as_response(error: Refused) -> web.HTTPException:
+    """Say a refusal by HTTP: the same code and detail as on the wire."""
+    fields = {"err": error.code, "detail": str(error)}
+    body = web.json_response(fields).body
+    if isinstance(error, Forbidden):
+        return web.HTTPForbidden(body=body, content_type="application/json")
+    headers = {"WWW-Authenticate": 'Bearer realm="wakeq"'}
+    return web.HTTPUnauthorized(body=body, content_type="application/json", headers=headers)
+
+
+def is_foreign(request: web.Request, *, asks_for_tokens: bool) -> bool:
+    """Whether a browser sent this for a page of another site.
+
+    Without tokens a name that leads to this machine is foreign too, unless it is localhost: any site may have one.
+    """
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return False
+    try:
+        site = urlsplit(origin)
+    except ValueError:  # no browser sends such a thing
+        return True
+    if site.netloc != request.host:
+        return True
+    return not asks_for_tokens and not _is_own_name(site.hostname or "")
+
+
+def _is_own_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True

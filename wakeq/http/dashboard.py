@@ -1,0 +1,48 @@
+"""Dashboard: the pages at `/`, as they lie in the folder beside this file.
+
+They are read once, at the start.  They ask nothing of any other host, and a browser is told to see to that.  A program
+that does not ask for HTML gets a line of text.
+"""
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from zlib import crc32
+
+from aiohttp import web
+
+from wakeq.http.server import WebServer
+
+GREETING = "wakeq: workers connect by WebSocket at /connect; operators look at / in a browser, or at /api/v1\n"
+TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def serve_dashboard(server: WebServer) -> None:
+    """Serve the pages; only before the server starts."""
+    pages = {page.name: page.read_bytes() for page in (files("wakeq.http") / "pages").iterdir() if page.is_file()}
+    for name, content in pages.items():
+        server.add("GET", "/" if name == "index.html" else f"/dashboard/{name}", _handler(name, content), is_open=True)
+
+
+def _handler(name: str, content: bytes) -> Handler:
+    kind = TYPES[name[name.rindex(".") :]]
+    tag = f'"{crc32(content):08x}"'
+    headers = {
+        "Content-Security-Policy": POLICY,
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+        "ETag": tag,
+    }
+
+    async def serve(request: web.Request) -> web.Response:
+        if name == "index.html" and "text/html" not in request.headers.get("Accept", ""):
+            return web.Response(text=GREETING)
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=content, content_type=kind, charset="utf-8", headers=headers)
+
+    return serve

@@ -1,0 +1,194 @@
+"""Exposition: samples as the text that Prometheus reads (version 0.0.4).  Pure.
+
+    figures of the node, gauges of the queues --> pieces of text, each of some milliseconds of work
+
+Between two pieces the caller lets others go on.  It knows no process and no socket.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from wakeq.actors.log.histogram import Histogram
+from wakeq.http.families import ALL_QUEUES, FAMILIES, HISTOGRAM, MONIQUE, NODE, QUEUE, STATES, Family
+from wakeq.protocol.queue.view import Gauges
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PIECE_QUEUES = 2_500  # lines made in one go: two to three milliseconds
+DEFAULT_LABEL = "default queue"  # has no name; no name has a space
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class Sample(NamedTuple):
+    """One value of a metric of the node; `labels` in the order of its family."""
+
+    name: str
+    value: float | Histogram
+    labels: Sequence[str] = ()
+
+
+def escaped(text: str) -> str:
+    """Return a label's value as it stands between quotes."""
+    return text.translate(_ESCAPES)
+
+
+def head(family: Family) -> str:
+    return f"# HELP {family.name} {family.about}\n# TYPE {family.name} {family.kind}\n"
+
+
+def node_text(samples: Sequence[Sample], families: Sequence[Family] = (*NODE, *MONIQUE)) -> str:
+    """Return the metrics of the node.  Every sample belongs to a family of the table."""
+    by_name: dict[str, list[Sample]] = {family.name: [] for family in families}
+    for sample in samples:
+        by_name[sample.name].append(sample)
+    parts = []
+    for family in families:
+        if by_name[family.name]:
+            parts.append(head(family))
+            parts += [_lines_of(family, sample) for sample in by_name[family.name]]
+    return "".join(parts)
+
+
+def _lines_of(family: Family, sample: Sample) -> str:
+    pairs = zip(family.labels, sample.labels, strict=True)
+    labels = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs)
+    if isinstance(sample.value, Histogram):
+        assert family.kind == HISTOGRAM, family.name
+        return _histogram_lines(family.name, sample.value)
+    return f"{family.name}{{{labels}}} {sample.value}\n" if labels else f"{family.name} {sample.value}\n"
+
+
+def _histogram_lines(name: str, histogram: Histogram) -> str:
+    lines = []
+    for bound, count in histogram.cumulative():
+        shown = "+Inf" if bound == float("inf") else f"{bound:g}"
+        lines.append(f'{name}_bucket{{le="{shown}"}} {count}\n')
+    lines.append(f"{name}_sum {histogram.total}\n{name}_count {histogram.count}\n")
+    return "".join(lines)
+
+
+# Queues -------------------------------------------------------------------------------------------------------------
+
+
+def queue_pieces(gauges: Sequence[Gauges], now_ms: int) -> Iterator[str]:
+    """Yield the series of these queues, metric by metric."""
+    slices = [gauges[start : start + PIECE_QUEUES] for start in range(0, len(gauges), PIECE_QUEUES)]
+    labels: list[list[str]] = []  # of each slice, made with the first metric
+    for family in QUEUE:
+        yield head(family)
+        make = _QUEUE_LINES[family.name]
+        for place, some in enumerate(slices):
+            if place == len(labels):
+                labels.append([escaped(one.name) or DEFAULT_LABEL for one in some])
+            yield make(zip(labels[place], some, strict=True), now_ms)
+
+
+Rows = Any  # of pairs: the queue's label, its Gauges
+
+
+def _state_lines(rows: Rows, _: int) -> str:
+    name = "wakeq_queue_messages"
+    return "".join(
+        [
+            f'{name}{{queue="{q}",state="ready"}} {g.ready}\n{name}{{queue="{q}",state="delayed"}} {g.delayed}\n'
+            f'{name}{{queue="{q}",state="leased"}} {g.leased}\n'
+            for q, g in rows
+        ]
+    )
+
+
+def _age_lines(rows: Rows, now_ms: int) -> str:
+    name = "wakeq_queue_oldest_ready_age_seconds"
+    return "".join(
+        [
+            f'{name}{{queue="{q}"}} {max(0, now_ms - g.oldest_ready_ms) / 1000 if g.ready else 0}\n'
+            for q, g in rows
+            if g.oldest_ready_ms or not g.ready
+        ]
+    )
+
+
+def _paused_lines(rows: Rows, _: int) -> str:
+    return "".join([f'wakeq_queue_paused{{queue="{q}"}} {int(g.paused_until_ms > 0)}\n' for q, g in rows])
+
+
+def _lines_by(name: str, field: str) -> Callable[[Rows, int], str]:
+    """Return what makes the lines of a metric that is a field of Gauges."""
+    place = Gauges._fields.index(field)
+
+    def lines(rows: Rows, _: int) -> str:
+        return "".join([f'{name}{{queue="{q}"}} {g[place]}\n' for q, g in rows])
+
+    return lines
+
+
+_QUEUE_LINES: Mapping[str, Callable[[Rows, int], str]] = {
+    "wakeq_queue_messages": _state_lines,
+    "wakeq_queue_oldest_ready_age_seconds": _age_lines,
+    "wakeq_queue_paused": _paused_lines,
+} | {
+    name: _lines_by(name, field)
+    for name, field in {
+        "wakeq_queue_bytes": "bytes",
+        "wakeq_queue_subscribers": "subscribers",
+        "wakeq_queue_waiting": "waiting",
+        "wakeq_queue_published_total": "published",
+        "wakeq_queue_delivered_total": "delivered",
+        "wakeq_queue_acked_total": "acked",
+        "wakeq_queue_released_total": "released",
+        "wakeq_queue_dead_total": "dead",
+        "wakeq_queue_wakes_total": "wakes",
+    }.items()
+}
+
+
+class Totals:
+    """What happened in all queues since the start.
+
+    A queue's own counters begin again when it is purged and end with it, so what is added is how far each has come
+    since the last look; what happens between the last look and a queue's end is not seen.
+    """
+
+    FIELDS = ("published", "delivered", "acked", "released", "expired", "dead", "moved", "wakes")
+
+    def __init__(self) -> None:
+        self._sums = dict.fromkeys(self.FIELDS, 0)
+        self._seen: dict[str, Gauges] = {}
+
+    def add(self, gauges: Sequence[Gauges]) -> Iterator[None]:
+        """Take a look at all queues, in pieces."""
+        seen, self._seen = self._seen, {one.name: one for one in gauges}
+        sums = [0] * len(self.FIELDS)
+        first = Gauges._fields.index(self.FIELDS[0])
+        for place, now in enumerate(gauges, 1):
+            before = seen.get(now.name)
+            counts, base = (
+                now[first:],
+                _NOTHING if before is None or before.queue_id != now.queue_id else before[first:],
+            )
+            if counts != base:
+                for which, (count, known) in enumerate(zip(counts, base, strict=True)):
+                    sums[which] += max(0, count - known)  # type: ignore[operator]
+            if place % PIECE_QUEUES == 0:
+                yield
+        for field, more in zip(self.FIELDS, sums, strict=True):
+            self._sums[field] += more
+
+    def samples(self, gauges: Sequence[Gauges], unlisted: int) -> list[Sample]:
+        """Return the metrics of all queues together."""
+        sizes = [sum(getattr(one, state) for one in gauges) for state in STATES]
+        return [
+            Sample("wakeq_queues", len(gauges)),
+            Sample("wakeq_queues_unlisted", unlisted),
+            Sample("wakeq_queues_paused", sum(one.paused_until_ms > 0 for one in gauges)),
+            *(Sample("wakeq_messages", size, (state,)) for state, size in zip(STATES, sizes, strict=True)),
+            *(Sample(f"wakeq_{field}_total", count) for field, count in self._sums.items()),
+        ]
+
+
+_NOTHING = (0,) * len(Totals.FIELDS)
+
+assert all(name in FAMILIES for name in _QUEUE_LINES), "a metric that is not in the table"
+assert {family.name for family in QUEUE} == set(_QUEUE_LINES), "a metric of the table that is not exported"
+assert ALL_QUEUES, "the metrics of Totals.samples"
+assert Gauges._fields[-len(Totals.FIELDS) :] == Totals.FIELDS, "the counters stand at the end of Gauges"

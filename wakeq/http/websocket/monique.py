@@ -1,0 +1,134 @@
+"""MoniQue over WebSocket: one MessagePack map a frame, at /monique of the HTTP port, or at / of a port of its own.
+
+    frames that wait --> decode --> one Received --> subscriber --> send --> answers in one write --> socket
+                                       subscriber --> push --> frames that others get too --> socket
+
+A client that does not read is closed with a reason, for what is pushed cannot wait in memory for ever; nobody else
+waits for it.  What every WebSocket does is in `websocket_door.py` and `websocket_path.py`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import WSCloseCode, WSMessage, web
+
+from wakeq.actors.mail import Refusal
+from wakeq.actors.sessions.access import Access, Gate
+from wakeq.actors.sessions.door import DOOR_MONIQUE, UNREAD_BYTES_MAX, Admission, Received, Told
+from wakeq.http.authorization import as_response
+from wakeq.http.websocket.door import WebSocketDoor
+from wakeq.http.websocket.path import WebSocketPath
+from wakeq.protocol.access import Right
+from wakeq.protocol.wire.monique.commands import Bad, Command, PushedToMq, Reply
+from wakeq.protocol.wire.monique.frames import FRAME_BYTES_MAX, decode, encode
+from wakeq.protocol.wire.websocket import BINARY, frame
+
+JOINED_BYTES_MAX = 64 * 1024  # of frames that are written together; a longer one is not copied
+ID_COOKIE = "id"
+NO_COOKIE = msgspec.msgpack.encode({"error": "user id not found in cookies."})  # the original's words (section 2)
+TOO_SLOW = f"more than {UNREAD_BYTES_MAX >> 20} MiB of messages were waiting to be read; read faster, or subscribe less"
+
+logger = logging.getLogger("wakeq.monique")
+
+
+class MoniqueDoor(WebSocketDoor[Reply]):
+    """One connection."""
+
+    __slots__ = ()
+
+    kind = DOOR_MONIQUE
+    _path: "MoniquePath"
+
+    def kept(self, message: WSMessage) -> bytes:
+        data: bytes = message.data  # of a text frame too: old clients send what is no text
+        return data
+
+    def decode(self, frames: list[bytes]) -> Received[Command | Bad]:
+        return Received(decode(frames), sum(map(len, frames)))
+
+    def encode(self, replies: Sequence[Reply]) -> bytes:
+        return b"".join([frame(BINARY, payload) for payload in encode(replies)])
+
+    def is_burst(self, replies: Sequence[Reply]) -> bool:
+        return all(type(reply) is PushedToMq for reply in replies)
+
+    def push(self, frames: Sequence[bytes]) -> None:
+        """Write whole frames, which may be on their way to many."""
+        for one in frames if len(frames) == 1 else joined(frames):
+            if self._subscriber is None or self._closing_at_s is not None:
+                return
+            self._write(one, burst=False)
+
+    def give_up(self) -> None:
+        if self._closing_at_s is not None:
+            return  # what a closing connection still writes, such as a PONG, tells nothing new
+        logger.warning("%s is disconnected: %s", self.peer, TOO_SLOW)
+        self._path.slow_clients += 1
+        self.close(TOO_SLOW, WSCloseCode.POLICY_VIOLATION)
+
+    def ping(self) -> None:
+        """Ask every peer, at rest or not: that is what clients expect (section 2)."""
+        if self.pinged and not self.heard and not self._paused:
+            self.drop("no sign of life")
+        else:
+            self.heard = False
+            self.ask_for_a_sign()
+
+
+class MoniquePath(WebSocketPath[MoniqueDoor]):
+    """The path of MoniQue's clients."""
+
+    heartbeat_s = 30
+    decodes_text = False
+
+    def __init__(
+        self,
+        make_subscriber: Callable[[Any], Told],
+        *,
+        admission: Admission | None = None,
+        wants_id_cookie: bool = False,
+        refusal: Callable[[], Refusal | None] = lambda: None,
+        clock: Callable[[], float] | None = None,
+        gate: Gate | None = None,
+    ) -> None:
+        """`refusal` says why this node serves nobody now, if it does not."""
+        super().__init__(make_subscriber, frame_bytes_max=FRAME_BYTES_MAX, admission=admission, clock=clock, gate=gate)
+        self.slow_clients = 0  # that were disconnected because they did not read
+        self._wants_id_cookie = wants_id_cookie
+        self._refusal = refusal
+
+    def make_door(self, socket: web.WebSocketResponse, transport: asyncio.Transport) -> MoniqueDoor:
+        return MoniqueDoor(self, socket, transport)
+
+    def check_access(self, access: Access) -> None:
+        """Whoever is here hears every message, and may push a task to any queue."""
+        for right in (Right.PUBLISH, Right.FETCH):
+            if not access.may_all(right):
+                raise as_response(access.refusal_of_all(right))
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if self._wants_id_cookie and not request.cookies.get(ID_COOKIE):
+            return web.Response(status=400, body=NO_COOKIE, content_type="application/msgpack")
+        refusal = self._refusal()
+        if refusal is not None:
+            where = f" ({refusal.leader_http})" if refusal.leader_http else ""
+            raise web.HTTPServiceUnavailable(text=f"{refusal.detail}{where}\n")
+        return await super().handle(request)
+
+
+def joined(frames: Sequence[bytes]) -> list[bytes]:
+    """Return the same bytes in as few writes as is worth while."""
+    if sum(map(len, frames)) <= JOINED_BYTES_MAX:
+        return [b"".join(frames)]
+    writes: list[bytes] = []
+    start = size = 0
+    for place, one in enumerate(frames):
+        if size + len(one) > JOINED_BYTES_MAX and place > start:
+            writes.append(b"".join(frames[start:place]))
+            start, size = place, 0
+        size += len(one)
+    writes.append(b"".join(frames[start:]))
+    return writes

@@ -1,1 +1,0 @@
-"""listeners: socket <-> codec <-> Subscriber."""

@@ -1,0 +1,185 @@
+"""NodeFigures: what a node knows of itself, for the metrics, the API and `wakeq top`.
+
+    processes, files, doors --> samples of the metrics' table
+
+It reads what others count and counts nothing itself but how late the loop is.  What has to look at the disk is done in
+the thread that reads.
+"""
+
+import asyncio
+import os
+import resource
+import time
+from collections.abc import Callable, Mapping, Sequence, Sized
+from pathlib import Path
+from typing import Any, Protocol
+
+from wakeq import __version__
+from wakeq.actors.log.histogram import STALL_S, Histogram
+from wakeq.actors.mail import Refusal
+from wakeq.actors.sessions.door import Admission
+from wakeq.data.opening import Opened
+from wakeq.http.api.questions import Questions
+from wakeq.http.exposition import Sample
+from wakeq.node.assembly import Assembly
+from wakeq.storage.state.store import StoreStats
+
+LOOK_EVERY_S = 0.1
+PAGE_BYTES = resource.getpagesize()
+
+
+class Refusing(Protocol):
+    """A port that turns connections away when there are too many."""
+
+    refused: int
+
+
+class LoopWatch:
+    """Notes how late the loop is, ten times a second."""
+
+    def __init__(self) -> None:
+        self.stalls_s = Histogram(STALL_S)
+        self._due_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin, unless it is watching already."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._due_s = loop.time() + LOOK_EVERY_S
+            self._timer = loop.call_at(self._due_s, self._look)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        self.stalls_s.observe(max(0.0, asyncio.get_running_loop().time() - self._due_s))
+        self._timer = None
+        self.start()
+
+
+class NodeFigures:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        files: Opened,
+        admission: Admission,
+        questions: Questions,
+        clock_step_ms: Callable[[], int],
+        publishes_refused: Callable[[], bool],
+    ) -> None:
+        self.watch = LoopWatch()
+        self.doors: Mapping[str, Sized] = {}  # the connections, by door
+        self.listeners: Sequence[Refusing] = ()
+        self.monique: Callable[[], list[Sample]] = list
+        self._assembly = assembly
+        self._files = files
+        self._admission = admission
+        self._questions = questions
+        self._clock_step_ms = clock_step_ms
+        self._publishes_refused = publishes_refused
+        self._began_s = time.time()
+
+    async def samples(self) -> list[Sample]:
+        """Return every metric of the node."""
+        state, cluster = await self._read_state(), await self._questions.cluster()
+        node = [*self._process(), *self._connections(), *self._log(), *self._state(state), *self._raft(cluster)]
+        return node + self.monique()
+
+    async def _read_state(self) -> StoreStats:
+        """Look at the state store where a slow disk holds up nobody."""
+        loop = asyncio.get_running_loop()
+        read: asyncio.Future[Any] = loop.create_future()
+
+        def done(result: Any) -> None:
+            if not read.done():
+                read.set_result(result)
+
+        self._assembly.reader_disk.submit(self._files.store.stats, done)
+        result = await read
+        if isinstance(result, BaseException):
+            raise result
+        stats: StoreStats = result
+        return stats
+
+    def _process(self) -> list[Sample]:
+        usage, runtime = resource.getrusage(resource.RUSAGE_SELF), self._assembly.runtime
+        node = str(self._files.directory.identity.node_id)
+        return [
+            Sample("wakeq_build_info", 1, (__version__, node)),
+            Sample("process_start_time_seconds", self._began_s),
+            Sample("process_cpu_seconds_total", usage.ru_utime + usage.ru_stime),
+            Sample("process_resident_memory_bytes", _resident_bytes()),
+            Sample("process_open_fds", len(os.listdir("/proc/self/fd"))),
+            Sample("wakeq_loop_stall_seconds", self.watch.stalls_s),
+            Sample("wakeq_longest_turn_seconds", runtime.longest_turn_s),
+            Sample("wakeq_mail_total", runtime.messages),
+            Sample("wakeq_process_failures_total", runtime.failures),
+            Sample("wakeq_clock_step_seconds", self._clock_step_ms() / 1000),
+        ]
+
+    def _connections(self) -> list[Sample]:
+        return [
+            *(Sample("wakeq_connections", len(opened), (door,)) for door, opened in self.doors.items()),
+            Sample("wakeq_connections_max", self._admission.connections_max),
+            Sample("wakeq_connections_refused_total", sum(listener.refused for listener in self.listeners)),
+            Sample("wakeq_buffered_bytes", self._admission.held_bytes),
+        ]
+
+    def _log(self) -> list[Sample]:
+        log, raft_log, queues = self._files.log, self._assembly.raft_log, self._assembly.queues
+        directory = self._files.directory
+        return [
+            Sample("wakeq_log_sync_seconds", raft_log.sync_s),
+            Sample("wakeq_log_group_entries", raft_log.group_entries),
+            Sample("wakeq_log_entries_total", raft_log.synced_entries),
+            Sample("wakeq_log_written_bytes_total", log.written_bytes),
+            Sample("wakeq_log_bytes", log.size_bytes),
+            Sample("wakeq_log_first_index", log.first_index),
+            Sample("wakeq_log_last_index", log.last_index),
+            Sample("wakeq_state_backlog_bytes", queues.unflushed_bytes),
+            Sample("wakeq_state_flushes_total", queues.flushes),
+            Sample("wakeq_entries_set_aside", queues.set_aside_count),
+            Sample("wakeq_snapshots_total", self._assembly.snapshots.taken),
+            Sample("wakeq_disk_free_bytes", directory.free_bytes()),
+            Sample("wakeq_disk_reserve_bytes", directory.reserve_bytes()),
+            Sample("wakeq_publishes_refused", int(self._publishes_refused())),
+        ]
+
+    def _state(self, stats: StoreStats) -> list[Sample]:
+        return [
+            Sample("wakeq_state_pages", stats.pages),
+            Sample("wakeq_state_free_pages", stats.free_pages),
+            Sample("wakeq_state_file_bytes", stats.file_bytes),
+            Sample("wakeq_state_readers", stats.readers),
+            Sample("wakeq_state_oldest_reader_behind", stats.oldest_reader_behind),
+        ]
+
+    def _raft(self, facts: Mapping[str, Any]) -> list[Sample]:
+        refusal: Refusal | None = self._assembly.raft_log.refusal()
+        others = [member for member in facts["members"] if member["node"] != facts["node"]]
+        levels = [member for member in others if member["level"] is not None]
+        behind = [member for member in others if member["behind_bytes"] is not None]
+        return [
+            Sample("wakeq_raft_term", facts["term"]),
+            Sample("wakeq_raft_commit_index", facts["committed"]),
+            Sample("wakeq_raft_applied_index", self._assembly.queues.applied[0]),
+            Sample("wakeq_raft_is_leader", int(facts["role"] == "leader")),
+            Sample("wakeq_raft_serves", int(refusal is None)),
+            Sample("wakeq_raft_level", facts["level"]),
+            Sample("wakeq_raft_members", len(facts["members"])),
+            *(Sample("wakeq_raft_peer_connected", int(m["is_connected"]), (str(m["node"]),)) for m in others),
+            *(Sample("wakeq_raft_peer_level", m["level"], (str(m["node"]),)) for m in levels),
+            *(Sample("wakeq_raft_peer_behind_bytes", m["behind_bytes"], (str(m["node"]),)) for m in behind),
+        ]
+
+
+def _resident_bytes() -> int:
+    """Return how much memory the process has in use; 0 where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,383 @@
+"""Node: builds everything that lives as long as a broker does, joins it, and takes it down again.
+
+    settings --> files, threads, processes, ports --> addresses by door ... --> what it failed of, or a clean stop
+
+The only place that does so.  It knows no rule of queues and no byte of a protocol.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from wakeq.actors.mail import HandOver, Propose
+from wakeq.actors.queues.registry import Settings as QueuesSettings
+from wakeq.actors.runtime import Runtime
+from wakeq.actors.runtime.clock import Clock, SystemClock
+from wakeq.actors.snapshots import CheckImage
+from wakeq.config.settings import Settings
+from wakeq.data.opening import Opened, open_all
+from wakeq.net.listening import bound_socket
+from wakeq.net.peer_tcp import Identity as PeerIdentity
+from wakeq.net.peer_tcp import PeerTcp
+from wakeq.node.assembly import Assembly, Cluster, Files, Surroundings
+from wakeq.node.clock import NodeClock
+from wakeq.node.cluster_plan import ClusterPlan, check_alone, plan_of
+from wakeq.node.headroom import Headroom
+from wakeq.node.places import Places
+from wakeq.node.ports import Ports, Services, bracketed
+from wakeq.node.security import Security
+from wakeq.protocol.clock import HEARTBEAT_MS
+from wakeq.protocol.errors import StorageError
+from wakeq.protocol.log.level import LEVEL
+from wakeq.protocol.queue.publishers import Limits
+from wakeq.protocol.raft.settings import Settings as RaftSettings
+from wakeq.protocol.wire.peer.frames import MARK, Hello, split_address
+from wakeq.storage.log.journal import Keep
+from wakeq.storage.log.sync_watch import SyncWatch
+from wakeq.storage.state.resident import give_freed_back
+from wakeq.storage.thread import Disk, DiskThread
+
+ANSWER_S_MAX = 10.0  # for what was read before a stop to be done and answered
+HAND_OVER_S_MAX = 2.0  # for another node to lead before this one stops
+LOOK_AGAIN_S = 0.001
+READER_CHECK_S = 10.0
+HEARTBEATS_AN_ELECTION = 10
+TRIM_AFTER_BYTES = 32 << 20  # of the log
+REST_AFTER_BYTES = 4 << 20  # of the log, all of it in the state store
+
+logger = logging.getLogger("wakeq.node")
+
+
+class Node:
+    """A broker on a running loop: `start`, then `stop`."""
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.runtime = Runtime()
+        self.security = Security(settings, self.clock.wall_ms, self.runtime.rounds)
+        self.failed: asyncio.Future[Any] | None = None
+        self.ports: Ports | None = None  # until they are bound
+        self._threads: list[DiskThread] = []
+        self._sync_watch = SyncWatch()
+        self._end_check: Callable[[], Disk | None] = lambda: None
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self._beats = 0
+        self._rested_bytes = self._trimmed_bytes = 0
+        self._plan = plan_of(settings, self.security.peer_tls, self.security.cluster_secret)
+        self._peers: PeerTcp | None = None
+        self._peer_port: socket.socket | None = None
+        self._places = Places(None if self._plan is None else self._plan.node_id)
+
+    # --- up --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> dict[str, str]:
+        """Open, recover, serve; return the addresses by door."""
+        loop = asyncio.get_running_loop()
+        self.failed = loop.create_future()
+        self.runtime.attach(loop)
+        settings, plan = self.settings, self._plan
+        self.files = open_all(
+            settings.data_dir,
+            upgrade=settings.upgrade,
+            segment_bytes_max=settings.log.segment_bytes_max,
+            keep=Keep(settings.journal.keep_s, settings.journal.keep_bytes),
+            node_id=None if plan is None else plan.node_id,
+            new=None if plan is None else plan.identity,
+        )
+        try:
+            if plan is None:
+                self._sync_watch.start()
+            self._build(loop, self.files)
+            core = self.raft_log.core
+            if plan is None:
+                check_alone(settings.data_dir, core.members)
+            else:
+                plan.check_data(
+                    settings.data_dir, self.files.directory.identity, core.members.config, core.log.last_index
+                )
+            ports = await self._bind(plan)
+            await self._recover()
+            if plan is not None:
+                return await self._take_part(plan, ports)
+            await self._lead()
+            addresses = await ports.open()
+            self._beat()
+            return addresses
+        except BaseException:
+            if self.ports is not None:
+                await self.ports.give_up()
+            if self._peer_port is not None:
+                self._peer_port.close()
+            await self._close_files()
+            raise
+
+    def _thread(self, name: str) -> DiskThread:
+        loop = asyncio.get_running_loop()
+        thread = DiskThread(name, loop.call_soon_threadsafe)
+        self._threads.append(thread)
+        return thread
+
+    def _build(self, loop: asyncio.AbstractEventLoop, files: Opened) -> None:
+        """Make the processes; none has mail yet."""
+        settings, dedup = self.settings, self.settings.dedup
+        time = self._time = NodeClock(self.clock, self.runtime, files.store.applied().clock_ms, files.metadata.clock)
+        self.assembly = Assembly(
+            self.runtime,
+            Files(files.directory.identity, files.metadata, files.log, files.store, files.snapshot_path),
+            Surroundings(
+                now_ms=time.now_ms,
+                stamp_ms=time.stamp_ms,
+                behind_ms=time.behind_ms,
+                call_later=loop.call_later,
+                new_disk=self._thread,
+                new_snapshot_disk=lambda: DiskThread("wakeq-snapshot", loop.call_soon_threadsafe),
+                failed=self._fail,
+                look_for_room=lambda: self._headroom.look(),
+                free_bytes=files.directory.free_bytes,
+                image_room_bytes=lambda: self._headroom.image_room_bytes(),
+                sync_watch=self._sync_watch,
+            ),
+            QueuesSettings(
+                Limits(dedup.ids_max, dedup.window_s * 1000),
+                settings.store.flush_after_ms,
+                settings.store.flush_bytes,
+                settings.queue.policies(),
+            ),
+            snapshot_bytes_min=settings.snapshot.bytes_min,
+            cluster=self._make_peers(files),
+        )
+        self.raft_log, self.queues = self.assembly.raft_log, self.assembly.queues
+        self._headroom = Headroom(
+            files, self.assembly, node_bytes_max=settings.node_bytes_max, queues_max=settings.queues_max
+        )
+
+    def _make_peers(self, files: Opened) -> Cluster | None:
+        """Make the door to the other nodes; nobody is dialled yet."""
+        plan = self._plan
+        if plan is None:
+            return None
+        identity, metadata = files.directory.identity, files.metadata
+
+        def hello() -> Hello:
+            me = identity.cluster_id, identity.node_id, metadata.disk_id, metadata.incarnation
+            return Hello(MARK, self.raft_log.level, LEVEL, *me, self._places.own)
+
+        self._peers = PeerTcp(
+            PeerIdentity(hello, plan.secret, plan.tls, plan.address_of),
+            lambda introduced: self.raft_log.tell(introduced),
+        )
+        election_ms = self.settings.cluster.election_ms
+        return Cluster(
+            plan.initial(),
+            self._dial,
+            self._time,
+            RaftSettings(election_ms, election_ms // HEARTBEATS_AN_ELECTION),
+        )
+
+    async def _take_part(self, plan: ClusterPlan, ports: Ports) -> dict[str, str]:
+        """Open all doors, then stand for election or follow; who leads is not waited for."""
+        assert self._peers is not None, "made before"
+        assert self._peer_port is not None, "bound before"
+        addresses = await ports.open()
+        self._places.open(addresses, bracketed(plan.own_host), self.settings.cluster.worker_address)
+        self.assembly.begin()
+        await self._peers.start(self._peer_port)
+        self._beat()
+        return addresses | {"peer": plan.addresses[plan.node_id]}
+
+    def _dial(self, node_id: int, address: str) -> None:
+        """Keep a connection to a node; one that recovered alone has no address in the log, perhaps in the settings."""
+        assert self._peers is not None, "made before"
+        assert self._plan is not None, "else there is nobody to dial"
+        address = address or self._plan.address_of(node_id)
+        if address:
+            self._peers.dial(node_id, split_address(address))
+
+    async def _recover(self) -> None:
+        """Take the state from the store, then apply the log from there."""
+        behind = self.files.log.last_index - self.files.store.applied().log_index
+        if behind > 0 and self._peers is None:  # with peers they need not be committed; alone, a clean stop leaves none
+            logger.info("%d entries of the log are not in the state yet, as after a crash; they are applied", behind)
+        for _ in self.assembly.recover():
+            await self._turn()
+        self._time.begin(self.assembly)
+        self._end_check = self.assembly.snapshots.end_check
+        self.assembly.snapshots.tell(CheckImage())
+
+    async def _turn(self) -> None:
+        """Let the processes go on; raise what one of them died of."""
+        await asyncio.sleep(0)
+        assert self.failed is not None, "started"
+        if self.failed.done():
+            raise self.failed.result()
+
+    async def _lead(self) -> None:
+        self._time.lead([])
+        for _ in self.assembly.lead():
+            await self._turn()
+        if self.files.imported is not None:
+            await self._import()
+
+    async def _import(self) -> None:
+        """Put what version 1 held through the log like anything else, and finish once all of it is written down."""
+        from wakeq.data.import_version1 import entries_of
+
+        assert self.files.imported is not None, "asked before"
+        for entry in entries_of(self.files.imported):
+            self.raft_log.tell(Propose([(entry, None)]))
+            await self._turn()
+        await self._flush()
+        self.files.directory.finish_import()
+
+    async def _bind(self, plan: ClusterPlan | None) -> Ports:
+        """Have the ports before this node leads or is heard of: who cannot be reached should do neither."""
+        services = Services(
+            self.assembly,
+            self.files,
+            self.security,
+            self._places,
+            now_ms=self._time.now_ms,
+            clock_step_ms=self._time.step_ms,
+            publishes_refused=lambda: self._headroom.is_used_up,
+            failed=self._fail,
+        )
+        self.ports = Ports(self.settings, services)
+        await self.ports.bind()
+        if plan is not None:
+            self._peer_port = await bound_socket(*split_address(plan.addresses[plan.node_id]))
+        return self.ports
+
+    # --- while it runs ---------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """Read the clock often enough to tell a pause, and look at the disk."""
+        self._heartbeat = asyncio.get_running_loop().call_later(HEARTBEAT_MS / 1000, self._beat)
+        self._time.now_ms()
+        self._look_at_step()
+        try:
+            self._headroom.look()
+        except StorageError as error:
+            self._fail(error)
+        self.security.look()
+        if self._peers is not None:
+            self._peers.look()
+        if self.ports is not None:
+            self.ports.monique.look()
+        self._give_memory_back()
+        self._beats += 1
+        if self._beats % int(READER_CHECK_S * 1000 / HEARTBEAT_MS) == 0:
+            self.assembly.reader_disk.submit(self.files.store.reader_check, self._checked)
+
+    def _look_at_step(self) -> None:
+        """Report that the cluster clock differs from the wall clock, if this node's is the one that counts."""
+        if self.raft_log.refusal() is not None:
+            return
+        step_ms = self._time.take_step_ms()
+        if step_ms is None:
+            return
+        logger.warning(
+            "the wall clock is %d ms %s the cluster clock, which makes good 1 %% of the time that goes by%s",
+            abs(step_ms),
+            "ahead of" if step_ms > 0 else "behind",
+            ": delays, timeouts and expiries that a pause has held up end late until then" if step_ms > 0 else "",
+        )
+
+    def reload(self, settings: Settings) -> None:
+        """Take other settings while it runs; only those that can be reloaded differ."""
+        self.security.reload(settings)
+        self._headroom.node_bytes_max = settings.node_bytes_max
+        self._headroom.queues_max = settings.queues_max
+        if self.ports is not None:
+            self.ports.reload(settings)
+        if self.files.log.journal is not None:
+            self.files.log.journal.keep = Keep(settings.journal.keep_s, settings.journal.keep_bytes)
+        self.settings = settings
+
+    def _give_memory_back(self) -> None:
+        """Have what much writing has left behind given back, best when there is nothing to write any more."""
+        written_bytes = self.files.log.written_bytes
+        if not self.queues.unflushed_bytes and written_bytes - self._rested_bytes > REST_AFTER_BYTES:
+            before, self._rested_bytes = self._rested_bytes, written_bytes
+            self._trimmed_bytes = written_bytes
+            self.assembly.state_disk.submit(self.files.store.rest, lambda result: self._rested(result, before))
+        elif written_bytes - self._trimmed_bytes > TRIM_AFTER_BYTES:
+            self._trimmed_bytes = written_bytes
+            self.assembly.reader_disk.submit(give_freed_back, lambda _: None)
+
+    def _rested(self, result: bool | BaseException, before_bytes: int) -> None:
+        if isinstance(result, BaseException):
+            self._fail(result)
+        elif not result:  # somebody looked at the state: again at the next beat
+            self._rested_bytes = before_bytes
+
+    def _checked(self, result: int | BaseException) -> None:
+        if isinstance(result, BaseException):
+            self._fail(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failed is not None and not self.failed.done():
+            self.failed.set_result(error)
+
+    # --- down ------------------------------------------------------------------------------------------------------
+
+    async def _flush(self) -> None:
+        """Write everything down that is committed."""
+        flushed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.queues.flush_now(lambda: flushed.set_result(None) if not flushed.done() else None)
+        assert self.failed is not None, "started"
+        await asyncio.wait([flushed, self.failed], return_when=asyncio.FIRST_COMPLETED)
+
+    async def _answer_all(self) -> None:
+        """Wait until what was read is done and answered; commands that wait for something are not waited for."""
+        assert self.failed is not None, "started"
+        until_s = asyncio.get_running_loop().time() + ANSWER_S_MAX
+        while not (self.runtime.idle and self.raft_log.at_rest) and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            if self.failed.done():
+                return
+
+    async def _hand_over(self) -> None:
+        """Let another node lead before this one is gone; clients are sent there."""
+        until_s = asyncio.get_running_loop().time() + HAND_OVER_S_MAX
+        self.raft_log.tell(HandOver())
+        while self.raft_log.core.leads and asyncio.get_running_loop().time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def stop(self) -> None:
+        """Take no more, answer what was taken, write everything down, close."""
+        assert self.ports is not None, "started"
+        assert self.failed is not None, "started"
+        logger.info("shutting down: finishing accepted requests")
+        if self._peers is not None:
+            await self._hand_over()
+        await self.ports.send_away()
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        self.ports.stop_reading()
+        await self._answer_all()
+        await self.ports.close_tcp()
+        await self._answer_all()  # what lost its connection by that has given back what it held
+        await self.ports.close_web()
+        if self._peers is not None:
+            await self._peers.close()
+        if not self.failed.done():
+            await self._flush()
+        await self._close_files(committed=0 if self.failed.done() else self.queues.flushed_index)
+        logger.info("stopped")
+
+    async def _close_files(self, *, committed: int = 0) -> None:
+        self.runtime.close()
+        self._sync_watch.close()
+        for thread in (self._end_check(), *self._threads):
+            if thread is not None:
+                await asyncio.to_thread(thread.close)
+        try:
+            if committed:
+                self.files.metadata.save(committed=committed, acknowledged=self.raft_log.core.acknowledged.told())
+                if not self.files.directory.check_space():  # a footer without room would make a clean stop a failure
+                    await asyncio.to_thread(self.files.log.seal_for_start, committed)
+        finally:
+            self.files.close()

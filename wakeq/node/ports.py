@@ -1,0 +1,286 @@
+"""Ports: everything at which clients arrive, and who is made for each of them.
+
+    settings, a node's processes --> worker protocol, HTTP (WebSocket, API, MoniQue), TaskFlux --> addresses by door
+
+They are closed in steps, so that what was read is answered before its connection ends.  A part of what `node.py`
+builds; it knows no rule of queues and no byte of a protocol.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Set
+from typing import Any, NamedTuple
+
+from wakeq import __version__
+from wakeq.actors.monique.queue_user import QueueServices
+from wakeq.actors.sessions.door import CarefulDoor, Door
+from wakeq.actors.sessions.requests import Limits as SubscriberLimits
+from wakeq.actors.sessions.requests import Services as SubscriberServices
+from wakeq.actors.sessions.taskflux import Services as TaskFluxServices
+from wakeq.actors.sessions.taskflux import TaskFluxSubscriber
+from wakeq.actors.sessions.taskflux_replies import Known
+from wakeq.actors.sessions.worker import Subscriber
+from wakeq.config.settings import Settings
+from wakeq.data.opening import Opened
+from wakeq.http.server import WebServer
+from wakeq.http.websocket.worker import Connect
+from wakeq.net.listening import bound_socket
+from wakeq.net.taskflux_tcp import TaskFluxTcpListener
+from wakeq.net.tcp_listener import TcpListener
+from wakeq.net.worker_tcp import WorkerTcpListener
+from wakeq.node.admin import Admin
+from wakeq.node.assembly import Assembly
+from wakeq.node.monique_doors import MoniqueDoors
+from wakeq.node.monique_doors import Services as MoniqueServices
+from wakeq.node.places import Places
+from wakeq.node.security import Security
+from wakeq.protocol.catalog import Policies
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS
+from wakeq.protocol.wire.taskflux.packets import Response as TaskFluxResponse
+from wakeq.protocol.wire.worker.codec import Reply
+from wakeq.storage.thread import DiskThread
+
+SEND_AWAY_S_MAX = 0.1  # for clients to ask once more before the connections of those that do not are closed
+LOOK_AGAIN_S = 0.002
+
+
+class Services(NamedTuple):
+    """What the ports are given by the node."""
+
+    assembly: Assembly
+    files: Opened
+    security: Security
+    places: Places
+    now_ms: Callable[[], int]
+    clock_step_ms: Callable[[], int]
+    publishes_refused: Callable[[], bool]
+    failed: Callable[[BaseException], None]
+
+
+class Ports:
+    """See the head of this file."""
+
+    def __init__(self, settings: Settings, services: Services) -> None:
+        self._settings = settings
+        self._services = services
+        self._workers = 0  # how many numbers of workers were given out
+        self._addresses: dict[str, str] = {}
+        self._bound: dict[str, socket.socket] = {}  # by door, until it is opened
+        defaults = settings.queue.policies()
+        self._defaults = None if defaults == Policies() else defaults
+        if services.security.gate is not None:
+            services.security.gate.limit_queues(settings.queues_per_token_max, services.assembly.queues.exists)
+        self._worker, self._connect = self._make_worker_doors()
+        self._taskflux = self._make_taskflux_ports()
+        self.monique = self._make_monique()
+        self._admin = self._make_admin()
+        self.web = self._make_web_port()
+
+    # --- making ----------------------------------------------------------------------------------------------------
+
+    def _make_worker_doors(self) -> tuple[WorkerTcpListener, Connect]:
+        """Make what serves the worker protocol: a port of its own, and a path of the HTTP port."""
+        assembly, security, settings = self._services.assembly, self._services.security, self._settings
+        services = SubscriberServices(
+            assembly.raft_log,
+            assembly.queues,
+            SubscriberLimits(settings.message_bytes_max, __version__),
+            exists=assembly.queues.exists,
+            defaults=self._defaults,
+            refusal=assembly.raft_log.refusal,
+            withdrawal=assembly.raft_log.withdrawal,
+            gate=security.gate,
+        )
+
+        def make_subscriber(door: Door[Reply]) -> Subscriber:
+            return assembly.runtime.spawn(Subscriber, door, self._new_worker(), services)
+
+        port = WorkerTcpListener(
+            make_subscriber,
+            admission=security.admission,
+            message_bytes_max=settings.message_bytes_max,
+            tls=security.tls,
+            handshake_s=security.handshake_s,
+        )
+        path = Connect(
+            make_subscriber,
+            admission=security.admission,
+            message_bytes_max=settings.message_bytes_max,
+            gate=security.gate,
+        )
+        return port, path
+
+    def _make_taskflux_ports(self) -> dict[str, tuple[int, TaskFluxTcpListener]]:
+        """Make a port for one dialect, and another one for the other if that is wanted; by the name of the door."""
+        settings = self._settings
+        main = settings.taskflux_dialect
+        ports = {"taskflux": (settings.taskflux_port, self._make_taskflux_port(main, "taskflux"))}
+        if settings.taskflux_other_port is not None:
+            (other,) = {"spec", "csharp"} - {main}
+            door = f"taskflux-{other}"
+            ports[door] = settings.taskflux_other_port, self._make_taskflux_port(other, door)
+        return ports
+
+    def _make_taskflux_port(self, dialect_name: str, door_name: str) -> TaskFluxTcpListener:
+        settings, dialect = self._settings, DIALECTS[dialect_name]
+        assembly, security, places = self._services.assembly, self._services.security, self._services.places
+        known = Known(
+            find=assembly.queues.catalog.find,
+            nodes=lambda: places.taskflux_nodes(assembly.raft_log, door_name, self._addresses[door_name]),
+            payload_bytes_max=settings.taskflux_payload_bytes_max,
+        )
+        services = TaskFluxServices(
+            assembly.raft_log,
+            assembly.queues,
+            assembly.timers,
+            self._services.now_ms,
+            known,
+            security.gate,
+            assembly.raft_log.withdrawal,
+        )
+
+        def make_subscriber(door: CarefulDoor[TaskFluxResponse]) -> TaskFluxSubscriber:
+            return assembly.runtime.spawn(TaskFluxSubscriber, door, dialect, self._new_worker(), services)
+
+        return TaskFluxTcpListener(
+            make_subscriber,
+            dialect,
+            admission=security.admission,
+            payload_bytes_max=settings.taskflux_payload_bytes_max,
+            idle_s=settings.taskflux_idle_s,
+            tls=security.tls,
+        )
+
+    def _make_web_port(self) -> WebServer:
+        security = self._services.security
+        web = WebServer(None, admission=security.admission, gate=security.gate, tls=security.tls)
+        self._admin.serve_on(web)
+        for path in ("/connect", "/connect/"):
+            web.add("GET", path, self._connect.handle, is_open=True)
+        web.before_stop(self._connect.close)
+        web.add("GET", "/monique", self.monique.path.handle)
+        web.before_stop(self.monique.close)
+        return web
+
+    def _make_admin(self) -> Admin:
+        services = self._services
+        return Admin(
+            self._settings.host,
+            services.assembly,
+            services.files,
+            services.security.admission,
+            now_ms=services.now_ms,
+            clock_step_ms=services.clock_step_ms,
+            publishes_refused=services.publishes_refused,
+            queues_max=lambda: self._settings.metrics.queues_max,
+            gate=services.security.gate,
+            new_disk=lambda name: DiskThread(name, asyncio.get_running_loop().call_soon_threadsafe),
+        )
+
+    def _make_monique(self) -> MoniqueDoors:
+        assembly, settings = self._services.assembly, self._settings
+        queues = QueueServices(
+            assembly.raft_log,
+            assembly.queues,
+            assembly.timers,
+            now_ms=self._services.now_ms,
+            new_worker=self._new_worker,
+            exists=assembly.queues.exists,
+            defaults=self._defaults,
+            body_bytes_max=settings.message_bytes_max,
+            withdrawal=assembly.raft_log.withdrawal,
+        )
+        services = MoniqueServices(
+            assembly.runtime,
+            queues,
+            assembly.raft_log.refusal,
+            lambda: assembly.raft_log.core.leads,
+            self._services.failed,
+            self._services.security,
+            assembly.reader_disk,
+        )
+        return MoniqueDoors(settings.monique, services)
+
+    def _new_worker(self) -> int:
+        self._workers += 1
+        return self._workers
+
+    # --- up --------------------------------------------------------------------------------------------------------
+
+    async def bind(self) -> None:
+        """Have every port; nobody can connect yet.  One that somebody listens at is found out before anything is done.
+
+        Those of ZeroMQ are not among them: they are open only while this node leads.
+        """
+        settings, bound = self._settings, self._bound
+        bound["worker"] = await bound_socket(settings.host, settings.worker_port)
+        bound["http"] = await bound_socket(settings.host, settings.http_port)
+        for door, (port, _) in self._taskflux.items():
+            bound[door] = await bound_socket(settings.host, port)
+        if self.monique.own_place is not None:
+            bound["monique"] = await bound_socket(*self.monique.own_place)
+
+    async def open(self) -> dict[str, str]:
+        """Accept connections at what was bound; return the addresses by door."""
+        addresses, bound = self._addresses, self._bound
+        host = bracketed(self._settings.host)
+        self._watch()
+        addresses["worker"] = f"{host}:{await self._worker.start(bound.pop('worker'))}"
+        addresses["http"] = f"{host}:{await self.web.start(bound.pop('http'))}"
+        for door, (_, listener) in self._taskflux.items():
+            addresses[door] = f"{host}:{await listener.start(bound.pop(door))}"
+        return addresses | await self.monique.start(bound.pop("monique", None))
+
+    def reload(self, settings: Settings) -> None:
+        """Take other settings; only those that can be reloaded differ."""
+        self._settings = settings
+
+    def _watch(self) -> None:
+        """Let operators see what arrives."""
+        doors: dict[str, Set[Any]] = {"worker": self._worker.doors, "websocket": self._connect.doors}
+        doors |= {door: listener.doors for door, (_, listener) in self._taskflux.items()}
+        doors["monique"] = self.monique.path.doors
+        self._admin.start(doors, self._listeners)
+        self._admin.figures.monique = self.monique.samples
+
+    @property
+    def _listeners(self) -> list[TcpListener[Any]]:
+        return [self._worker, *(listener for _, listener in self._taskflux.values())]
+
+    # --- down ------------------------------------------------------------------------------------------------------
+
+    async def give_up(self) -> None:
+        """The start has failed: close what would keep the program from ending."""
+        for bound in self._bound.values():
+            bound.close()
+        await self.monique.close()
+
+    async def send_away(self) -> None:
+        """Tell TaskFlux clients to go as long as that can be said: what is never answered they dare not repeat."""
+        loop, listeners = asyncio.get_running_loop(), [listener for _, listener in self._taskflux.values()]
+        for listener in listeners:
+            listener.send_away()
+        until_s = loop.time() + SEND_AWAY_S_MAX
+        while any(listener.doors for listener in listeners) and loop.time() < until_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
+
+    def stop_reading(self) -> None:
+        """Take no more connections and no more commands; what was taken is still answered."""
+        for listener in self._listeners:
+            listener.stop_reading()
+        self._connect.stop_reading()
+        self.monique.stop_reading()
+
+    async def close_tcp(self) -> None:
+        """Close the connections whose subscribers give back what they held; HTTP tells meanwhile how that goes."""
+        await asyncio.gather(*(listener.close() for listener in self._listeners))
+
+    async def close_web(self) -> None:
+        """Close HTTP, and with it WebSocket and MoniQue."""
+        self._admin.stop()
+        await self.web.close()
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host

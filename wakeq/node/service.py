@@ -1,0 +1,167 @@
+"""Service: a node as a program: what it asks of the interpreter and the system, how it is told to stop, how it ends.
+
+    settings --> one node after the other --> the ready line; SIGTERM, SIGINT, SIGHUP, systemd --> exit status
+
+It makes nothing that a message passes through.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from wakeq.config.logs import log_to_stderr
+from wakeq.config.settings import Settings
+from wakeq.node.assembly import StateReplaced
+from wakeq.node.node import Node
+from wakeq.node.reloading import reload
+from wakeq.node.systemd import Systemd
+from wakeq.protocol.errors import StorageError, WakeqError
+from wakeq.protocol.wire.taskflux.dialects import DIALECTS
+
+GC_THRESHOLDS = (100_000, 20, 100)  # hardly anything here forms cycles, and a full collection stalls the loop
+FILES_APART = 256  # open files that are not connections: log, state, snapshots, sockets that listen
+BUG_STATUS = 70
+
+logger = logging.getLogger("wakeq.node")
+
+
+def run(settings: Settings, load: Callable[[], Settings]) -> int:
+    """Run a broker until it is told to stop; return its exit status.  `load` reads the settings again for SIGHUP."""
+    _set_up_process(settings)
+    logging.getLogger("wakeq.runtime").addFilter(_without_traceback)
+    gc.set_threshold(*GC_THRESHOLDS)
+    try:
+        import uvloop
+
+        return uvloop.run(_serve(_with_files(settings), lambda: _with_files(load())))
+    except WakeqError as error:
+        print(f"wakeq: {error}", file=sys.stderr)
+        return error.exit_status
+
+
+def _set_up_process(settings: Settings) -> None:
+    log_to_stderr(settings.logging.level, settings.logging.format)
+    sys.setswitchinterval(settings.switch_interval_s)
+
+
+def _with_files(settings: Settings) -> Settings:
+    """Return the settings with no more connections than files can be open."""
+    connections_max = _raise_file_limit(settings.connections_max)
+    if connections_max < settings.connections_max:
+        logger.warning("the limit of open files allows %d connections; raise it (ulimit -n)", connections_max)
+    return dataclasses.replace(settings, connections_max=connections_max)
+
+
+def _raise_file_limit(connections: int) -> int:
+    """Ask for as many files as connections need; return how many connections that leaves, the disk's files apart."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + FILES_APART
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return connections if soft == resource.RLIM_INFINITY else max(1, min(connections, soft - FILES_APART))
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """What a disk or a user did is told in one line; only a bug needs its traceback."""
+    if record.exc_info and isinstance(error := record.exc_info[1], WakeqError):
+        record.msg, record.args, record.exc_info = "%s: %s", (record.getMessage(), error), None
+    return True
+
+
+async def _serve(settings: Settings, load: Callable[[], Settings]) -> int:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    systemd = Systemd(os.environ)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, number, stopping, systemd)
+    while True:
+        node = Node(settings)
+        loop.add_signal_handler(signal.SIGHUP, _reload, node, load, systemd)
+        addresses = await _started(node, stopping)
+        if addresses is None:
+            logger.info("stopped before the start was over")
+            return 0
+        gc.freeze()
+        identity = node.files.directory.identity
+        doors = " ".join(f"{door}={address}" for door, address in addresses.items())
+        logger.info("node %d of cluster %s is up: %s", identity.node_id, identity.cluster_id.hex(), doors)
+        print(f"wakeq ready {doors}", flush=True)
+        systemd.ready(doors)
+        systemd.keep_watch(loop)
+        status = await _until_over(node, stopping)
+        if status is not None:
+            return status
+        settings = settings_at(node.settings, addresses)  # begin again
+
+
+async def _started(node: Node, stopping: asyncio.Event) -> dict[str, str] | None:
+    """Start a node; return its addresses by door, None if it was told to stop first."""
+    starting = asyncio.ensure_future(node.start())
+    told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not starting.done():
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+    return None if starting.cancelled() else starting.result()
+
+
+async def _until_over(node: Node, stopping: asyncio.Event) -> int | None:
+    """Wait for the end of a node; return its status, None if it is to begin again with another state."""
+    assert node.failed is not None, "started"
+    told: asyncio.Future[Any] = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait([told, node.failed], return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    failure = node.failed.result() if node.failed.done() else None
+    if failure is None or isinstance(failure, StateReplaced):
+        await node.stop()
+        failure = failure or (node.failed.result() if node.failed.done() else None)
+    if isinstance(failure, StateReplaced):
+        return 0 if stopping.is_set() else None
+    return 0 if failure is None else _broken(failure)
+
+
+def settings_at(settings: Settings, addresses: Mapping[str, str]) -> Settings:
+    """Return the settings with the ports that were taken, so that whoever was told them finds them again."""
+    names = {"worker": "worker_port", "http": "http_port", "taskflux": "taskflux_port"}
+    names |= {f"taskflux-{dialect}": "taskflux_other_port" for dialect in DIALECTS}
+    taken = {names[door]: int(address.rpartition(":")[2]) for door, address in addresses.items() if door in names}
+    return dataclasses.replace(settings, **taken)  # type: ignore[arg-type]
+
+
+def _on_signal(number: int, stopping: asyncio.Event, systemd: Systemd) -> None:
+    """The first signal stops cleanly, the second at once."""
+    if stopping.is_set():
+        os._exit(128 + number)
+    stopping.set()
+    systemd.stopping()
+
+
+def _reload(node: Node, load: Callable[[], Settings], systemd: Systemd) -> None:
+    def take(settings: Settings) -> None:
+        node.reload(settings)
+        _set_up_process(settings)
+
+    systemd.reloading()
+    reload(node.settings, load, take)
+    systemd.tell("READY=1")
+
+
+def _broken(error: BaseException) -> int:
+    """Say what ended the node.  Nothing is written any more: what a failed disk holds cannot be known."""
+    status = error.exit_status if isinstance(error, WakeqError) else BUG_STATUS
+    bug = f"{type(error).__name__}: {error}; this is a bug, the log above says where"
+    print(f"wakeq: {error if isinstance(error, StorageError) else bug}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(status)

@@ -1,1 +1,0 @@
-"""web: what is served over HTTP."""

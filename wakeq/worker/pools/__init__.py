@@ -1,0 +1,1 @@
+"""pools: where handlers run: threads, processes, coroutines.  Begin with pool.py."""
