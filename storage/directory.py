@@ -1,19 +1,16 @@
 """DataDirectory: the folder that holds everything a node must not lose (docs/files.md).
 
-    in   a path; whether an older layout may be upgraded
+    in   a path; whether files of version 1 in it may be imported
     out  the folder, locked, laid out, identified and measured; or one error that says why it cannot be used
 
 Made once, then only checked: a folder that holds data never gets a new identity.  Never shares the folder
-with another node, never upgrades without keeping a copy, and never changes anything when opened for
-reading.
+with another node, and never changes anything when opened for reading.
 """
 
 import fcntl
 import os
-import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from errno import ENOLCK, ENOSYS, EOPNOTSUPP, EROFS
 from pathlib import Path
@@ -31,7 +28,6 @@ from wakeq.storage.files import (
     replace_durably,
     sync_directory,
     sync_failed,
-    temporary,
 )
 from wakeq.storage.log.segments import ACTIVE_NAME
 from wakeq.storage.mounts import warnings_of
@@ -50,12 +46,8 @@ REUSABLE_SHARE = 4  # of the reserve, what may be room within the state's file
 RECOVERED_SHARE = 8  # a full disk is full until an eighth more than the reserve is free
 FOLDER_MODE = 0o700
 NODE_ID_FIRST = 1
-COPY_PREFIX = "before-upgrade-from-"
 LOCK_TRIES, LOCK_AGAIN_S = 5, 0.01
 NO_LOCKS = (ENOLCK, ENOSYS, EOPNOTSUPP)
-
-Upgrade = Callable[[Path], None]  # changes a directory of one version into one of the next; may be run again
-UPGRADES: dict[int, Upgrade] = {}  # by the version it starts from; version 1 is imported, not upgraded
 
 
 @dataclass(slots=True)
@@ -72,24 +64,17 @@ class DataDirectory:
     _lock: int = -1
 
     @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        upgrade: bool = True,
-        reserve_bytes: int | None = None,
-        upgrades: Mapping[int, Upgrade] = UPGRADES,
-    ) -> Self:
-        """Take the directory for this process: create it, or check it, bring it up to date and lock it."""
+    def open(cls, path: Path, *, upgrade: bool = True, reserve_bytes: int | None = None) -> Self:
+        """Take the directory for this process: create or check it, and lock it."""
         _make_folder(path)
         lock = _take_lock(path)
         try:
             imports = version1.needs_import(path)
             if imports and not upgrade:
-                raise _may_not_upgrade(path, 1)
+                raise _not_imported(path, "start it without --no-upgrade (its files are kept), or use its own program")
             warnings = warnings_of(path) if imports else [*warnings_of(path), *_shared_with(path)]
-            if not imports:
-                _bring_up_to_date(path, _version_of(path), upgrade=upgrade, upgrades=upgrades)
+            if not imports and not _has_version(path):
+                _write_version(path)
             for name in ("consensus", "state"):
                 _make_folder(path / name)
             identity = _identity_of(path, may_create=imports or not _holds_data(path))
@@ -106,11 +91,11 @@ class DataDirectory:
         """Look at a directory, whether a node is using it or not; nothing is locked, made or changed."""
         if not path.is_dir():
             raise StorageError(f"{path}: this directory does not exist; give the one that the node was started with")
-        imports = version1.needs_import(path)
-        version = 1 if imports else _version_of(path)
-        if version != VERSION:
-            raise _wrong_version(path, version) if version else _not_ours(path)
-        return cls(path, _identity_of(path, may_create=False), warnings_of(path), imports)
+        if version1.needs_import(path):
+            raise _not_imported(path, "start a node on it, which imports it (its files are kept)")
+        if not _has_version(path):
+            raise StorageError(f"{path}: is not a data directory: it has no file VERSION; check the path")
+        return cls(path, _identity_of(path, may_create=False), warnings_of(path))
 
     @property
     def consensus(self) -> Path:
@@ -164,7 +149,7 @@ class DataDirectory:
 
     def finish_import(self) -> None:
         """Say that all of version 1 is on disk in its new form (storage/version1/files.py tells the order)."""
-        _write_version(self.path, VERSION)
+        _write_version(self.path)
         version1.finish_import(self.path)
         self.imports_version_1 = False
 
@@ -264,21 +249,25 @@ def _pid_in(name: Path) -> int | None:
 # Version ----------------------------------------------------------------------------------------------------
 
 
-def _version_of(path: Path) -> int:
-    """Return the version of a directory, 0 for an empty one; data without a VERSION are half a copy."""
+def _has_version(path: Path) -> bool:
+    """Tell whether the directory has its VERSION; refuse any but ours, and data without one, which are half a copy."""
     name = path / "VERSION"
     try:
         data = name.read_bytes()
     except FileNotFoundError:
         if _holds_data(path):
             raise _bad_version(name, "no such file") from None
-        return 0
+        return False
     except OSError as error:
         raise _bad_version(name, repr(error)) from error
     words, _, number = data.decode("ascii", "replace").strip().rpartition(" ")
     if words != VERSION_TEXT or not number.isdecimal():
         raise _bad_version(name, repr(data[:80]))
-    return int(number)
+    if int(number) != VERSION:
+        raise WrongVersion(
+            f"{path}: holds version {number}, this release reads version {VERSION}; use the release that wrote it"
+        )
+    return True
 
 
 def _bad_version(name: Path, found: str) -> DamagedFile:
@@ -286,82 +275,12 @@ def _bad_version(name: Path, found: str) -> DamagedFile:
     return DamagedFile(name, 0, found=found, expected=f"'{VERSION_TEXT} {VERSION}'", hint=hint)
 
 
-def _may_not_upgrade(path: Path, version: int) -> WrongVersion:
-    return WrongVersion(
-        f"{path}: holds version {version}, this release works with version {VERSION}; "
-        "start it without --no-upgrade (a copy is kept), or use the older release"
-    )
+def _not_imported(path: Path, hint: str) -> WrongVersion:
+    return WrongVersion(f"{path}: holds version 1, this release works with version {VERSION}; {hint}")
 
 
-def _wrong_version(path: Path, version: int) -> WrongVersion:
-    """What one who only looks is told."""
-    if version > VERSION:
-        return WrongVersion(f"{path}: holds version {version}, this release knows up to {VERSION}; use a newer release")
-    return WrongVersion(
-        f"{path}: holds version {version}, this release works with version {VERSION}; "
-        "start a node on it, which brings it up to date (a copy is kept), or use the older release"
-    )
-
-
-def _not_ours(path: Path) -> StorageError:
-    return StorageError(f"{path}: is not a data directory: it has no file VERSION; check the path")
-
-
-def _bring_up_to_date(path: Path, version: int, *, upgrade: bool, upgrades: Mapping[int, Upgrade]) -> None:
-    """Run what leads from version to ours, step by step; a copy from before each step stays."""
-    if version > VERSION:
-        raise _wrong_version(path, version)
-    if version < VERSION and version and not upgrade:
-        raise _may_not_upgrade(path, version)
-    if version and (unknown := set(range(version, VERSION)) - upgrades.keys()):
-        raise WrongVersion(
-            f"{path}: holds version {version}, and nothing leads on from version {min(unknown)}; "
-            "bring it up to date with an older release first"
-        )
-    for step in range(version, VERSION) if version else ():
-        _upgrade(path, step, upgrades[step])
-        _write_version(path, step + 1)
-    if not version:
-        _write_version(path, VERSION)
-
-
-def _write_version(path: Path, version: int) -> None:
-    replace_durably(path / "VERSION", f"{VERSION_TEXT} {version}\n".encode())
-
-
-def _upgrade(path: Path, version: int, step: Upgrade) -> None:
-    """Run one step on the directory; if an earlier try was interrupted, on what its copy holds."""
-    copy = path / f"{COPY_PREFIX}{version}"
-    if copy.exists():
-        _remove_contents(path)
-        _copy_contents(copy, path)
-    else:
-        unfinished = temporary(copy)
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(mode=FOLDER_MODE)
-        _copy_contents(path, unfinished)
-        os.sync()
-        unfinished.rename(copy)
-        sync_directory(path)
-    step(path)
-    os.sync()
-
-
-def _contents(path: Path) -> list[Path]:
-    return [entry for entry in path.iterdir() if entry.name != "lock" and not entry.name.startswith(COPY_PREFIX)]
-
-
-def _remove_contents(path: Path) -> None:
-    for entry in _contents(path):
-        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
-def _copy_contents(source: Path, target: Path) -> None:
-    for entry in _contents(source):
-        if entry.is_dir():
-            shutil.copytree(entry, target / entry.name)
-        else:
-            shutil.copy2(entry, target / entry.name)
+def _write_version(path: Path) -> None:
+    replace_durably(path / "VERSION", f"{VERSION_TEXT} {VERSION}\n".encode())
 
 
 # Identity ---------------------------------------------------------------------------------------------------
@@ -404,7 +323,7 @@ def write_identity(path: Path, identity: Identity) -> None:
     """Give an empty directory the identity of a cluster that it joins."""
     assert not _holds_data(path), f"{path} holds data: its identity never changes"
     _make_folder(path)
-    _write_version(path, VERSION)
+    _write_version(path)
     replace_durably(path / "identity", _identity_text(identity))
 
 
@@ -418,7 +337,7 @@ def begin_filling(path: Path, identity: Identity) -> None:
 def finish_filling(path: Path) -> None:
     """The data are here."""
     sync_directory(path)
-    _write_version(path, VERSION)
+    _write_version(path)
 
 
 def _identity_text(identity: Identity) -> bytes:

@@ -35,8 +35,6 @@ VERSION = 5
 # then the mark of the clock: cluster clock, wall clock, time since the boot, boot;
 # then of each disk its number, and up to which committed entry it has the log; zeros behind the last one
 SLOT = Struct(f">4siQ16si?3xiQQQQQQQ16s{2 * DISKS_MAX}Q")
-# version 2 had no number of the disk, version 3 no mark of the clock, version 4 nothing of other disks
-SIZES = {2: 68, 3: 76, 4: 116, VERSION: SLOT.size}
 CLOCK_FIELDS = len(Mark._fields)
 SLOT_BYTES = SLOT.size + 4
 SLOT_OFFSETS = (0, 4096)  # pages of their own: no torn write reaches both
@@ -63,7 +61,7 @@ class State:
     vote: int | None = None  # 0 is a node
     committed: int = 0
     incarnation: int = 0
-    disk_id: int = 0  # 0 only in a file of version 2
+    disk_id: int = 0  # never 0 in a file
     clock: Mark | None = None  # None: none was kept, or an operator has had it forgotten
     acknowledged: Told = ()  # by the disks of the cluster
 
@@ -94,8 +92,6 @@ class Metadata:
             metadata = cls(path, descriptor, found, sequence, state)
             if bad is not None and not read_only:
                 metadata._mend(bad)
-            if not state.disk_id and not read_only:
-                metadata._write(replace(state, disk_id=_drawn()))
             return metadata
         except BaseException:
             os.close(descriptor)
@@ -222,14 +218,14 @@ def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, in
     slots = [read(offset, SLOT_BYTES) for offset in SLOT_OFFSETS]
     if any(slots[0][:8]):
         _check_front(path, slots[0])  # no crash tears what every write puts there alike: somebody else wrote this
-    good = [(SLOT.unpack_from(slot)[2], slot) for slot in map(_whole, slots) if slot]
+    good = [(SLOT.unpack_from(slot)[2], slot) for slot in slots if _is_whole(slot)]
     if not good:
         expected = "at least one whole slot"
         raise DamagedFile(path, 0, found="two slots with wrong checksums", expected=expected, hint=RESTORE)
     sequence, slot = max(good)
     bad = None
     if len(good) < len(slots) or good[0] != good[1]:
-        bad = next(offset for offset, other in zip(SLOT_OFFSETS, slots, strict=True) if _whole(other) != slot)
+        bad = next(offset for offset, other in zip(SLOT_OFFSETS, slots, strict=True) if other != slot)
     cluster, node, voted, vote, term, committed, incarnation, disk_id, *others = SLOT.unpack_from(slot)[3:]
     clock, disks = others[:CLOCK_FIELDS], others[CLOCK_FIELDS:]
     acknowledged = tuple((disk, index) for disk, index in zip(disks[::2], disks[1::2], strict=True) if disk)
@@ -241,12 +237,9 @@ def _newest(read: Callable[[int, int], bytes], path: Path) -> tuple[Identity, in
     )
 
 
-def _whole(slot: bytes) -> bytes:
-    """Return the fields of a slot as this version has them, nothing if the slot is not whole."""
-    size = SIZES.get(int.from_bytes(slot[4:8], "big"), 0)
-    if not size or slot[:4] != MARKER or crc32(slot[:size]) != int.from_bytes(slot[size : size + 4], "big"):
-        return b""
-    return slot[:size].ljust(SLOT.size, b"\0")
+def _is_whole(slot: bytes) -> bool:
+    is_ours = slot[:4] == MARKER and int.from_bytes(slot[4:8], "big") == VERSION
+    return is_ours and crc32(slot[: SLOT.size]) == int.from_bytes(slot[SLOT.size :], "big")
 
 
 def _mark(cluster_ms: int, wall_ms: int, boot_ms: int, boot_id: bytes) -> Mark | None:
@@ -266,7 +259,7 @@ def _check_length(path: Path, size: int) -> None:
 def _check_front(path: Path, slot: bytes) -> None:
     check_prefix(slot, path)
     version = int.from_bytes(slot[4:8], "big", signed=True)
-    if len(slot) >= 8 and version not in SIZES:
+    if len(slot) >= 8 and version != VERSION:
         raise WrongVersion(
             f"{path}: at offset 4: expected version {VERSION}, found {version}; "
             "use the release that wrote it, or restore a copy that this one reads"

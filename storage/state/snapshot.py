@@ -154,17 +154,16 @@ def _encode_header(header: SnapshotHeader) -> bytes:
 # Reading ----------------------------------------------------------------------------------------------------
 
 
-def snapshot_version(path: Path) -> int | None:
-    """Return 1 or 2 and so on, or None where there is no image; refuse a file with another prefix."""
+def has_snapshot(path: Path) -> bool:
+    """Tell whether there is an image; refuse a file with another prefix."""
     if not path.exists() or path.stat().st_size == 0:
-        return None
+        return False
     with path.open("rb") as file:
         data = file.read(8)
     check_prefix(data, path)
     if len(data) < 8:
         raise _damaged(path, 0, found=f"a file of {len(data)} bytes", expected="a header")
-    number = int.from_bytes(data[4:8], "big", signed=True)
-    return 1 if number >= 0 else -number
+    return True
 
 
 def read_snapshot(path: Path, identity: Identity | None) -> tuple[SnapshotHeader, Iterator[Item]]:

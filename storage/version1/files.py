@@ -328,7 +328,7 @@ def _drop_unfinished(directory: Path) -> None:
 
 
 _NAMES = (LOG, METADATA, SNAPSHOT)
-_OURS = {LOG: (log_format.VERSION,), METADATA: tuple(metadata.SIZES)}  # numbers that version 1 never has
+_OURS = {LOG: log_format.VERSION, METADATA: metadata.VERSION}  # never 1
 
 
 def _kept(path: Path) -> Path:
@@ -349,5 +349,5 @@ def _is_older(path: Path) -> bool:
     except OSError:
         return False
     number = int.from_bytes(data[4:8], "big", signed=True)
-    newer = number < 0 if path.name == SNAPSHOT else number in _OURS[path.name]
+    newer = number < 0 if path.name == SNAPSHOT else number == _OURS[path.name]
     return bool(data) and not (len(data) == 8 and data[:4] == MARKER and newer)

@@ -283,7 +283,7 @@ class Settings:
         least=MIB,
         reloadable=True,
     )
-    upgrade: bool = setting(True, "Upgrade a data directory of an older release at start, keeping a copy")
+    upgrade: bool = setting(True, "Import files of version 1 in the data directory at start, keeping them")
     switch_interval_s: float = setting(
         0.0005, "The interpreter's thread switch interval", unit="s", least=0.00001, most=0.1, reloadable=True
     )

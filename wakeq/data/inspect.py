@@ -22,7 +22,7 @@ from wakeq.storage.log.metadata import Metadata
 from wakeq.storage.log.segmented_log import SegmentedLog
 from wakeq.storage.state.cut import load_asides, load_queues
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.snapshot import snapshot_version, verify_snapshot
+from wakeq.storage.state.snapshot import has_snapshot, verify_snapshot
 from wakeq.storage.state.store import GRAVES, View
 
 PARTS = ("metadata", "log", "snapshot", "state")
@@ -93,7 +93,7 @@ def _log(directory: DataDirectory, committed: int | None) -> dict[str, Any]:
 
 def _snapshot(directory: DataDirectory) -> dict[str, Any]:
     path = directory.consensus / SNAPSHOT_NAME
-    if snapshot_version(path) is None:
+    if not has_snapshot(path):
         return {"present": False}
     header = verify_snapshot(path, directory.identity)
     return {

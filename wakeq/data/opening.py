@@ -25,7 +25,7 @@ from wakeq.storage.log.segments import ACTIVE_NAME
 from wakeq.storage.state.environment import DATA_FILE
 from wakeq.storage.state.images import INSTALL_NAME, RECEIVED_NAME, SPOILT_NAME
 from wakeq.storage.state.lmdb_store import StateStore
-from wakeq.storage.state.snapshot import RESTORE, check_header, read_snapshot, snapshot_version, verify_snapshot
+from wakeq.storage.state.snapshot import RESTORE, check_header, has_snapshot, read_snapshot, verify_snapshot
 from wakeq.storage.state.store import DEDUP, INDEX, KEY_BYTES_MAX, MESSAGES, QUEUES, Cut
 from wakeq.storage.version1 import files as version1
 from wakeq.storage.version1.commands import ImportedQueue
@@ -139,7 +139,7 @@ def _open_state(directory: DataDirectory) -> StateStore:
         if store.applied().log_index:
             _check_spare(snapshot, directory.identity)
             return store
-        if snapshot_version(snapshot) is None:
+        if not has_snapshot(snapshot):
             return store
     except BaseException:
         store.close()
@@ -154,7 +154,7 @@ def _open_state(directory: DataDirectory) -> StateStore:
 def _check_spare(snapshot: Path, identity: Identity) -> None:
     """Refuse an image that begins wrong although the state is there: it would be missed when that is lost."""
     try:
-        if snapshot_version(snapshot) is not None:
+        if has_snapshot(snapshot):
             check_header(snapshot, identity)
     except DamagedFile as error:
         hint = "the state is sound: `wakeq repair` sets this aside, and the next snapshot replaces it"
@@ -276,7 +276,7 @@ def _empty_spoilt_state(directory: DataDirectory, spoilt: Path, snapshot: Path) 
         hint = _join_again(directory.identity.node_id)
         raise DamagedFile(spoilt, 0, found=repr(text[:40]), expected="the index of an entry, as digits", hint=hint)
     index = int(text)
-    if snapshot_version(snapshot) is not None and verify_snapshot(snapshot, directory.identity).last_index >= index:
+    if has_snapshot(snapshot) and verify_snapshot(snapshot, directory.identity).last_index >= index:
         raise DamagedFile(
             snapshot,
             0,

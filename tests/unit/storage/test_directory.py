@@ -1,4 +1,4 @@
-"""DataDirectory: one node at a time, one identity for ever, nothing upgraded without a copy."""
+"""DataDirectory: one node at a time, one identity for ever, no version but its own."""
 
 import errno
 import fcntl
@@ -262,104 +262,17 @@ def test_an_unknown_version_text_is_refused(tmp_path: Path, text: bytes) -> None
     assert f"found {text!r}" in str(caught.value)
 
 
-def test_a_newer_directory_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_directory_of_another_version_is_refused(tmp_path: Path, version: int) -> None:
     used(tmp_path)
-    (tmp_path / "VERSION").write_text("wakeq data directory 3\n")
+    (tmp_path / "VERSION").write_text(f"wakeq data directory {version}\n")
+    before = contents(tmp_path)
 
     for look in (DataDirectory.open, DataDirectory.read_only):
-        with pytest.raises(WrongVersion, match="holds version 3, this release knows up to 2; use a newer release"):
+        with pytest.raises(WrongVersion, match=f"holds version {version}, this release reads version 2; use the rel"):
             look(tmp_path)
 
-
-# Upgrades ---------------------------------------------------------------------------------------------------
-
-
-def one_more(path: Path) -> None:
-    """Make a step that would show if it ran twice on the same bytes."""
-    name = path / "state" / "number"
-    name.write_text(f"{int(name.read_text()) + 1}")
-
-
-def old(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    used(path)
-    (path / "state" / "number").write_text("10")
-    monkeypatch.setattr(module, "VERSION", 4)
-
-
-def test_an_older_directory_is_upgraded_step_by_step_with_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old(tmp_path, monkeypatch)
-
-    DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more}).close()
-
-    assert (tmp_path / "VERSION").read_text() == "wakeq data directory 4\n"
-    assert (tmp_path / "state" / "number").read_text() == "12"
-    assert (tmp_path / "before-upgrade-from-2" / "state" / "number").read_text() == "10"
-    assert (tmp_path / "before-upgrade-from-3" / "state" / "number").read_text() == "11"
-    assert not (tmp_path / "before-upgrade-from-3" / "before-upgrade-from-2").exists()
-
-
-def test_a_directory_that_is_too_old_for_this_release_is_refused_before_anything_is_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old(tmp_path, monkeypatch)
-
-    with pytest.raises(WrongVersion, match="holds version 2, and nothing leads on from version 3; bring it up to date"):
-        DataDirectory.open(tmp_path, upgrades={2: one_more})
-
-    assert (tmp_path / "state" / "number").read_text() == "10"
-    assert not list(tmp_path.glob("before-upgrade-from-*"))
-
-
-def test_without_leave_to_upgrade_an_older_directory_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old(tmp_path, monkeypatch)
-
-    with pytest.raises(
-        WrongVersion, match="holds version 2, this release works with version 4; start it without --no-up"
-    ):
-        DataDirectory.open(tmp_path, upgrade=False, upgrades={2: one_more, 3: one_more})
-
-    assert (tmp_path / "state" / "number").read_text() == "10"
-
-
-def test_an_interrupted_upgrade_begins_again_from_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old(tmp_path, monkeypatch)
-
-    def interrupted(path: Path) -> None:
-        one_more(path)
-        (path / "state" / "leftover").touch()
-        raise KeyboardInterrupt
-
-    for step in (interrupted, interrupted):
-        with pytest.raises(KeyboardInterrupt):
-            DataDirectory.open(tmp_path, upgrades={2: step, 3: one_more})
-    DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more}).close()
-
-    assert (tmp_path / "state" / "number").read_text() == "12"
-    assert not (tmp_path / "state" / "leftover").exists()
-
-
-def test_an_upgrade_that_was_interrupted_while_its_copy_was_made_makes_it_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old(tmp_path, monkeypatch)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "sync", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more})
-    (tmp_path / "before-upgrade-from-2.new" / "state" / "number").write_text("1")  # torn, for all that anybody knows
-
-    DataDirectory.open(tmp_path, upgrades={2: one_more, 3: one_more}).close()
-
-    assert (tmp_path / "state" / "number").read_text() == "12"
-    assert (tmp_path / "before-upgrade-from-2" / "state" / "number").read_text() == "10"
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
+    assert contents(tmp_path).keys() == before.keys()
 
 
 # Version 1 --------------------------------------------------------------------------------------------------
@@ -394,7 +307,7 @@ def test_version_1_is_refused_without_leave_to_upgrade(tmp_path: Path) -> None:
 
     with pytest.raises(WrongVersion, match=r"holds version 1.*start it without --no-upgrade"):
         DataDirectory.open(tmp_path, upgrade=False)
-    with pytest.raises(WrongVersion, match=r"holds version 1.*start a node on it, which brings it up to date"):
+    with pytest.raises(WrongVersion, match=r"holds version 1.*start a node on it, which imports it"):
         DataDirectory.read_only(tmp_path)
 
     assert (tmp_path / "consensus" / "raft.log").stat().st_size == 8

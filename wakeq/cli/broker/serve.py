@@ -62,7 +62,7 @@ def settings_options(command: click.decorators.FC) -> click.decorators.FC:
             click.option(
                 "--no-upgrade",
                 is_flag=True,
-                help="Refuse a data directory of an older release instead of upgrading it.",
+                help="Refuse a data directory of version 1 instead of importing it.",
             ),
             click.option(
                 "--set", "others", metavar="NAME=VALUE", multiple=True, help="Set any other setting; repeatable."

@@ -3,7 +3,6 @@
 import errno
 import os
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -109,27 +108,6 @@ def test_boot_that_is_not_known_stays_unknown(tmp_path: Path) -> None:
     assert Metadata.open(metadata.path, IDENTITY).clock == MARK._replace(boot_id=b"")
 
 
-@pytest.mark.parametrize(("version", "size"), [(2, 68), (3, 76), (4, 116)])
-def test_file_of_an_earlier_version_is_read_and_written_as_this_one(tmp_path: Path, version: int, size: int) -> None:
-    path = saved(tmp_path / "raft.metadata")
-    Metadata.open(path, IDENTITY).keep_clock(MARK)
-    content = bytearray(path.read_bytes())
-    for offset in SLOT_OFFSETS:
-        body = content[offset : offset + 4] + version.to_bytes(4, "big") + content[offset + 8 : offset + size]
-        content[offset : offset + SLOT_BYTES] = (body + crc32(body).to_bytes(4, "big")).ljust(SLOT_BYTES, b"\0")
-    path.write_bytes(content)
-
-    metadata = Metadata.open(path, IDENTITY)
-
-    assert values(metadata) == (7, 0, 41)
-    assert metadata.disk_id
-    assert metadata.clock == (MARK if version == 4 else None)
-    assert Metadata.open(path, IDENTITY).disk_id == metadata.disk_id, "drawn once"
-    metadata.keep_clock(MARK)
-    again = Metadata.open(path, IDENTITY)
-    assert (values(again), again.disk_id, again.clock) == ((7, 0, 41), metadata.disk_id, MARK)
-
-
 def test_every_start_has_a_number_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "raft.metadata"
 
@@ -205,6 +183,7 @@ def test_bytes_behind_the_slots_are_not_ours_and_refused(tmp_path: Path) -> None
         ("1276ad55", DamagedFile, "expected file prefix 2f6f0f2f, found 1276ad55"),
         ("2f0f6f2f", DamagedFile, "little-endian"),
         ("2f6f0f2f00000001", WrongVersion, "expected version 5, found 1"),
+        ("2f6f0f2f00000004", WrongVersion, "expected version 5, found 4"),
         ("2f6f0f2f00000006", WrongVersion, "expected version 5, found 6"),
     ],
 )
